@@ -1,0 +1,210 @@
+"""The whole contract between a family file and the rest of the house.
+
+Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
+h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
+token. A family file imports from this module and from `models.multi_head`, and from nothing else
+of ours.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+State: TypeAlias = Tensor | tuple[Any, ...] | None
+"""What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
+
+Zeros mean empty; an empty slot is masked, never absent. `models.state` maps over it.
+"""
+
+M = TypeVar("M", bound=nn.Module)
+T = TypeVar("T")
+NO_PENALTIES: Mapping[str, Tensor] = MappingProxyType({})
+
+
+class Unsupported(ValueError):
+    """Raised by a constructor or by `initial_state` for what a family cannot do.
+
+    It becomes a row whose status is `unsupported` and whose reason is this message.
+    """
+
+
+class Positions(StrEnum):
+    """Where the order of the tokens enters the model."""
+
+    none = auto()
+    learned = auto()
+    sinusoidal = auto()
+    rotary = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The place where a mixer is built. New facts go here, never into a family's signature."""
+
+    width: int
+    heads: int
+    max_length: int
+    causal: bool = False
+    layer: int = 0
+    depth: int = 1
+    attention_dropout: float = 0.0
+    positions: Positions = Positions.none
+    """Set to `rotary` when the mixer itself must apply the positions; else `none`."""
+    generator: torch.Generator = field(default_factory=torch.Generator)
+    """For draws at construction; seeded from (run seed, layer)."""
+    shared: dict[str, nn.Module] = field(default_factory=dict)
+    """One per model: modules that several layers hold."""
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head. ValueError where `heads` does not divide `width`."""
+        if self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width: got heads={self.heads}, width={self.width}; "
+                f"set model.backbone.width to a multiple of {self.heads}"
+            )
+        return self.width // self.heads
+
+    def share(self, name: str, make: Callable[[], M]) -> M:
+        """Return the module that all layers hold under `name`, made by the first that asks."""
+        if name not in self.shared:
+            self.shared[name] = make()
+        return cast(M, self.shared[name])
+
+    def at(self, values: list[T]) -> T:
+        """Pick this layer's entry of a per-layer option: one value for all, or one per layer."""
+        if len(values) == 1:
+            return values[0]
+        if len(values) != self.depth:
+            raise ValueError(
+                f"a per-layer option takes 1 value or depth={self.depth} values: got {len(values)}"
+            )
+        return values[self.layer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What this instance guarantees. The contract kit chooses its checks from it."""
+
+    honours: frozenset[str] = frozenset({"keep", "start"})
+    """Fields of `Layout` that it respects exactly."""
+    positions: frozenset[str] = frozenset()
+    """Encodings among `Positions` that it applies itself when the site asks for them."""
+    causal: bool = False
+    """Whether this instance looks only at the past and the present."""
+    max_length: int | None = None
+    operations_exponent: float = 1.0
+    memory_exponent: float = 1.0
+    selection_leak: bool = False
+    """Causal values, but later tokens move earlier choices (hashing)."""
+    row_stochastic: bool = False
+    """Each output is a weighted mean of the values: enables the V = 1 and implied-matrix tests."""
+    weight_dropout: bool = False
+    """Has weights that `attention_dropout` can act on."""
+    simulated: bool = False
+    """A dense mask instead of sparsity: barred from speed tables."""
+    reversible: bool = True
+    """False: carries a stream or an activation penalty."""
+
+
+class Layout(NamedTuple):
+    """Read-only facts of one pass. None means nothing special, and the fast path."""
+
+    keep: Bool[Tensor, "b l"] | None = None
+    start: Int[Tensor, " b"] | None = None
+    """Absolute position of x[:, 0]."""
+    is_global: Bool[Tensor, "b l"] | None = None
+    document: Int[Tensor, "b l"] | None = None
+    """Attend only among equals."""
+    prefix: Int[Tensor, " b"] | None = None
+    """Prefix language model: the first `prefix` tokens see each other."""
+
+
+class Flow(NamedTuple):
+    """What passes through a layer, in and out."""
+
+    x: Float[Tensor, "b l d"]
+    state: State = None
+    """Along time. The runner detaches it, the mixer never does."""
+    stream: State = None
+    """Along depth."""
+    penalties: Mapping[str, Tensor] = NO_PENALTIES
+    """That depend on activations; never mutated."""
+
+    def charge(self, name: str, value: Tensor) -> "Flow":
+        """Return a new Flow with `value` added to the penalty `name`."""
+        total = self.penalties[name] + value if name in self.penalties else value
+        return self._replace(penalties={**self.penalties, name: total})
+
+
+class Mixer(Protocol):
+    """All that a simple family writes."""
+
+    traits: Traits
+
+    def __call__(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length; shape is kept."""
+        ...
+
+
+@runtime_checkable
+class Extends(Protocol):
+    """Prefill, segment and single step are the same call with another length."""
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, exactly `forward`."""
+        ...
+
+
+@runtime_checkable
+class Remembers(Extends, Protocol):
+    """A mixer with a state along time."""
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty state for `memory` tokens; raise `Unsupported` if there is none."""
+        ...
+
+
+@runtime_checkable
+class Penalised(Protocol):
+    """A mixer whose parameters alone cost something."""
+
+    def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
+        """Return named scalars that are added to the training loss."""
+        ...
+
+
+@runtime_checkable
+class AfterStep(Protocol):
+    """A module that clamps, redraws or anneals: the only change outside forward."""
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Act after optimiser step `step` (from 1); called under no_grad, same on every rank."""
+        ...
+
+
+class Tuning(NamedTuple):
+    """How one parameter departs from the run's optimiser settings."""
+
+    learning_rate_scale: float = 1.0
+    weight_decay: float | None = None
+    clip: float | None = None
+
+
+@runtime_checkable
+class Tuned(Protocol):
+    """A module with parameters of special treatment."""
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Return the special treatment by local parameter name."""
+        ...
+
+
+MixerFactory: TypeAlias = Callable[[Site], Mixer]
+"""A class or function `Family(site, *, options)` with its options bound."""

@@ -1,0 +1,98 @@
+"""The four projections around an attention core, written once: weights load across families."""
+
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
+from models.positions import rotate
+
+
+class Core(Protocol):
+    """A map from queries, keys and values to values; holds whatever the family needs.
+
+    A core with a state along time also has
+    `initial_state(shape, like) -> State`, shape = (b, h, memory, k, v), zeros = empty, and
+    `extend(q, k, v, layout, state) -> (o, state)`.
+    """
+
+    traits: Traits
+
+    def __call__(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend. `layout.keep` says which keys are real."""
+        ...
+
+
+class MultiHead(nn.Module):
+    """q, k, v and output projections of width `site.width` with biases, around `core`.
+
+    Rotary positions, where the site asks for them, are applied here, before the core.
+    """
+
+    def __init__(self, site: Site, core: Core, *, bias: bool = True) -> None:
+        super().__init__()
+        self.heads, self.head_width = site.heads, site.head_width
+        self.rotary = site.positions is Positions.rotary
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            projection = nn.Linear(site.width, site.width, bias=bias)
+            nn.init.xavier_uniform_(projection.weight)
+            if bias:
+                nn.init.zeros_(projection.bias)
+            self.add_module(name, projection)
+        self.core = cast(nn.Module, core)
+        offered = core.traits.positions | {Positions.rotary.value}
+        self.traits = replace(core.traits, positions=offered)
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width into heads."""
+        return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
+
+    def project(
+        self, x: Float[Tensor, "b l d"], layout: Layout
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
+        """Return queries, keys and values by head, rotated where rotary positions are on."""
+        q, k, v = (self.split(getattr(self, name)(x)) for name in ("q_proj", "k_proj", "v_proj"))
+        if self.rotary:
+            q, k = rotate(q, layout.start), rotate(k, layout.start)
+        return q, k, v
+
+    def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
+        """Join the heads and project."""
+        mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
+        return mixed
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        q, k, v = self.project(x, layout)
+        return self.merge(self.core(q, k, v, layout))
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, exactly `forward`."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        if layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        q, k, v = self.project(flow.x, layout)
+        core: Any = self.core
+        o, state = core.extend(q, k, v, layout, flow.state)
+        return flow._replace(x=self.merge(o), state=state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the core's empty state for `memory` tokens; `Unsupported` where it has none."""
+        core: Any = self.core
+        if not hasattr(core, "initial_state"):
+            raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
+        like = cast(nn.Linear, self.q_proj).weight.new_empty(0)
+        state: State = core.initial_state(
+            (batch_size, self.heads, memory, self.head_width, self.head_width), like
+        )
+        return state
+

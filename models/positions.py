@@ -1,0 +1,66 @@
+"""Position encodings: what is added to the input, and what is applied inside a mixer."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+ROTARY_BASE = 10_000.0
+
+
+def position_ids(length: int, start: Int[Tensor, " b"] | None, like: Tensor) -> Int[Tensor, "#b l"]:
+    """Return absolute positions 0 … length-1, shifted per row by `start` where given."""
+    ids = torch.arange(length, device=like.device)[None]
+    return ids if start is None else ids + start[:, None]
+
+
+def sinusoid(ids: Int[Tensor, "b l"], width: int) -> Float[Tensor, "b l d"]:
+    """Return sin on even and cos on odd channels, base 10000 (Vaswani et al. 2017), in float32."""
+    frequency = torch.exp(
+        torch.arange(0, width, 2, device=ids.device, dtype=torch.float32)
+        * (-math.log(ROTARY_BASE) / width)
+    )
+    angle = ids[..., None].float() * frequency
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :width]
+
+
+def rotate(
+    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | None = None
+) -> Float[Tensor, "b h l k"]:
+    """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
+
+    Scores of rotated queries and keys depend on the distance alone; position 0 is the identity.
+    Angles are computed in float32 (float64 input: float64). ValueError for an odd width.
+    """
+    width = x.shape[-1]
+    if width % 2:
+        raise ValueError(f"rotary positions need an even head width: got {width}; change heads")
+    precise = torch.float64 if x.dtype == torch.float64 else torch.float32
+    frequency = torch.exp(
+        torch.arange(0, width, 2, device=x.device, dtype=precise)
+        * (-math.log(ROTARY_BASE) / width)
+    )
+    angle = position_ids(x.shape[2], start, x)[:, None, :, None].to(precise) * frequency
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+class LearnedPositions(nn.Module):
+    """A table of one vector per position, drawn from N(0, 0.02)."""
+
+    def __init__(self, max_length: int, width: int) -> None:
+        super().__init__()
+        self.max_length = max_length
+        self.table = nn.Parameter(torch.empty(max_length, width))
+        nn.init.normal_(self.table, std=0.02)
+
+    def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        """Look the positions up."""
+        if ids.shape[1] > self.max_length:
+            raise ValueError(
+                f"learned positions end at length {self.max_length}: got {ids.shape[1]}; "
+                "truncate, or choose positions=sinusoidal, rotary or none"
+            )
+        return self.table[ids]

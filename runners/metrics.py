@@ -1,0 +1,50 @@
+"""The metric table: every name that a row may carry, its unit and its exact meaning. Torch-free."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One kind of number."""
+
+    unit: str
+    higher_is_better: bool | None
+    """None where neither direction is better (a count that merely describes)."""
+    meaning: str
+
+
+def _metric(unit: str, better: bool | None, meaning: str) -> Metric:
+    return Metric(unit=unit, higher_is_better=better, meaning=meaning)
+
+
+METRICS: dict[str, Metric] = {
+    # quality
+    "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
+    "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
+    "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
+    # the training run
+    "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
+    "data_wait": _metric("fraction", False, "share of training time spent waiting for batches"),
+    "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded"),
+    "examples_seen": _metric("1", None, "training examples used"),
+    # cost at one length
+    "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
+    "reference_time": _metric("s", False, "the same for the reference, interleaved; label reference"),
+    "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
+    "tokens_per_second": _metric("token/s", True, "tokens of one batch / median time"),
+    "peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one pass"),
+    "reference_peak_tensor_bytes": _metric("B", False, "the same for the reference"),
+    "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference"),
+    "saved_bytes": _metric("B", False, "activation bytes that autograd keeps for backward"),
+    "process_peak_bytes": _metric("B", False, "peak resident bytes of the cell's process"),
+    "flops": _metric("flop", False, "counted matrix operations of one pass (multiply-add = 2)"),
+    "flops_per_second": _metric("flop/s", True, "flops / median time"),
+    "matrix_rate": _metric("flop/s", None, "large matrix product rate measured in this cell"),
+    "bandwidth": _metric("B/s", None, "large copy rate (read + write) measured in this cell"),
+    "utilisation": _metric("fraction", True, "flops_per_second / the profile's or measured peak"),
+    "parameters": _metric("1", None, "trainable parameters, shared ones once"),
+    "batch_size": _metric("1", None, "sequences in one timed batch"),
+    "timed_steps": _metric("1", None, "number of timed samples"),
+    "stalls": _metric("1", False, "timed samples above 3 x median"),
+    "compile_time": _metric("s", False, "first call under torch.compile, not part of time"),
+}  # fmt: skip

@@ -1,0 +1,140 @@
+"""What a task is: where batches come from, and how answers are judged."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+SPLITS = ("train", "validation", "test")
+
+
+class Kind(StrEnum):
+    """What the model answers."""
+
+    classification = auto()
+    """One class for one sequence."""
+    pair = auto()
+    """One class for two sequences."""
+    language_modelling = auto()
+    """One token for every position."""
+
+
+class NotPrepared(FileNotFoundError):
+    """The data are not on this machine; the message says what to run or which file to put where."""
+
+
+class BadData(ValueError):
+    """A data file is damaged or malformed; the message names file, line, value and way out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """Facts about a task that models, keys and tables need. Cheap: needs no data on disk."""
+
+    name: str
+    version: int
+    """Raised by every change that moves a number."""
+    kind: Kind
+    vocabulary: int
+    """Number of token ids; 0 is padding."""
+    classes: int
+    max_length: int
+    padded: bool
+    """Whether batches ever carry padding."""
+    metric: str
+    """Name in `runners.metrics`: what the tables print, e.g. accuracy."""
+    source: str
+    """Where the data come from, as printed beside every number, e.g. generated, sample, imdb."""
+    data_hash: str
+    """Hash of the data's identity (generator options or file hashes); same before and after
+    `prepare`."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Number of examples by split, where known."""
+
+
+class Batch(NamedTuple):
+    """One batch, on the CPU."""
+
+    tokens: Int[Tensor, "b p l"]
+    target: Tensor
+    """[b] classes, or [b l] tokens."""
+    index: Int[Tensor, " b"]
+    """Place in the split: pairs outcomes across models and ranks."""
+    keep: Bool[Tensor, "b p l"] | None = None
+    """True = real token; None when nothing is padded."""
+    weight: Tensor | None = None
+    """Like target: which positions count, and how much; None = all, once."""
+    reset: Bool[Tensor, " b"] | None = None
+    """Stream rows that begin anew."""
+
+
+class Tally(NamedTuple):
+    """Sums over one batch, and the outcome of each item that counts, in the batch's order."""
+
+    nll_sum: float
+    """Nats."""
+    hits: float
+    count: float
+    index: Int[Tensor, " n"]
+    """Place in the split of each outcome."""
+    nll: Float[Tensor, " n"]
+    hit: Bool[Tensor, " n"]
+
+
+class Task(Protocol):
+    """Constructed cheaply, with keyword-only options; reads or makes data in `prepare`."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The facts; same before and after `prepare`."""
+        ...
+
+    def prepare(self) -> None:
+        """Make the data ready on this machine: idempotent, safe with several processes."""
+        ...
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from batch number `start` on (resuming is free).
+
+        Train is shuffled by `seed` and drops nothing but an incomplete last batch; validation and
+        test come whole, each example once over all ranks. Same arguments, same batches, on any
+        machine and under any PYTHONHASHSEED.
+        """
+        ...
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum what the model's per-item losses and hits mean for this task."""
+        ...
+
+
+class Floor(NamedTuple):
+    """A score that needs no long-range model; results are read against it."""
+
+    name: str
+    """e.g. majority, root_operator."""
+    accuracy: float
+    outcomes: Bool[Tensor, " n"]
+    """Per example of the split, in index order."""
+    sentence: str
+    """What a score at this level means, for print beside the table."""
+
+
+@runtime_checkable
+class Certified(Protocol):
+    """A task that computes its floors from its own data."""
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split` (fitted on train where they need fitting)."""
+        ...
