@@ -43,6 +43,8 @@ class Measurement:
     reason: str = ""
     samples: tuple[float, ...] = ()
     """Every raw sample behind `value`, in the order taken."""
+    model: str | None = None
+    """Overrides the cell's model column: `floor/majority` and the like."""
     step: int | None = None
     """Optimiser step, for curves; None for final values."""
     labels: Mapping[str, str] = field(default_factory=dict)
