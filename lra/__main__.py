@@ -1,0 +1,14 @@
+"""The program `lra`. Child processes import this module again: it must stay light."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    from lra.cli import main as run
+
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

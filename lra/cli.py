@@ -1,0 +1,174 @@
+"""The verbs of `lra`, and how errors reach the person at the keyboard.
+
+Exit codes: 0 done, 1 a check failed or a bug was met, 2 something to correct in the command, its
+configuration or its files, 130 interrupted.
+"""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from lra import guard
+from lra.suggest import near
+
+HOME = Path(__file__).resolve().parent.parent
+OURS = ("lra", "models", "tasks", "runners", "reports")
+
+
+class Verb(NamedTuple):
+    """One word of the command line; `module` has a function `main(argv) -> exit code`."""
+
+    module: str
+    summary: str
+
+
+VERBS = {
+    "run": Verb("lra.run", "train and measure; -m for a sweep, +experiment=NAME for a preset"),
+    "report": Verb("lra.report", "tables and figures from stored results"),
+    "list": Verb("lra.listing", "models, tasks, hardware, experiments: what can be chosen"),
+    "data": Verb("lra.data", "prepare, verify or show the data of a task"),
+    "doctor": Verb("lra.doctor", "what works on this machine, each thing tried, and the way out"),
+    "verify": Verb("lra.verify", "the contract checks on a mixer, ours or yours"),
+    "show": Verb("lra.show", "one stored result: configuration, rows, the command to repeat it"),
+}
+
+HELP = """\
+lra: a benchmark harness for models of long sequences.
+
+usage: lra VERB [arguments]      lra VERB --help      lra --version
+
+{verbs}
+
+examples:
+  lra run -m +experiment=quickstart           every mixer, trained and measured, with figures
+  lra run model=performer task=listops        one run
+  lra list models                             the names to choose from
+  lra doctor                                  is this machine ready?
+
+LRA_DEBUG=1 shows a full traceback for every error.
+"""
+
+RUN_HELP = """\
+lra run: train models on tasks and measure their cost; every cell in a process of its own.
+
+usage: lra run [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...] [Hydra's flags]
+
+choices:
+{choices}
+
+examples:
+  lra run model=performer task=listops                     one training run
+  lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
+  lra run -m +experiment=quickstart                        a preset
+  lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
+  lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do
+  lra run -m +experiment=quickstart runner.shard=2/8       the second eighth of them
+  lra run model=mine --config-dir ./conf plugins=[my_pkg]  your own model
+  lra run model=linear --cfg job                           print the composed configuration
+
+A sweep that is run again skips what is complete. `lra list` says what each name stands for,
+`lra show CELL` how to repeat one result. Hydra's own flags are explained by `lra run --hydra-help`.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: The words after `lra`.
+    """
+    try:
+        return dispatch(argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader left, e.g. `lra list | head`. Python would complain again on flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed
+        return explain(error)
+
+
+def dispatch(argv: list[str]) -> int:
+    """Find the verb and hand it the remaining words untouched."""
+    guard.check()
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        verbs = "\n".join(f"  {name:8} {verb.summary}" for name, verb in VERBS.items())
+        print(HELP.format(verbs=verbs), end="")
+        return 0 if argv else 2
+    word, rest = argv[0], argv[1:]
+    if word == "--version":
+        print(f"lra {version()}")
+        return 0
+    if word not in VERBS:
+        matches = near(word, VERBS)
+        hint = f" Did you mean `lra {matches[0]}`?" if matches else ""
+        raise CommandError(
+            f"unknown verb {word!r}.{hint} Verbs: {', '.join(VERBS)}; `lra --help` explains them."
+        )
+    if word == "run" and ("-h" in rest or "--help" in rest):
+        print(RUN_HELP.format(choices=run_choices()), end="")
+        return 0
+    return int(importlib.import_module(VERBS[word].module).main(rest))
+
+
+class CommandError(ValueError):
+    """The command line makes no sense; the message says what would."""
+
+
+def version() -> str:
+    """Return the version of the installed distribution, or say that there is none."""
+    try:
+        return importlib.metadata.version("lra")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed: run from source)"
+
+
+def run_choices() -> str:
+    """Return one line per group of the configuration, with the names that it offers."""
+    from lra.listing import groups, names
+
+    return "\n".join(
+        f"  {('+' if group == 'experiment' else '') + group + '=':13} {' '.join(names(group))}"
+        for group in groups()
+    )
+
+
+def explain(error: Exception) -> int:
+    """Print `error` as one message where a person can act on it, else as a traceback."""
+    if os.environ.get("LRA_DEBUG", "") not in ("", "0") or not is_actionable(error):
+        traceback.print_exception(error)
+    if is_actionable(error):
+        print(f"lra: {message(error)}", file=sys.stderr)
+        return 2
+    print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
+    return 1
+
+
+def message(error: Exception) -> str:
+    """Return the text of `error`; operating-system errors name file and reason."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return str(error).strip() or type(error).__name__
+
+
+def is_actionable(error: Exception) -> bool:
+    """Tell an error that the user can mend from a bug.
+
+    Mendable are: the error types that our packages define; operating-system errors (missing file,
+    no permission, full disk); refusals by Hydra and OmegaConf; and a ValueError that our own code
+    raises. A ValueError from inside numpy or torch is a bug and keeps its traceback.
+    """
+    origin = type(error).__module__.partition(".")[0]
+    if origin in (*OURS, "hydra", "omegaconf") or isinstance(error, OSError):
+        return True
+    if not isinstance(error, ValueError) or error.__traceback__ is None:
+        return False
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    file = Path(last.f_code.co_filename).resolve()
+    return any(file.is_relative_to(HOME / folder) for folder in OURS)

@@ -1,0 +1,179 @@
+"""`lra list`: what can be chosen, one line each with its source. Reads YAML, imports no torch."""
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra.suggest import UnknownName, plural, unknown
+
+FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
+"""The order in which groups are printed; groups not named here follow by alphabet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One choice of one group."""
+
+    group: str
+    name: str
+    summary: str
+    source: str
+    """Paper, data source or datasheet; empty where the choice is our own."""
+    file: str
+
+
+def roots(config_dirs: Iterable[Path] = ()) -> list[Path]:
+    """Return the folders that hold groups: the user's own first, then ours."""
+    found = []
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--config-dir {folder} is not a folder: give one that exists")
+        found.append(folder)
+    return [*found, Path(str(resources.files("conf")))]
+
+
+def groups(config_dirs: Iterable[Path] = ()) -> list[str]:
+    """Return the groups that have at least one choice, in printing order."""
+    seen = {file.parent.name for root in roots(config_dirs) for file in root.glob("*/*.yaml")}
+    known = [group for group in FIRST if group in seen]
+    return known + sorted(seen - set(FIRST))
+
+
+def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
+    """Return the choices of `group` without opening their files."""
+    found = {file.stem for root in roots(config_dirs) for file in root.glob(f"{group}/*.yaml")}
+    return sorted(found)
+
+
+def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[Entry]:
+    """Read every choice of `group`, sorted by name; the user's own files win over ours."""
+    found: dict[str, Entry] = {}
+    for root in roots(config_dirs):
+        for file in sorted(root.glob(f"{group}/*.yaml")):
+            found.setdefault(file.stem, read(file))
+    return sorted(found.values(), key=lambda entry: entry.name)
+
+
+def load(file: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; ValueError naming file and place where there is none."""
+    try:
+        node = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {error}; correct it or take it away") from error
+    if node is None:
+        return {}
+    if not isinstance(node, dict):
+        raise ValueError(f"{file} must hold a mapping: got {type(node).__name__}; see its siblings")
+    return node
+
+
+def read(file: Path) -> Entry:
+    """Read the line that describes one choice: its `about`, or else its opening comment."""
+    node = load(file)
+    about = node.get("about") or {}
+    if not isinstance(about, dict):
+        raise ValueError(
+            f"{file}: about must be a mapping with summary and paper or source: got {about!r}"
+        )
+    summary = about.get("summary") or opening_comment(file.read_text(encoding="utf-8"))
+    return Entry(
+        group=file.parent.name,
+        name=file.stem,
+        summary=" ".join(str(summary).split()),
+        source=str(about.get("paper") or about.get("source") or ""),
+        file=str(file),
+    )
+
+
+def opening_comment(text: str) -> str:
+    """Return the first sentence of the comment that opens a YAML file, directives to Hydra aside."""
+    words: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        content = line.lstrip("# ").strip()
+        if not content.startswith("@"):
+            words += content.split()
+    return " ".join(words).partition(". ")[0].rstrip(".")
+
+
+def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
+    """Return the groups to print for the word given: all, or the one whose name or plural it is."""
+    existing = groups(config_dirs)
+    if wanted is None:
+        return existing
+    by_word = {plural(group): group for group in existing} | {group: group for group in existing}
+    if wanted not in by_word:
+        raise UnknownName(unknown("group", wanted, {plural(group) for group in existing}))
+    return [by_word[wanted]]
+
+
+def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
+    """Align columns by spaces; the last column is left ragged."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra list`."""
+    made = argparse.ArgumentParser(
+        prog="lra list",
+        description="What can be chosen, one line each, with its source.",
+        epilog="examples: lra list | lra list models --traits | lra list tasks --json",
+    )
+    made.add_argument(
+        "group", nargs="?", help="models, tasks, hardware, experiments …; all if none"
+    )
+    made.add_argument(
+        "--config-dir",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="also list your own choices under DIR/model, DIR/task …",
+    )
+    made.add_argument(
+        "--traits",
+        action="store_true",
+        help="models: build each one without weights and print what it guarantees (needs torch)",
+    )
+    made.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="with --traits: a package of yours that class_path may name",
+    )
+    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the choices."""
+    arguments = parser().parse_args(argv)
+    chosen = choose_groups(
+        arguments.group or ("model" if arguments.traits else None), arguments.config_dir
+    )
+    if arguments.traits:
+        from lra.traits import print_traits
+
+        return print_traits(chosen, arguments.config_dir, arguments.plugin, arguments.json)
+    listed = {group: entries(group, arguments.config_dir) for group in chosen}
+    if arguments.json:
+        everything = [asdict(entry) for found in listed.values() for entry in found]
+        print(json.dumps(everything, indent=2, ensure_ascii=False))
+        return 0
+    for number, (group, found) in enumerate(listed.items()):
+        print(("\n" if number else "") + plural(group))
+        print(table([(entry.name, entry.source, entry.summary) for entry in found]))
+    return 0

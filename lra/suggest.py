@@ -1,0 +1,53 @@
+"""Answers to a name that nobody knows: the near matches, then the whole list."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UnknownName(ValueError):
+    """A name given by the user that stands for nothing; the message lists what would."""
+
+
+def near(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Return the known names that resemble `name`, best first, whatever their case."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)
+    return [by_lower[match] for match in matches]
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, way_out: str = "") -> str:
+    """Return the message of the error to raise for `name`.
+
+    Args:
+        kind: What was asked for, in the singular: model, task, option of Performer.
+        name: The value seen.
+        known: Every value that would have done.
+        way_out: One more sentence, for what is not a slip of the pen.
+
+    Returns:
+        A text like: unknown model 'perfomer': did you mean 'performer'? Known models: ...
+    """
+    names = sorted(known)
+    matches = [repr(match) for match in near(name, names)]
+    message = f"unknown {kind} {name!r}"
+    if matches:
+        message += f": did you mean {' or '.join(matches)}?"
+    else:
+        message += "."
+    if names:
+        message += f" Known {plural(kind)}: {', '.join(names)}."
+    else:
+        message += f" There are no {plural(kind)} to choose from."
+    return f"{message} {way_out}".rstrip()
+
+
+def plural(kind: str) -> str:
+    """Return the plural of the first word of `kind`: option of X becomes options of X."""
+    head, space, rest = kind.partition(" of ")
+    if head.endswith(("s", "x")):
+        head += "es"
+    elif head.endswith("y"):
+        head = head[:-1] + "ies"
+    elif head != "hardware":
+        head += "s"
+    return head + space + rest
