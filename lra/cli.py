@@ -131,12 +131,9 @@ def version() -> str:
 
 def run_choices() -> str:
     """Return one line per group of the configuration, with the names that it offers."""
-    from lra.listing import groups, names
+    from lra.listing import groups, names, word
 
-    return "\n".join(
-        f"  {('+' if group == 'experiment' else '') + group + '=':13} {' '.join(names(group))}"
-        for group in groups()
-    )
+    return "\n".join(f"  {word(group) + '=':13} {' '.join(names(group))}" for group in groups())
 
 
 def explain(error: Exception) -> int:

@@ -15,6 +15,9 @@ from lra.suggest import UnknownName, plural, unknown
 FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
 """The order in which groups are printed; groups not named here follow by alphabet."""
 
+ADDED = frozenset({"protocol", "experiment"})
+"""Groups that the defaults list leaves empty: chosen by +GROUP=NAME."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -92,7 +95,7 @@ def read(file: Path) -> Entry:
 
 
 def opening_comment(text: str) -> str:
-    """Return the first sentence of the comment that opens a YAML file, directives to Hydra aside."""
+    """Return the first sentence of the comment that opens a YAML file, Hydra's directives aside."""
     words: list[str] = []
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -112,6 +115,11 @@ def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
     if wanted not in by_word:
         raise UnknownName(unknown("group", wanted, {plural(group) for group in existing}))
     return [by_word[wanted]]
+
+
+def word(group: str) -> str:
+    """Return the group as `lra run` spells it: presets are added to the defaults by a plus."""
+    return f"+{group}" if group in ADDED else group
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
@@ -167,13 +175,14 @@ def main(argv: list[str]) -> int:
     if arguments.traits:
         from lra.traits import print_traits
 
-        return print_traits(chosen, arguments.config_dir, arguments.plugin, arguments.json)
+        code: int = print_traits(chosen, arguments.config_dir, arguments.plugin, arguments.json)
+        return code
     listed = {group: entries(group, arguments.config_dir) for group in chosen}
     if arguments.json:
         everything = [asdict(entry) for found in listed.values() for entry in found]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
     for number, (group, found) in enumerate(listed.items()):
-        print(("\n" if number else "") + plural(group))
-        print(table([(entry.name, entry.source, entry.summary) for entry in found]))
+        print(f"{chr(10) if number else ''}{plural(group)}  ({word(group)}=NAME)")
+        print(table([(entry.name, entry.summary, entry.source) for entry in found]))
     return 0
