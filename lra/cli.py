@@ -131,9 +131,11 @@ def version() -> str:
 
 def run_choices() -> str:
     """Return one line per group of the configuration, with the names that it offers."""
-    from lra.listing import groups, names, word
+    from lra.listing import names, words
 
-    return "\n".join(f"  {word(group) + '=':13} {' '.join(names(group))}" for group in groups())
+    return "\n".join(
+        f"  {word + '=':13} {' '.join(names(group))}" for group, word in words().items()
+    )
 
 
 def explain(error: Exception) -> int:

@@ -15,9 +15,6 @@ from lra.suggest import UnknownName, plural, unknown
 FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
 """The order in which groups are printed; groups not named here follow by alphabet."""
 
-ADDED = frozenset({"protocol", "experiment"})
-"""Groups that the defaults list leaves empty: chosen by +GROUP=NAME."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -117,9 +114,12 @@ def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
     return [by_word[wanted]]
 
 
-def word(group: str) -> str:
-    """Return the group as `lra run` spells it: presets are added to the defaults by a plus."""
-    return f"+{group}" if group in ADDED else group
+def words() -> dict[str, str]:
+    """Return how `lra run` spells each group: those without a default take a plus."""
+    file = roots()[-1] / "config.yaml"
+    defaults = load(file).get("defaults") or []
+    with_default = {str(group) for entry in defaults if isinstance(entry, dict) for group in entry}
+    return {group: group if group in with_default else f"+{group}" for group in groups()}
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
@@ -182,7 +182,8 @@ def main(argv: list[str]) -> int:
         everything = [asdict(entry) for found in listed.values() for entry in found]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
+    spelt = words()
     for number, (group, found) in enumerate(listed.items()):
-        print(f"{chr(10) if number else ''}{plural(group)}  ({word(group)}=NAME)")
+        print(f"{chr(10) if number else ''}{plural(group)}  ({spelt.get(group, group)}=NAME)")
         print(table([(entry.name, entry.summary, entry.source) for entry in found]))
     return 0

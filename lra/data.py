@@ -1,0 +1,209 @@
+"""`lra data`: make the data of a task ready, check them, look at them."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from lra.listing import entries, names, table
+from lra.suggest import UnknownName, unknown
+
+if TYPE_CHECKING:
+    from tasks.task import Batch, Task
+
+BATCH_SIZE = 64
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A task that shows one example the way a person reads it."""
+
+    def describe(self, split: str, index: int) -> str:
+        """Return example number `index` of `split`, decoded, with its label."""
+        ...
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A task that compares its files with the hashes it knows."""
+
+    def verify(self) -> Any:
+        """Raise BadData where a file is not what it should be."""
+        ...
+
+
+class Lengths(NamedTuple):
+    """What a first look at a split finds."""
+
+    lengths: list[int]
+    """Real tokens per sequence, ascending."""
+    labels: Counter[int]
+    """Empty where every position has its own target."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra data`."""
+    made = argparse.ArgumentParser(
+        prog="lra data",
+        description="Make the data of a task ready, check them, or look at real examples.",
+        epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "
+        "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2",
+    )
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show}")
+    summaries = {
+        "prepare": "generate, download or convert the data; does nothing where that is done",
+        "verify": "file hashes and the contract of tasks; exit code 1 where something is wrong",
+        "show": "examples with their labels, and how long they are",
+    }
+    for verb, summary in summaries.items():
+        one = verbs.add_parser(verb, help=summary, description=summary)
+        one.add_argument("task", metavar="TASK", help="a name of `lra list tasks`")
+        one.add_argument(
+            "overrides",
+            nargs="*",
+            metavar="OPTION=VALUE",
+            help="options of the task, as in lra run",
+        )
+        one.add_argument("--from", dest="path", metavar="PATH", help="short for path=PATH")
+        if verb == "show":
+            one.add_argument("--split", default="train", metavar="SPLIT")
+            one.add_argument("--index", type=int, default=0, help="the first example to show")
+            one.add_argument("--count", type=int, default=1, help="how many examples to show")
+            one.add_argument(
+                "--sample", type=int, default=2000, help="examples to take the statistics over"
+            )
+    return made
+
+
+def build(arguments: argparse.Namespace) -> "Task":
+    """Build the task that the command line names."""
+    from lra.compose import build_task_by_name
+
+    if arguments.task not in names("task"):
+        raise UnknownName(unknown("task", arguments.task, names("task")))
+    overrides = list(arguments.overrides)
+    if arguments.path is not None:
+        overrides.append(f"path={arguments.path}")
+    return build_task_by_name(arguments.task, overrides)
+
+
+def main(argv: list[str]) -> int:
+    """Run one of prepare, verify and show."""
+    arguments = parser().parse_args(argv)
+    task = build(arguments)
+    verbs = {"prepare": prepare, "verify": verify, "show": show}
+    return verbs[arguments.verb](task, arguments)
+
+
+def prepare(task: "Task", arguments: argparse.Namespace) -> int:
+    """Make the data ready and say what there is now."""
+    from tasks.sources import data_root
+
+    print(f"preparing {task.spec.name} from {task.spec.source} under {data_root()}", flush=True)
+    task.prepare()
+    spec = task.spec
+    sizes = ", ".join(f"{size:,} {split}" for split, size in spec.sizes.items()) or "sizes unknown"
+    print(f"{spec.name} version {spec.version}, source {spec.source}: {sizes}")
+    print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
+    for entry in entries("task"):
+        if entry.name == arguments.task and entry.source:
+            print(f"please cite {entry.source}")
+    return 0
+
+
+def verify(task: "Task", arguments: argparse.Namespace) -> int:
+    """Print the findings of the hash checks and of the contract; 1 where one failed."""
+    from tasks.contract import check_task
+    from tasks.task import BadData, NotPrepared
+
+    rows = []
+    if isinstance(task, Verifies):
+        try:
+            task.verify()
+            rows.append(("ok", "files", "every file has the hash that it should have"))
+        except NotPrepared as error:
+            raise NotPrepared(
+                f"{error} (lra data prepare {arguments.task} makes the data ready)"
+            ) from error
+        except BadData as error:
+            rows.append(("NO", "files", str(error)))
+    if all(mark == "ok" for mark, *_ in rows):
+        for finding in check_task(task):
+            rows.append(("ok" if finding.passed else "NO", finding.check, finding.detail))
+    print(table(rows, indent=""))
+    failed = sum(mark != "ok" for mark, *_ in rows)
+    print(f"{task.spec.name}: {len(rows) - failed} of {len(rows)} checks passed")
+    return 1 if failed else 0
+
+
+def show(task: "Task", arguments: argparse.Namespace) -> int:
+    """Print examples as a person reads them, then lengths and labels over a sample."""
+    from tasks.task import SPLITS
+
+    if arguments.split not in SPLITS:
+        raise UnknownName(unknown("split", arguments.split, SPLITS))
+    size = task.spec.sizes.get(arguments.split)
+    wanted = range(arguments.index, arguments.index + arguments.count)
+    if not wanted or wanted[0] < 0 or (size is not None and wanted[-1] >= size):
+        raise ValueError(
+            f"--index {arguments.index} --count {arguments.count} lies outside the split "
+            f"{arguments.split}, which has {size if size is not None else 'some'} examples from 0"
+        )
+    for index in wanted:
+        print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}")
+        if isinstance(task, Describes):
+            print(task.describe(arguments.split, index))
+        else:
+            print(raw(task, arguments.split, index))
+        print()
+    print(statistics(look(task, arguments.split, arguments.sample)))
+    return 0
+
+
+def raw(task: "Task", split: str, index: int) -> str:
+    """Return the token ids of one example, for tasks that cannot spell them out."""
+    for batch in task.batches(split, batch_size=BATCH_SIZE, seed=0):
+        places = (batch.index == index).nonzero()
+        if len(places):
+            row = int(places[0])
+            ids = [sequence.tolist() for sequence in batch.tokens[row]]
+            return f"token ids {ids}\ntarget {batch.target[row].tolist()}"
+    raise ValueError(f"split {split} has no example {index}: give a smaller --index")
+
+
+def look(task: "Task", split: str, sample: int) -> Lengths:
+    """Walk over the first batches of `split` until `sample` examples are seen."""
+    lengths: list[int] = []
+    labels: Counter[int] = Counter()
+    for batch in islice(_batches(task, split), -(-sample // BATCH_SIZE)):
+        if batch.keep is None:
+            lengths += [batch.tokens.shape[-1]] * (batch.tokens.shape[0] * batch.tokens.shape[1])
+        else:
+            lengths += batch.keep.sum(-1).flatten().tolist()
+        if batch.target.ndim == 1:
+            labels.update(batch.target.tolist())
+    return Lengths(sorted(lengths), labels)
+
+
+def _batches(task: "Task", split: str) -> "Iterator[Batch]":
+    return task.batches(split, batch_size=BATCH_SIZE, seed=0)
+
+
+def statistics(found: Lengths) -> str:
+    """Return the quantiles of the lengths and the share of every label."""
+    if not found.lengths:
+        return "the split gave no full batch to take statistics over"
+    at = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
+    quantiles = ", ".join(f"{name} {quantile(found.lengths, q):,}" for name, q in at.items())
+    lines = [f"tokens per sequence over {len(found.lengths):,} sequences: {quantiles}"]
+    total = sum(found.labels.values())
+    if total:
+        shares = (f"{label}: {found.labels[label] / total:.1%}" for label in sorted(found.labels))
+        lines.append(f"labels over {total:,} examples: {', '.join(shares)}")
+    return "\n".join(lines)
+
+
+def quantile(ascending: Sequence[int], q: float) -> int:
+    """Return the element below or at which a share `q` of the values lies."""
+    return ascending[min(len(ascending) - 1, int(q * len(ascending)))]

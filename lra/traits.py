@@ -1,0 +1,100 @@
+"""`lra list models --traits`: what each family guarantees, read off instances without weights."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.listing import load, roots, table
+from lra.suggest import UnknownName
+
+if TYPE_CHECKING:
+    from models.mixer import MixerFactory
+
+WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
+"""The site at which families are built; traits such as `max_length` may follow from it."""
+
+
+def describe(factory: "MixerFactory") -> dict[str, Any]:
+    """Build a mixer in both directions on the meta device and return its traits as plain values.
+
+    A direction that the family refuses is named together with the refusal.
+    """
+    import torch
+
+    from models.mixer import Remembers, Site, Unsupported
+
+    found: dict[str, Any] = {"directions": [], "refusals": {}, "state": False}
+    for direction, causal in (("bidirectional", False), ("causal", True)):
+        site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
+        try:
+            with torch.device("meta"):
+                mixer = factory(site)
+        except Unsupported as error:
+            found["refusals"][direction] = str(error)
+            continue
+        found["directions"].append(direction)
+        facts = asdict(mixer.traits)
+        facts.pop("causal")
+        found |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
+        if isinstance(mixer, Remembers):
+            try:
+                with torch.device("meta"):
+                    mixer.initial_state(1, 8)
+                found["state"] = True
+            except Unsupported:
+                pass
+    return found
+
+
+def print_traits(
+    groups: Sequence[str], config_dirs: Sequence[Path], plugins: Sequence[str], as_json: bool
+) -> int:
+    """Print the traits of every model; 1 if some model could not be built at all."""
+    from lra.compose import mixer_factory
+
+    if list(groups) != ["model"]:
+        raise UnknownName("--traits describes models only: use `lra list models --traits`")
+    files: dict[str, Path] = {}
+    for root in roots(config_dirs):
+        for file in sorted(root.glob("model/*.yaml")):
+            files.setdefault(file.stem, file)
+    found: dict[str, dict[str, Any]] = {}
+    broken: dict[str, str] = {}
+    for name, file in sorted(files.items()):
+        try:
+            factory, _ = mixer_factory(load(file).get("mixer") or {}, plugins, f"{file}: mixer")
+            found[name] = describe(factory)
+        except ValueError as error:
+            broken[name] = str(error)
+    if as_json:
+        print(json.dumps({"models": found, "broken": broken}, indent=2, ensure_ascii=False))
+        return 1 if broken else 0
+    header = ("model", "directions", "operations", "memory", "limit", "state", "honours", "also")
+    print(table([header, *(line(name, facts) for name, facts in found.items())], indent=""))
+    for name, facts in found.items():
+        for direction, reason in facts["refusals"].items():
+            print(f"{name}: not {direction}: {reason}")
+    for name, reason in broken.items():
+        print(f"{name}: cannot be built: {reason}")
+    return 1 if broken else 0
+
+
+def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
+    """Return one row of the table."""
+    if not facts["directions"]:
+        return (name, "none", "", "", "", "", "", "")
+    flags = ("row_stochastic", "weight_dropout", "selection_leak", "simulated")
+    also = [flag.replace("_", "-") for flag in flags if facts[flag]]
+    also += [] if facts["reversible"] else ["not-reversible"]
+    return (
+        name,
+        "both" if len(facts["directions"]) > 1 else facts["directions"][0],
+        f"n^{facts['operations_exponent']:g}",
+        f"n^{facts['memory_exponent']:g}",
+        str(facts["max_length"] or "any"),
+        "yes" if facts["state"] else "no",
+        ",".join(facts["honours"]) or "-",
+        ", ".join(also) or "-",
+    )

@@ -1,0 +1,101 @@
+"""`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.listing import load, names, roots, table
+from lra.suggest import UnknownName, unknown
+
+if TYPE_CHECKING:
+    from models.mixer import MixerFactory
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra verify`."""
+    made = argparse.ArgumentParser(
+        prog="lra verify",
+        description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
+        "the batch, no look-ahead, repeatability, gradients, awkward lengths, extend against one "
+        "pass, declared growth. Exit code 1 where a check fails.",
+        epilog="examples: lra verify performer | lra verify performer features=128 | "
+        "lra verify my_pkg.mixer:MyMixer window=64",
+    )
+    made.add_argument(
+        "mixer",
+        metavar="NAME|PKG.MODULE:Class",
+        help="one of `lra list models`, or a class that can be imported from here",
+    )
+    made.add_argument(
+        "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
+    )
+    made.add_argument("--quiet", action="store_true", help="print failed checks only")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the findings; 1 where one failed."""
+    arguments = parser().parse_args(argv)
+    factory = resolve(arguments.mixer, arguments.options)
+    from models.contract import verify
+
+    findings = verify(factory)
+    failed = [finding for finding in findings if not finding.passed]
+    shown = failed if arguments.quiet else findings
+    if shown:
+        rows = [("ok" if f.passed else "NO", f.check, f.detail) for f in shown]
+        print(table(rows, indent=""))
+    if not findings:
+        raise ValueError(f"{arguments.mixer}: no check applied: it refuses both directions")
+    print(f"{arguments.mixer}: {len(findings) - len(failed)} of {len(findings)} checks passed")
+    return 1 if failed else 0
+
+
+def resolve(mixer: str, words: list[str]) -> "MixerFactory":
+    """Return the mixer's class with its options bound.
+
+    Args:
+        mixer: A name of `conf/model`, or `package.module:Class`.
+        words: `option=value`; the constructor's annotations say how a value is read.
+
+    Raises:
+        UnknownName: for a name that is neither.
+        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
+    """
+    from lra.compose import mixer_factory
+
+    given = options(words)
+    if ":" not in mixer and "." not in mixer:
+        if mixer not in names("model"):
+            raise UnknownName(
+                unknown(
+                    "model",
+                    mixer,
+                    names("model"),
+                    way_out="A mixer of your own is named by its place: my_pkg.module:MyMixer",
+                )
+            )
+        node: dict[str, Any] = load(roots()[-1] / "model" / f"{mixer}.yaml")["mixer"]
+        factory, _ = mixer_factory({**node, **given}, (), mixer)
+        return factory
+    class_path = mixer.replace(":", ".")
+    # At the end of the path: a folder `tasks` here must not take the place of ours.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    package = class_path.partition(".")[0]
+    factory, _ = mixer_factory({"class_path": class_path, **given}, (package,), class_path)
+    return factory
+
+
+def options(words: list[str]) -> dict[str, Any]:
+    """Read `option=value` words; values are YAML, as on the command line of `lra run`."""
+    import yaml
+
+    given = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise ValueError(f"got {word!r}; wanted option=value, as in features=128")
+        given[name.removeprefix("model.mixer.")] = yaml.safe_load(value)
+    return given
