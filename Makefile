@@ -1,0 +1,66 @@
+# Every target makes or reuses the virtual environment by itself; nothing else has to be set up.
+#
+#   make quickstart   train and measure every mixer, write tables and figures
+#   make test         linters, types, import rules, tests
+#   make lint | types | wheel | clean
+#
+# PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+OURS := lra models tasks runners reports
+# One test process per core, each with one thread: more threads than cores make tests slower.
+PROCESSES ?= auto
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test lint types rules pytest wheel clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+quickstart: $(VENV)/.runtime
+	$(BIN)/lra run -m +experiment=quickstart
+
+test: lint types rules pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+rules: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+# torch.compile cannot trace through the shape-checking hook, so its tests run without it.
+pytest: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) -m "not compile and not network"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -m compile -o addopts="--strict-markers --strict-config -ra"
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are newer than the two files that say what is installed, or it is installed again.
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what is needed into $(VENV) (one to three minutes the first time)"
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what is needed, with the tools for tests, into $(VENV) (one to three minutes the first time)"
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) on PATH: install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1), wanted 3.11 or newer: run make PYTHON=python3.12, or whichever you have"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
