@@ -5,10 +5,14 @@ The row schema (version `SCHEMA`) is documented in `docs/results.md`; `COLUMNS` 
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum, auto
 from typing import Any
+
+from runners.metrics import METRICS
 
 SCHEMA = 1
 
@@ -17,6 +21,19 @@ COLUMNS = (
     "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
     "value", "unit", "status", "reason", "samples", "step", "labels",
 )  # fmt: skip
+CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
+"""The columns that are the same in every row of a cell; `Cell.columns` holds exactly these."""
+
+
+class Diverged(ArithmeticError):
+    """Raised by a runner when training leaves the finite numbers; the cell ends as `diverged`."""
+
+
+class Interrupted(Exception):
+    """Raised by a runner that was asked to stop (SIGTERM) and has saved what it needs to resume.
+
+    No row is written for the cell: it is neither done nor failed.
+    """
 
 
 class Status(StrEnum):
@@ -56,6 +73,17 @@ class Measurement:
             raise ValueError(f"a row has a value exactly when its status is ok: got {self}")
         if self.status is not Status.ok and not self.reason:
             raise ValueError(f"a row without a value needs a reason: got {self}")
+        if self.metric not in METRICS:
+            near = get_close_matches(self.metric, METRICS, n=3) or sorted(METRICS)
+            raise ValueError(
+                f"unknown metric {self.metric!r}; near matches: {', '.join(near)}; "
+                "a new metric goes into runners/metrics.py with its unit and meaning"
+            )
+        numbers = (*self.samples, *(() if self.value is None else (self.value,)))
+        if not all(math.isfinite(number) for number in numbers):
+            raise ValueError(
+                f"a stored number is finite: got {self}; give status=Status.diverged and a reason"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +110,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One unit of work: it runs in a process of its own and its rows appear together or not at all."""
+    """One unit of work: a process of its own, whose rows appear together or not at all."""
 
     identity: Mapping[str, Any]
     """What decides the result: plain JSON. Its hash is the key."""
@@ -95,10 +123,48 @@ class Cell:
     fingerprint: str = ""
     """Hash of the sources that the cell uses."""
 
+    def __post_init__(self) -> None:
+        """Refuse a cell whose rows could not be written, before it runs for hours."""
+        if set(self.columns) != set(CELL_COLUMNS):
+            missing = sorted(set(CELL_COLUMNS) - set(self.columns))
+            unknown = sorted(set(self.columns) - set(CELL_COLUMNS))
+            raise ValueError(
+                f"columns must be exactly CELL_COLUMNS: missing {missing}, unknown {unknown}"
+            )
+
     @property
     def key(self) -> str:
         """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
         return digest(self.identity)
+
+
+def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
+    """Return one measurement of a cell as it is stored: exactly `COLUMNS`, plain JSON.
+
+    Args:
+        cell: where the measurement comes from.
+        measurement: the measurement.
+        created: UTC time of writing, ISO 8601.
+    """
+    value = measurement.value
+    full = {
+        **cell.columns,
+        "schema": SCHEMA,
+        "cell": cell.key,
+        "fingerprint": cell.fingerprint,
+        "created": created,
+        "metric": measurement.metric,
+        "value": None if value is None else float(value),
+        "unit": METRICS[measurement.metric].unit,
+        "status": measurement.status.value,
+        "reason": measurement.reason,
+        "samples": [float(sample) for sample in measurement.samples],
+        "step": measurement.step,
+        "labels": dict(measurement.labels),
+    }
+    if measurement.model is not None:
+        full["model"] = measurement.model
+    return {column: full[column] for column in COLUMNS}
 
 
 def canonical(value: Any) -> str:

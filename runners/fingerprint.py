@@ -1,0 +1,132 @@
+"""Which code a result depends on: a hash of the sources reached by imports from given modules.
+
+Sources are read, never imported, so that a fingerprint costs milliseconds and needs no torch. Only
+the packages of the house and those of the given modules are followed; versions of installed
+packages belong to the environment. Comments and blank lines do not count, docstrings do.
+An import by a computed name (`importlib.import_module(name)`) is not seen: name the module.
+"""
+
+import ast
+import hashlib
+import importlib.machinery
+import io
+import tokenize
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+HOUSE = ("models", "tasks", "runners")
+
+
+def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
+    """Return the first hexadecimal digits of the hash of all sources that `modules` reach.
+
+    Args:
+        modules: dotted module names, e.g. the modules of a mixer, a task and a runner.
+        digits: length of the result.
+
+    Raises:
+        ModuleNotFoundError: a given module has no source file on the path.
+    """
+    text = hashlib.sha256()
+    for name, path in sorted(sources(modules).items()):
+        text.update(f"{name}\0{_digest(path)}\n".encode())
+    return text.hexdigest()[:digits]
+
+
+def sources(modules: Iterable[str]) -> dict[str, Path]:
+    """Return the source file of every module that `modules` reach by imports, by dotted name.
+
+    Raises:
+        ModuleNotFoundError: a given module has no source file on the path.
+    """
+    wanted = list(modules)
+    packages = {*HOUSE, *(name.partition(".")[0] for name in wanted)}
+    for name in wanted:
+        if _locate(name) is None:
+            raise ModuleNotFoundError(f"no source file for module {name!r} on the path", name=name)
+    found: dict[str, Path] = {}
+    while wanted:
+        name = wanted.pop()
+        path = _locate(name)
+        if name in found or name.partition(".")[0] not in packages or path is None:
+            continue  # None: a name inside a module, not a module
+        found[name] = path
+        wanted.append(name.rpartition(".")[0])
+        wanted.extend(_imports(path, name, is_package=path.name == "__init__.py"))
+    return found
+
+
+def _locate(name: str) -> Path | None:
+    top, *rest = name.split(".")
+    spec = importlib.machinery.PathFinder.find_spec(top) if top else None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    path = Path(spec.origin)
+    for part in rest:
+        if path.name != "__init__.py":
+            return None
+        folder = path.parent / part
+        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        if not path.is_file():
+            return None
+    return path
+
+
+def _imports(path: Path, name: str, *, is_package: bool) -> Iterator[str]:
+    """Yield every dotted name that a source imports, anywhere in it, packages included."""
+    package = name if is_package else name.rpartition(".")[0]
+    for level, module, names in _import_statements(path, _version(path)):
+        base = module
+        if level:
+            parents = package.split(".")
+            start = ".".join(parents[: len(parents) - level + 1])
+            base = f"{start}.{module}" if module else start
+        yield base
+        yield from (f"{base}.{each}" for each in names)
+
+
+Version = tuple[int, int]
+
+
+def _version(path: Path) -> Version:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=4096)
+def _import_statements(path: Path, _version: Version) -> list[tuple[int, str, tuple[str, ...]]]:
+    statements: list[tuple[int, str, tuple[str, ...]]] = []
+    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+        if isinstance(node, ast.Import):
+            statements.extend((0, alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            statements.append((node.level, node.module or "", names))
+    return statements
+
+
+def _digest(path: Path) -> str:
+    return _digest_of(path, _version(path))
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(path: Path, _version: Version) -> str:
+    return hashlib.sha256(without_comments(path.read_text(encoding="utf-8")).encode()).hexdigest()
+
+
+def without_comments(source: str) -> str:
+    """Return a Python source without comments and blank lines.
+
+    Works on positions rather than on tokens: the text between comments stays as it is, whichever
+    version of Python reads it.
+    """
+    lines: list[str | None] = [*source.split("\n")]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        row, column = token.start
+        line = lines[row - 1] or ""
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = line[:column].rstrip() or None
+        elif token.type == tokenize.NL and not line.strip():
+            lines[row - 1] = None
+    return "\n".join(line for line in lines if line is not None)

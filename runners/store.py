@@ -1,0 +1,300 @@
+"""The result store: a folder of cells, each written whole or not at all. Torch-free.
+
+    root/cells/3f/3fa9c1e07b2d4c58/cell.json                        what the cell is
+                                   rows-<fingerprint>.jsonl         present = complete
+                                   outcomes-<fingerprint>.npz       per-example results
+                                   environment-<fingerprint>.json   versions and machine
+                                   checkpoint/                      while training
+    root/claims/<cell>                                              advisory
+    root/sweeps/<name>/<cell>                                       empty files: which cells belong
+
+No locks: correctness rests on the rename of finished files, so any number of processes on any
+number of machines may share a root. Rows come last; whoever sees them sees everything else.
+`docs/results.md` describes every file and column.
+"""
+
+import json
+import re
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners import durable
+from runners.claims import Claim, take
+from runners.formats import (
+    BadStore,
+    fingerprint_of,
+    newest_rows,
+    pack_outcomes,
+    pretty,
+    read_rows_file,
+    row_line,
+    unpack_outcomes,
+)
+from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BadStore", "MixedSources", "Store", "UnknownCell", "read_outcomes", "read_rows"]
+
+_SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
+_INTEGERS = ("schema", "task_version", "length", "seed", "threads", "step")
+
+
+class UnknownCell(LookupError):
+    """No cell, or more than one, answers to a name; the message lists near matches."""
+
+
+class MixedSources(UserWarning):
+    """Rows of one kind in one table come from different versions of the code."""
+
+
+class Store:
+    """One results folder. Nothing is written before it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+
+    # -- where things lie ------------------------------------------------------------------------
+
+    def cell_folder(self, key: str) -> Path:
+        """Return the folder of a cell, present or not."""
+        return self.root / "cells" / key[:2] / key
+
+    def checkpoint_folder(self, cell: Cell) -> Path:
+        """Return the folder in which the cell's runner may keep checkpoints; it may not exist."""
+        return self.cell_folder(cell.key) / "checkpoint"
+
+    def _rows_file(self, cell: Cell) -> Path:
+        if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
+            raise ValueError(
+                "a stored cell needs a fingerprint of digits and lower-case letters: "
+                f"got {cell.fingerprint!r}; see runners.fingerprint"
+            )
+        return self.cell_folder(cell.key) / f"rows-{cell.fingerprint}.jsonl"
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    def complete(self, cell: Cell, retry: Collection[Status] = ()) -> bool:
+        """Say whether nothing remains to be done for this cell with this code.
+
+        Args:
+            cell: the cell, with its fingerprint.
+            retry: statuses that count as not done.
+        """
+        if not self._rows_file(cell).is_file():
+            return False
+        return not retry or self.statuses(cell).isdisjoint(retry)
+
+    def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
+        return read_rows_file(self._rows_file(cell), cell.key)
+
+    def statuses(self, cell: Cell) -> set[Status]:
+        """Return every status among the rows of a complete cell."""
+        return {Status(each["status"]) for each in self.rows_of(cell)}
+
+    def describe(self, key: str) -> dict[str, Any]:
+        """Return `cell.json` of a cell, with `fingerprint` and `environment` of its newest rows.
+
+        Both are None where the cell has no rows yet. Raises `UnknownCell` for an unknown key.
+        """
+        folder = self.cell_folder(key)
+        path = folder / "cell.json"
+        if not path.is_file():
+            raise UnknownCell(f"no finished cell {key} in {self.root}")
+        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows = newest_rows(folder)
+        fingerprint = fingerprint_of(rows) if rows else None
+        environment = folder / f"environment-{fingerprint}.json"
+        return {
+            **description,
+            "fingerprint": fingerprint,
+            "environment": json.loads(environment.read_text("utf-8")) if rows else None,
+        }
+
+    def find(self, prefix: str) -> str:
+        """Return the key of the one cell whose key begins with `prefix`.
+
+        Raises:
+            UnknownCell: none or several; the message lists near matches.
+        """
+        keys = sorted(path.name for path in (self.root / "cells").glob("??/*"))
+        matches = [key for key in keys if key.startswith(prefix)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise UnknownCell(
+                f"{prefix!r} is the beginning of {len(matches)} cells: {_some(matches)}; "
+                "give more digits"
+            )
+        near = get_close_matches(prefix, [key[: len(prefix)] for key in keys], n=5, cutoff=0.5)
+        nearest = [key for key in keys if key[: len(prefix)] in near]
+        hint = f"near matches: {_some(nearest)}" if nearest else f"cells there: {_some(keys)}"
+        raise UnknownCell(f"no cell in {self.root} begins with {prefix!r}; {hint}")
+
+    # -- writing: only the parent process does ---------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Raise `durable.Unwritable` where nothing can be written, before anything is computed."""
+        durable.check_writable(self.root)
+
+    def write(
+        self,
+        cell: Cell,
+        measurements: Sequence[Measurement],
+        outcomes: Sequence[Outcomes],
+        environment: Mapping[str, Any],
+    ) -> Path:
+        """Store a finished or failed cell whole, and return the file with its rows.
+
+        Args:
+            cell: the cell, with its fingerprint.
+            measurements: its rows, at least one.
+            outcomes: per-example results, at most one for each split.
+            environment: versions and machine, plain JSON.
+
+        Raises:
+            durable.Unwritable: full disk, missing right; what was stored before is untouched.
+            ValueError: nothing to store, or outcomes out of order.
+        """
+        if not measurements:
+            raise ValueError(f"cell {cell.key} has no rows: a failed cell has one with its status")
+        target = self._rows_file(cell)
+        folder = target.parent
+        created = datetime.now(UTC).isoformat(timespec="microseconds")
+        lines = [row_line(row(cell, measurement, created)) for measurement in measurements]
+        description = {
+            "schema": SCHEMA,
+            "cell": cell.key,
+            "identity": cell.identity,
+            "columns": cell.columns,
+            "config": cell.config,
+            "overrides": list(cell.overrides),
+        }
+        results = folder / f"outcomes-{cell.fingerprint}.npz"
+        if outcomes:
+            durable.write_whole(results, pack_outcomes(outcomes))
+        else:
+            results.unlink(missing_ok=True)  # of an earlier attempt at this cell
+        durable.write_whole(folder / "cell.json", pretty(description))
+        durable.write_whole(
+            folder / f"environment-{cell.fingerprint}.json", pretty(dict(environment))
+        )
+        durable.write_whole(target, "".join(lines).encode())
+        return target
+
+    def claim(self, key: str) -> Claim | None:
+        """Take the advisory claim on a cell; None where another living process holds it."""
+        return take(self.root / "claims" / key)
+
+    # -- sweeps ----------------------------------------------------------------------------------
+
+    def record_in_sweep(self, name: str, key: str) -> None:
+        """Note that a cell belongs to a sweep; a cell may belong to many."""
+        if not _SWEEP_NAME.fullmatch(name):
+            raise ValueError(
+                f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
+            )
+        folder = durable.make_folder(self.root / "sweeps" / name)
+        try:
+            (folder / key).touch()
+        except OSError as error:
+            raise durable.unwritable(folder, error) from error
+
+    def sweeps(self) -> list[str]:
+        """Return the names of all sweeps."""
+        return sorted(path.name for path in (self.root / "sweeps").glob("*") if path.is_dir())
+
+    def cells_of(self, name: str) -> list[str]:
+        """Return the keys of a sweep's cells, done or not. Raises `UnknownCell`."""
+        folder = self.root / "sweeps" / name
+        if not folder.is_dir() or not _SWEEP_NAME.fullmatch(name):
+            known = self.sweeps()
+            near = get_close_matches(name, known, n=3)
+            hint = f"near matches: {_some(near)}" if near else f"sweeps there: {_some(known)}"
+            raise UnknownCell(f"no sweep {name!r} in {self.root}; {hint}")
+        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
+    """Return all rows, or those of one sweep, as a table with exactly `COLUMNS`.
+
+    Of a cell that was computed with several versions of the code, the newest rows count. Rows come
+    in the order of cell keys, and within a cell as its runner gave them.
+
+    Args:
+        root: the results folder.
+        sweep: name of a sweep, or None for every cell.
+
+    Raises:
+        FileNotFoundError: no results folder at `root`.
+        UnknownCell: no such sweep.
+        BadStore: a torn or foreign line, or rows of a newer schema; names file and line.
+
+    Warns:
+        MixedSources: rows of one runner, model and task were made by different code.
+    """
+    import pandas as pd
+
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
+    store = Store(root)
+    if sweep is None:
+        folders: Iterator[Path] = iter(sorted((root / "cells").glob("??/*")))
+    else:
+        folders = map(store.cell_folder, store.cells_of(sweep))
+    rows: list[dict[str, Any]] = []
+    for folder in folders:
+        path = newest_rows(folder)
+        if path is not None:
+            rows.extend(read_rows_file(path, folder.name))
+    _warn_if_mixed(rows)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    kinds: dict[str, str] = {**dict.fromkeys(_INTEGERS, "Int64"), "causal": "boolean"}
+    return table.astype({**kinds, "value": "float64", "created": "datetime64[us, UTC]"})
+
+
+def read_outcomes(root: Path, key: str) -> list[Outcomes]:
+    """Return the per-example results that go with a cell's newest rows, by split name.
+
+    Raises `UnknownCell` where the cell has no rows; a cell without outcomes gives an empty list.
+    """
+    folder = Store(root).cell_folder(key)
+    rows = newest_rows(folder)
+    if rows is None:
+        raise UnknownCell(f"no finished cell {key} in {root}")
+    path = folder / f"outcomes-{fingerprint_of(rows)}.npz"
+    if not path.is_file():
+        return []
+    return unpack_outcomes(path)
+
+
+def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
+    seen: dict[tuple[str, str, str], set[str]] = {}
+    for each in rows:
+        kind = (each["runner"], each["model"], each["task"])
+        seen.setdefault(kind, set()).add(each["fingerprint"])
+    mixed = sorted("/".join(map(str, kind)) for kind, prints in seen.items() if len(prints) > 1)
+    if mixed:
+        warnings.warn(
+            f"rows made by different versions of the code stand in one table: {_some(mixed)} "
+            "(runner/model/task); run the sweep again for equal ground",
+            MixedSources,
+            stacklevel=3,
+        )
+
+
+def _some(names: Sequence[str], at_most: int = 8) -> str:
+    if not names:
+        return "none"
+    rest = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")
