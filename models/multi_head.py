@@ -37,10 +37,20 @@ class MultiHead(nn.Module):
     Rotary positions, where the site asks for them, are applied here, before the core.
     """
 
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
+
     def __init__(self, site: Site, core: Core, *, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.head_width = site.heads, site.head_width
         self.rotary = site.positions is Positions.rotary
+        if self.rotary and self.head_width % 2:
+            raise ValueError(
+                f"rotary positions need an even head width: got width={site.width} / "
+                f"heads={site.heads} = {self.head_width}; change heads, or positions"
+            )
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
             projection = nn.Linear(site.width, site.width, bias=bias)
             nn.init.xavier_uniform_(projection.weight)
@@ -53,13 +63,13 @@ class MultiHead(nn.Module):
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""
-        return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
+        return x.reshape(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
         """Return queries, keys and values by head, rotated where rotary positions are on."""
-        q, k, v = (self.split(getattr(self, name)(x)) for name in ("q_proj", "k_proj", "v_proj"))
+        q, k, v = (self.split(layer(x)) for layer in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
         return q, k, v
@@ -80,8 +90,10 @@ class MultiHead(nn.Module):
             return flow._replace(x=self.forward(flow.x, layout))
         if layout.keep is not None:
             raise ValueError("extend with a state takes full rows: pass keep=None")
-        q, k, v = self.project(flow.x, layout)
         core: Any = self.core
+        if not hasattr(core, "extend"):
+            raise Unsupported(f"{type(core).__name__} has no `extend`: it cannot continue a state")
+        q, k, v = self.project(flow.x, layout)
         o, state = core.extend(q, k, v, layout, flow.state)
         return flow._replace(x=self.merge(o), state=state)
 
@@ -90,9 +102,8 @@ class MultiHead(nn.Module):
         core: Any = self.core
         if not hasattr(core, "initial_state"):
             raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
-        like = cast(nn.Linear, self.q_proj).weight.new_empty(0)
+        like = self.q_proj.weight.new_empty(0)
         state: State = core.initial_state(
             (batch_size, self.heads, memory, self.head_width, self.head_width), like
         )
         return state
-

@@ -13,16 +13,24 @@ from models.mixer import State
 
 
 def map_state(function: Callable[..., Tensor], *states: State) -> State:
-    """Apply `function` to the tensors that stand at the same place in each of `states`."""
+    """Apply `function` to the tensors that stand at the same place in each of `states`.
+
+    ValueError where the states differ in shape of nesting: they are not of the same model.
+    """
     first = states[0]
-    if first is None:
+    if first is None and all(state is None for state in states):
         return None
-    if isinstance(first, Tensor):
+    if all(isinstance(state, Tensor) for state in states):
         return function(*states)
-    parts = []
-    for group in zip(*states, strict=True):  # type: ignore[arg-type]
-        parts.append(map_state(function, *group))
-    return tuple(parts)
+    tuples = [state for state in states if isinstance(state, tuple)]
+    if len(tuples) < len(states) or len({len(state) for state in tuples}) != 1:
+        kinds = ", ".join(_describe(state) for state in states)
+        raise ValueError(f"states must be nested alike: got {kinds}; use states of one model")
+    return tuple(map_state(function, *group) for group in zip(*tuples, strict=True))
+
+
+def _describe(state: State) -> str:
+    return f"tuple of {len(state)}" if isinstance(state, tuple) else type(state).__name__
 
 
 def detach(state: State) -> State:

@@ -1,0 +1,160 @@
+"""The stack: blocks of a sequence mixer and a position-wise network, from Flow to Flow.
+
+Every block is pre-norm, `x + mixer(LN x)` and then `x + network(LN x)`; one more LN closes the
+stack. Any other module that maps (Flow, Layout) to Flow can stand in its place.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum, auto
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from models.mixer import Extends, Flow, Layout, Mixer, Positions, Remembers, State, Unsupported
+
+
+class FeedForward(StrEnum):
+    """The position-wise network of a block."""
+
+    gelu = auto()
+    none = auto()
+    """For mixers that bring their own."""
+
+
+def gelu_network(width: int, hidden: int, dropout: float) -> nn.Sequential:
+    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases."""
+    layers = (nn.Linear(width, hidden), nn.Linear(hidden, width))
+    for layer in layers:
+        nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(layers[0], nn.GELU(), nn.Dropout(dropout), layers[1])
+
+
+def family(mixer: object) -> str:
+    """Return the name by which messages call a mixer."""
+    return type(mixer).__name__
+
+
+def admit(mixer: Mixer, *, positions: Positions, causal: bool, max_length: int) -> nn.Module:
+    """Return `mixer` as a module, or raise where it cannot serve in this model.
+
+    Raises:
+        TypeError: It is no `nn.Module`, so its parameters would be lost.
+        Unsupported: It lacks rotary positions, causality or length that the model needs.
+    """
+    if not isinstance(mixer, nn.Module):
+        raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
+    traits = mixer.traits
+    if positions is Positions.rotary and positions.value not in traits.positions:
+        raise Unsupported(
+            f"{family(mixer)} does not apply rotary positions itself: got positions=rotary; "
+            "choose positions=learned, sinusoidal or none"
+        )
+    if causal and not traits.causal:
+        raise Unsupported(
+            f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
+            "a causal model; choose a causal family or a task with the whole sequence in view"
+        )
+    if traits.max_length is not None and traits.max_length < max_length:
+        raise Unsupported(
+            f"{family(mixer)} ends at length {traits.max_length}: the model needs {max_length} "
+            "(one more than the task's where a CLS vector is prepended); shorten the task"
+        )
+    return mixer
+
+
+class Block(nn.Module):
+    """One mixer and one position-wise network, each behind a norm, each with a residual."""
+
+    def __init__(
+        self,
+        mixer: nn.Module,
+        *,
+        width: int,
+        feed_forward: FeedForward,
+        feed_forward_width: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.mixer_norm = nn.LayerNorm(width)
+        self.mixer = mixer
+        self.dropout = nn.Dropout(dropout)
+        self.extends = isinstance(mixer, Extends)
+        self.network_norm: nn.LayerNorm | None = None
+        self.network: nn.Sequential | None = None
+        if feed_forward is FeedForward.gelu:
+            self.network_norm = nn.LayerNorm(width)
+            self.network = gelu_network(width, feed_forward_width, dropout)
+
+    def forward(self, flow: Flow, layout: Layout) -> Flow:
+        """Mix along the length, then transform each position."""
+        mixed = self.mix(flow._replace(x=self.mixer_norm(flow.x)), layout)
+        x = flow.x + self.dropout(mixed.x)
+        if self.network is not None and self.network_norm is not None:
+            x = x + self.dropout(self.network(self.network_norm(x)))
+        return mixed._replace(x=x)
+
+    def mix(self, flow: Flow, layout: Layout) -> Flow:
+        """Call `extend` where the mixer has it, since only that carries state and stream."""
+        mixer = cast(Any, self.mixer)
+        if self.extends:
+            extended: Flow = mixer.extend(flow, layout)
+            return extended
+        if flow.state is not None:
+            raise Unsupported(f"{family(mixer)} has no `extend`: it cannot continue from a state")
+        return flow._replace(x=mixer(flow.x, layout))
+
+
+class Stack(nn.Module):
+    """Blocks one after the other, then a norm.
+
+    With `checkpointing`, a block keeps only its input for backward and is computed again there;
+    the global random state is restored for it, so dropout falls alike.
+    """
+
+    def __init__(self, blocks: Sequence[Block], *, width: int, checkpointing: bool = False) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(width)
+        self.checkpointing = checkpointing
+        self.honoured = [
+            (family(block.mixer), cast(Any, block.mixer).traits.honours) for block in blocks
+        ]
+
+    def refuse(self, layout: Layout) -> None:
+        """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
+        facts = {name for name, value in layout._asdict().items() if value is not None}
+        for layer, (name, honours) in enumerate(self.honoured):
+            if ignored := sorted(facts - honours):
+                raise Unsupported(
+                    f"{name} (layer {layer}) does not honour {', '.join(ignored)}: it honours "
+                    f"{', '.join(sorted(honours)) or 'nothing'}; choose another family, or a task "
+                    f"without {', '.join(ignored)}"
+                )
+
+    def forward(self, flow: Flow, layout: Layout) -> Flow:
+        """Pass through every block; the state, where given, is one entry per block."""
+        self.refuse(layout)
+        given = flow.state is not None
+        states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
+        after = []
+        for block, state in zip(self.blocks, states, strict=True):
+            flow = flow._replace(state=state)
+            if self.checkpointing and torch.is_grad_enabled():
+                flow = checkpoint(block, flow, layout, use_reentrant=False)
+            else:
+                flow = block(flow, layout)
+            after.append(flow.state)
+        return flow._replace(x=self.norm(flow.x), state=tuple(after) if given else None)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return every mixer's empty state; `Unsupported` where one has none."""
+        states = []
+        for block in self.blocks:
+            mixer = cast(Block, block).mixer
+            if not isinstance(mixer, Remembers):
+                raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
+            states.append(mixer.initial_state(batch_size, memory))
+        return tuple(states)
