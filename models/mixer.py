@@ -143,6 +143,7 @@ class Flow(NamedTuple):
         return self._replace(penalties={**self.penalties, name: total})
 
 
+@runtime_checkable
 class Mixer(Protocol):
     """All that a simple family writes."""
 

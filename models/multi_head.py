@@ -1,7 +1,7 @@
 """The four projections around an attention core, written once: weights load across families."""
 
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupport
 from models.positions import rotate
 
 
+@runtime_checkable
 class Core(Protocol):
     """A map from queries, keys and values to values; holds whatever the family needs.
 
