@@ -1,0 +1,1 @@
+"""What can be chosen, by name: YAML only. This file makes the folder a package that ships."""

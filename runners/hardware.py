@@ -1,8 +1,10 @@
 """Where a run happens and how precisely. Torch-free."""
 
 import os
+import platform
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from pathlib import Path
 
 
 class Device(StrEnum):
@@ -18,6 +20,31 @@ class Precision(StrEnum):
     float32 = auto()
     bfloat16 = auto()
     float16 = auto()
+
+
+def cpu_name() -> str:
+    """Return the processor's model name as the system reports it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def device_name(device: Device) -> str:
+    """Return the name of this machine's CPU or first GPU. Imports torch for a GPU."""
+    if device is Device.cpu:
+        return cpu_name()
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ValueError(
+            "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, "
+            "or install a CUDA build of torch (`lra doctor` tells what is seen)"
+        )
+    return torch.cuda.get_device_name(0)
 
 
 class MatmulPrecision(StrEnum):

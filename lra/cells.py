@@ -1,0 +1,171 @@
+"""From a typed run to its cells, and from a cell back to rows in a process of its own."""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lra.compose import Run, build_model, facts, group_file, plain, typed
+from runners.fingerprint import fingerprint
+from runners.hardware import Device, device_name
+from runners.records import SCHEMA, Cell
+
+
+def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
+    """Return the cells of a run, in order: one, or one per mode and length for `scaling`."""
+    runner = str(run.config["runner"]["name"])
+    if runner == "scaling":
+        return [
+            _cell(run, runner, mode.name, length, overrides)
+            for mode in run.runner.modes  # type: ignore[union-attr]
+            for length in run.runner.lengths  # type: ignore[union-attr]
+        ]
+    return [_cell(run, runner, runner, run.task.spec.max_length, overrides)]
+
+
+def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, ...]) -> Cell:
+    spec, hardware = run.task.spec, run.hardware
+    floors = runner == "certify"
+    timing = runner == "scaling"
+    machine = device_name(hardware.device)
+    threads = hardware.timing_threads() if timing else hardware.training_threads
+    options = plain(run.runner)
+    identity: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runner": {"name": runner, **{k: v for k, v in options.items() if k not in _AXES}},
+        "mode": mode,
+        "length": length,
+        "task": {"name": run.task_name, "version": spec.version, "source": spec.source},
+    }
+    if not floors:
+        identity |= {
+            "model": run.model,
+            "mixer": dict(run.mixer_options),
+            "backbone": plain(run.backbone),
+            "seed": run.seed,
+            "device": str(hardware.device),
+            "precision": str(hardware.precision),
+            "matmul_precision": str(hardware.matmul_precision),
+            "compile": hardware.compile,
+        }
+    if timing:
+        identity["task"] |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
+        identity["machine"] = {
+            "name": machine,
+            "threads": threads,
+            "torch": version("torch"),
+            "token_budget": hardware.token_budget,
+        }
+    else:
+        identity["task"] |= {"data": spec.data_hash, "options": dict(run.task_options)}
+    if runner == "train":
+        identity["optim"] = plain(run.optim)
+    columns = {
+        "runner": runner,
+        "mode": mode,
+        "model": "floor" if floors else run.model,
+        "task": run.task_name,
+        "task_version": spec.version,
+        "source": spec.source,
+        "length": length,
+        "seed": 0 if floors else run.seed,
+        "causal": str(spec.kind) == "language_modelling",
+        "hardware": hardware.name,
+        "device": machine,
+        "precision": str(hardware.precision),
+        "threads": threads,
+    }
+    return Cell(
+        identity=identity,
+        columns=columns,
+        config=run.config,
+        overrides=overrides,
+        fingerprint=fingerprint(_modules(run, runner)),
+    )
+
+
+def _modules(run: Run, runner: str) -> list[str]:
+    """Return the modules whose sources decide the cell's numbers."""
+    named = [f"runners.{runner}", str(run.task_options["class_path"]).rpartition(".")[0]]
+    if runner != "certify":
+        named += ["models.backbone", str(run.mixer_options["class_path"]).rpartition(".")[0]]
+    if runner == "scaling":
+        named += [
+            str(group_file("model", name)["mixer"]["class_path"]).rpartition(".")[0]
+            for name in run.runner.references  # type: ignore[union-attr]
+        ]
+    return named
+
+
+_AXES = frozenset({"lengths", "modes"})
+
+
+def environment() -> dict[str, str]:
+    """Return what a reader needs to judge a number: versions and the machine."""
+    names = ("torch", "numpy", "hydra-core", "lra")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: version(name) for name in names},
+    }
+
+
+def refusal(run: Run, cell: Cell) -> str | None:
+    """Build the cell's model without weights; return why it cannot be built, if so."""
+    import torch
+
+    from models.mixer import Unsupported
+
+    if cell.columns["runner"] == "certify":
+        return None
+    try:
+        with torch.device("meta"):
+            build_model(run, max_length=int(cell.columns["length"]))
+    except Unsupported as error:
+        return str(error)
+    return None
+
+
+def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
+    """Do one cell's work in this process and send what it yields. Called by `runners.isolate`."""
+    import torch
+
+    run = typed(argument["config"])
+    torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
+    if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, run.hardware.memory_limit_bytes / total))
+    for item in _stream(run, argument):
+        send(item)
+
+
+def _stream(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    from runners.certify import certify
+    from runners.scaling import Mode, scale
+    from runners.train import train
+
+    runner, length = argument["runner"], int(argument["length"])
+    if runner == "certify":
+        return certify(run.task, split=run.runner.split)  # type: ignore[union-attr]
+    if runner == "scaling":
+        return scale(
+            lambda name: build_model(run, max_length=length, name=name),
+            model=run.model,
+            length=length,
+            mode=Mode[argument["mode"]],
+            config=run.runner,  # type: ignore[arg-type]
+            hardware=run.hardware,
+            seed=run.seed,
+            facts=facts(run.task.spec, length),
+        )
+    folder = argument["checkpoints"]
+    return train(
+        build_model(run),
+        run.task,
+        optim=run.optim,
+        config=run.runner,  # type: ignore[arg-type]
+        hardware=run.hardware,
+        seed=run.seed,
+        checkpoints=Path(folder) if folder else None,
+    )

@@ -1,0 +1,135 @@
+"""The words after `lra run`, through Hydra, to resolved configurations.
+
+Hydra's basic launcher calls the job function once per combination; it only collects, so that the
+sweep as a whole can be listed, split and run side by side. Any other launcher (SLURM, …) calls it
+in a process of its own, where the collected entry is executed at once.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.compose import ConfigError
+from lra.suggest import near, unknown
+
+
+class Entry(NamedTuple):
+    """One combination of choices."""
+
+    config: dict[str, Any]
+    overrides: tuple[str, ...]
+
+
+def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> list[Entry]:
+    """Return what the command line asks for; empty where Hydra only printed something.
+
+    Args:
+        argv: The words after `lra run`.
+        execute: Called at once, instead of collecting, under a launcher other than Hydra's own.
+
+    Raises:
+        ConfigError: unknown group, option, key, or malformed words, with near matches.
+    """
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.errors import HydraException
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
+    collected: list[Entry] = []
+
+    def job(config: Any) -> None:
+        runtime = HydraConfig.get()
+        words = tuple(runtime.overrides.task)
+        try:
+            tree = OmegaConf.to_container(config, resolve=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(str(error)) from error
+        if not isinstance(tree, dict):
+            raise ConfigError(f"the configuration is no mapping: got {type(tree).__name__}")
+        entry = Entry(per_model({str(k): v for k, v in tree.items()}, words), words)
+        if runtime.launcher._target_.endswith("BasicLauncher"):
+            collected.append(entry)
+        else:
+            execute([entry])
+
+    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)
+    before = sys.argv
+    sys.argv = ["lra", *argv]
+    try:
+        main()
+    except HydraException as error:
+        raise ConfigError(_explain(error)) from error
+    finally:
+        sys.argv = before
+    return collected
+
+
+def per_model(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Apply the entry of `per_model` for the chosen model; words of the command line win.
+
+    A preset that sweeps over models uses it to give one family its own options.
+    """
+    table: Mapping[str, Any] = config.pop("per_model", None) or {}
+    model = config["model"]
+    for name in table:
+        if not isinstance(table[name], dict) or set(table[name]) - {"mixer", "backbone"}:
+            raise ConfigError(
+                f"per_model.{name}: got {table[name]!r}; wanted a mapping with mixer, backbone"
+            )
+    own = table.get(str(model["name"]), {})
+    by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
+    for part in ("mixer", "backbone"):
+        for key, value in own.get(part, {}).items():
+            if f"model.{part}.{key}" not in by_hand:
+                model[part][key] = value
+    return {**config, "per_model": {}}
+
+
+def _explain(error: Exception) -> str:
+    """Return Hydra's complaint with the near matches of the name that it could not place."""
+    options = getattr(error, "options", None)
+    missing = getattr(error, "missing_cfg_file", None)
+    if missing:
+        group, _, name = str(missing).rpartition("/")
+        if group and options is not None:
+            return unknown(group, name, [str(option) for option in options])
+    text = str(error)
+    found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
+    if found:
+        key = found.group(1) or found.group(2)
+        known = _keys()
+        matches = near(key, known) or near(key, [k.rpartition(".")[2] for k in known])
+        hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
+        siblings = [k for k in known if k.startswith(key.rpartition(".")[0] + ".")]
+        listing = f" Known here: {', '.join(sorted(siblings)[:30])}." if siblings else ""
+        return (
+            f"unknown key {key!r}{hint}{listing} `lra run --cfg job` prints every key "
+            "of the composed configuration."
+        )
+    return "\n".join(line for line in text.splitlines() if line.strip())[:2000]
+
+
+def _keys() -> list[str]:
+    """Return every key of the configuration composed without overrides, with dots."""
+    from hydra import compose, initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    with initialize_config_module("conf", version_base="1.3"):
+        tree = OmegaConf.to_container(compose("config"), resolve=False)
+    GlobalHydra.instance().clear()
+    keys: list[str] = []
+
+    def walk(node: Any, prefix: str) -> None:
+        for key, value in node.items():
+            keys.append(prefix + str(key))
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+
+    walk(tree, "")
+    return keys

@@ -1,0 +1,87 @@
+"""`lra run`: compose, plan, execute, and write what a person wants to see."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lra import sweep as sweeps
+from lra.hydra_entry import Entry, entries
+
+
+def main(argv: list[str]) -> int:
+    """Run the words after `lra run`; return the exit code."""
+    found = entries(argv, lambda now: execute(now, multirun=False))
+    if not found:
+        return 0  # Hydra printed a configuration or its help, or another launcher did the work
+    return execute(found, multirun=any(word in {"-m", "--multirun"} for word in argv))
+
+
+def execute(found: Sequence[Entry], *, multirun: bool) -> int:
+    """Plan and run the entries; report and mirror at the end."""
+    sweep = sweeps.build(found)
+    if sweep.control.dry_run:
+        for line in sweeps.overview(sweep):
+            print(line)
+        return 0
+    sweeps.execute(sweep)
+    if sweep.interrupted:
+        left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
+        print(
+            f"interrupted: {left} of {len(sweep.planned)} cells are left; the same command goes on "
+            "from here (training continues at its last checkpoint)"
+        )
+        return sweeps.exit_code(sweep)
+    _finish(sweep, found[0].config, multirun=multirun)
+    return sweeps.exit_code(sweep)
+
+
+def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> None:
+    """Write report and dashboard, and print where everything lies."""
+    from lra import report
+
+    written: list[Path] = []
+    if config["report"] or (config["report"] is None and multirun):
+        written = report.write(sweep.root, sweep.name, None, None)
+        from lra.conclusion import conclusions
+
+        rows, _ = report.stored(sweep.root, sweep.name)
+        for line in conclusions(rows):
+            print(line)
+    sentence = _mirror(sweep, config, written)
+    print()
+    for planned in sweep.planned if len(sweep.planned) == 1 else ():
+        print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
+        print(f"again         lra show {planned.cell.key}")
+    for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
+        for path in written:
+            if path.suffix in suffixes:
+                print(f"{label:13} {path}")
+    print(f"results       {sweep.root}")
+    if sentence:
+        print(f"W&B           {sentence}")
+
+
+def _mirror(sweep: sweeps.Sweep, config: dict[str, Any], written: Sequence[Path]) -> str:
+    """Copy the sweep to W&B as the logger says; return the sentence that tells where."""
+    logger = config["logger"]
+    if logger["mode"] == "disabled":
+        return ""
+    from lra.report import config_by_cell, stored
+    from reports.wandb_mirror import Mode, mirror
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows, cells = stored(sweep.root, sweep.name)
+    own = {planned.cell.key for planned in sweep.planned}
+    result = mirror(
+        rows[rows["cell"].isin(own)],
+        list(written),
+        sweep=sweep.name,
+        config_by_cell=config_by_cell(cells),
+        mode=Mode[logger["mode"]],
+        folder=sweep.root / "wandb",
+        project=logger["project"],
+        entity=logger["entity"],
+    )
+    return result.sentence

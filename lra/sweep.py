@@ -1,0 +1,230 @@
+"""Execute the cells of a sweep: skip what is complete, run the rest, store every ending."""
+
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lra.cells import environment, plan, refusal, run_cell
+from lra.compose import Control, Run, typed
+from lra.hydra_entry import Entry
+from lra.progress import Board, headline, title
+from runners import isolate
+from runners.records import Cell, Measurement, Outcomes, Progress, Status
+from runners.store import Store
+
+log = logging.getLogger(__name__)
+
+ORDER = {"certify": 0, "train": 1, "scaling": 2}
+PRELOAD = ("torch", "lra.cells")
+
+
+@dataclass(slots=True)
+class Planned:
+    """A cell and the run that it belongs to."""
+
+    cell: Cell
+    run: Run
+
+
+@dataclass(slots=True)
+class Sweep:
+    """All cells that one command line asks for, and what became of them."""
+
+    name: str
+    root: Path
+    control: Control
+    planned: list[Planned]
+    endings: dict[str, Status] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def store(self) -> Store:
+        """The result store."""
+        return Store(self.root)
+
+
+def build(entries: Sequence[Entry]) -> Sweep:
+    """Type every entry and list the distinct cells of this shard, cheap kinds first."""
+    runs = [(typed(entry.config), entry.overrides) for entry in entries]
+    first = runs[0][0]
+    distinct: dict[str, Planned] = {}
+    for run, words in runs:
+        for cell in plan(run, words):
+            distinct.setdefault(cell.key, Planned(cell, run))
+    ordered = sorted(distinct.values(), key=lambda p: ORDER[p.cell.columns["runner"]])
+    part, parts = first.control.part()
+    return Sweep(
+        name=first.sweep,
+        root=Path(first.config["results"]),
+        control=first.control,
+        planned=ordered[part - 1 :: parts],
+    )
+
+
+def overview(sweep: Sweep) -> Iterator[str]:
+    """Yield the lines of a dry run: every cell, and whether it is done."""
+    store, retry = sweep.store, _retry(sweep.control)
+    done = 0
+    for planned in sweep.planned:
+        cell = planned.cell
+        complete = store.complete(cell, retry)
+        done += complete
+        state = "to do"
+        if complete:
+            failures = sorted(str(s) for s in store.statuses(cell) - {Status.ok})
+            state = "done" + (f" ({', '.join(failures)})" if failures else "")
+        yield f"{cell.key}  {state:8} {title(cell)}"
+    total = len(sweep.planned)
+    yield f"{total} cells in {sweep.root}: {done} done, {total - done} to do"
+
+
+def execute(sweep: Sweep) -> None:
+    """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
+    store, retry = sweep.store, _retry(sweep.control)
+    store.check_writable()
+    waiting: list[Planned] = []
+    for planned in sweep.planned:
+        store.record_in_sweep(sweep.name, planned.cell.key)
+        if not store.complete(planned.cell, retry):
+            waiting.append(planned)
+    done = len(sweep.planned) - len(waiting)
+    if done:
+        print(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
+    if not waiting:
+        return
+    _prepare(waiting)
+    board = Board(len(waiting))
+    try:
+        for kind in ("certify", "train", "scaling"):
+            group = [p for p in waiting if p.cell.columns["runner"] == kind]
+            side_by_side = 1 if kind == "scaling" or not group else group[0].run.hardware.side_by_side()
+            _run_group(sweep, store, board, group, side_by_side)
+            if sweep.interrupted:
+                break
+    finally:
+        board.close()
+
+
+def _retry(control: Control) -> set[Status]:
+    known = [status.name for status in Status]
+    for name in control.retry:
+        if name not in known:
+            from lra.compose import ConfigError
+            from lra.suggest import unknown
+
+            raise ConfigError("runner.retry: " + unknown("status", name, known))
+    return {Status[name] for name in control.retry}
+
+
+def _prepare(waiting: Sequence[Planned]) -> None:
+    """Make the data of every task ready, once, before any child needs them."""
+    seen: set[tuple[str, str]] = set()
+    for planned in waiting:
+        if planned.cell.columns["runner"] == "scaling":
+            continue
+        task = planned.run.task
+        identity = (planned.run.task_name, str(planned.run.task_options))
+        if identity not in seen:
+            seen.add(identity)
+            task.prepare()
+
+
+def _run_group(
+    sweep: Sweep, store: Store, board: Board, group: Sequence[Planned], side_by_side: int
+) -> None:
+    """Run cells of one kind, at most `side_by_side` at once."""
+    rows: dict[str, list[Measurement]] = {}
+    outcomes: dict[str, list[Outcomes]] = {}
+    claims: dict[str, Any] = {}
+    by_key = {planned.cell.key: planned for planned in group}
+
+    def jobs() -> Iterator[isolate.Job]:
+        for planned in group:
+            cell = planned.cell
+            if sweep.interrupted or store.complete(cell, _retry(sweep.control)):
+                continue
+            claim = store.claim(cell.key)
+            if claim is None:
+                board.finish(cell, "left to another sweep that is working on it")
+                continue
+            claims[cell.key] = claim
+            reason = refusal(planned.run, cell)
+            if reason is not None:
+                conclude(cell, [_failed(cell, Status.unsupported, reason)], [])
+                continue
+            rows[cell.key], outcomes[cell.key] = [], []
+            board.start(cell)
+            yield _job(planned, store)
+
+    def on_message(name: str, message: object) -> None:
+        if isinstance(message, Progress):
+            board.advance(by_key[name].cell, message)
+        elif isinstance(message, Outcomes):
+            outcomes[name].append(message)
+        elif isinstance(message, Measurement):
+            rows[name].append(message)
+
+    def on_end(name: str, ending: isolate.Ending) -> None:
+        cell = by_key[name].cell
+        if ending.interrupted:
+            sweep.interrupted = True
+            claims.pop(name).release()
+            return
+        found = rows.pop(name)
+        if ending.status is not Status.ok:
+            found.append(_failed(cell, ending.status, ending.reason))
+        conclude(cell, found, outcomes.pop(name))
+
+    def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
+        store.write(cell, found, seen, environment())
+        claims.pop(cell.key).release()
+        statuses = {row.status for row in found if "reference" not in row.labels}
+        sweep.endings[cell.key] = next(iter(statuses - {Status.ok}), Status.ok)
+        board.finish(cell, headline(found))
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [claim.release() for claim in claims.values()])
+        isolate.pool(jobs(), side_by_side=side_by_side, on_message=on_message, on_end=on_end)
+
+
+def _job(planned: Planned, store: Store) -> isolate.Job:
+    cell, hardware = planned.cell, planned.run.hardware
+    training = cell.columns["runner"] == "train"
+    return isolate.Job(
+        name=cell.key,
+        function=run_cell,
+        argument={
+            "config": cell.config,
+            "runner": cell.columns["runner"],
+            "mode": cell.columns["mode"],
+            "length": cell.columns["length"],
+            "checkpoints": str(store.checkpoint_folder(cell)) if training else None,
+        },
+        seconds=planned.run.control.timeout_s,
+        memory_bytes=hardware.memory_limit_bytes if str(hardware.device) == "cpu" else None,
+        threads=int(cell.columns["threads"]),
+    )
+
+
+def _failed(cell: Cell, status: Status, reason: str) -> Measurement:
+    """Return the one row that stands for a cell without a result."""
+    scaling = cell.columns["runner"] == "scaling"
+    return Measurement(
+        metric="time" if scaling else "accuracy",
+        status=status,
+        reason=reason,
+        labels={} if scaling else {"split": "test"},
+    )
+
+
+def exit_code(sweep: Sweep) -> int:
+    """Return 0 when every cell has its rows, 1 after a crash or a failed lone cell, 130 if cut."""
+    if sweep.interrupted:
+        return 128 + signal.SIGINT
+    failures = {status for status in sweep.endings.values() if status is not Status.ok}
+    alone = len(sweep.planned) == 1
+    return 1 if Status.crashed in failures or (alone and failures) else 0

@@ -1,0 +1,53 @@
+"""Names that keep differently configured runs of one model apart in tables and figures."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+AXES = ("length", "mode", "seed", "runner", "schema")
+IDENTITY_OF_MODEL = "model"
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, str]:
+    """Return a nested mapping as one level with dotted keys and text values."""
+    if not isinstance(node, Mapping):
+        return {prefix.rstrip("."): str(node)}
+    flat: dict[str, str] = {}
+    for key, value in node.items():
+        flat |= flatten(value, f"{prefix}{key}.")
+    return flat
+
+
+def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return `rows` with models renamed where one name stands for several configurations.
+
+    Cells of the same model, task and runner whose identities differ in more than length, mode and
+    seed are different things: their names gain the keys that differ, as in
+    `performer (mixer.features=64)`. A table that averaged over them would be wrong.
+
+    Args:
+        rows: frame with the columns of `runners.records.COLUMNS`.
+        identities: identity of each cell by its key.
+    """
+    renamed = rows.copy()
+    own = rows[~rows["model"].str.startswith("floor/")]
+    for _, group in own.groupby(["model", "task", "runner"], sort=False):
+        flat: dict[str, dict[str, str]] = {}
+        for cell in group["cell"].unique():
+            identity = identities.get(cell, {})
+            flat[cell] = flatten({k: v for k, v in identity.items() if k not in AXES})
+            flat[cell] |= flatten(identity.get("runner", {}), "runner.")
+        keys = sorted(set().union(*flat.values()))
+        differing = [key for key in keys if len({values.get(key) for values in flat.values()}) > 1]
+        if not differing:
+            continue
+        for cell, values in flat.items():
+            what = ", ".join(f"{_short(key)}={values.get(key, 'none')}" for key in differing)
+            where = (renamed["cell"] == cell) & renamed["model"].eq(group["model"].iloc[0])
+            renamed.loc[where, "model"] = f"{group['model'].iloc[0]} ({what})"
+    return renamed
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("mixer.").removeprefix("backbone.")
