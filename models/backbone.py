@@ -324,7 +324,7 @@ class Backbone(nn.Module):
         return x
 
     def classify(
-        self, x: Float[Tensor, "n l d"], keep: Bool[Tensor, "b p l"] | None, parts: int
+        self, x: Float[Tensor, "n placed d"], keep: Bool[Tensor, "b p l"] | None, parts: int
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
         flat = None if keep is None or self.has_cls else keep.flatten(0, 1)

@@ -1,0 +1,119 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
+from models.multi_head import MultiHead
+from models.positions import rotate
+
+
+class Explicit(nn.Module):
+    """Softmax attention spelt out, without a state."""
+
+    traits = Traits(row_stochastic=True)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if layout.keep is not None:
+            scores = scores.masked_fill(~layout.keep[:, None, None], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+def site(**changes: object) -> Site:
+    return Site(**{"width": 12, "heads": 3, "max_length": 16, **changes})  # type: ignore[arg-type]
+
+
+def literal(module: MultiHead, x: Tensor, *, rotary: bool) -> Tensor:
+    """Head by head and row by row."""
+    out = []
+    for row in x:
+        heads = []
+        for head in range(3):
+            part = slice(4 * head, 4 * head + 4)
+            q, k, v = (
+                row @ layer.weight[part].T + layer.bias[part]
+                for layer in (module.q_proj, module.k_proj, module.v_proj)
+            )
+            if rotary:
+                q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
+            heads.append((q @ k.T / 2).softmax(-1) @ v)
+        out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_projections_equal_the_literal_form(positions):
+    torch.manual_seed(0)
+    module = MultiHead(site(positions=positions), Explicit()).double()
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    wanted = literal(module, x, rotary=positions is Positions.rotary)
+    torch.testing.assert_close(module(x, Layout()), wanted)
+
+
+def test_start_moves_rotary_positions_only_relatively():
+    torch.manual_seed(0)
+    module = MultiHead(site(positions=Positions.rotary), Explicit()).double()
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    moved = module(x, Layout(start=torch.tensor([3, 900])))
+    torch.testing.assert_close(moved, module(x, Layout()))
+
+
+def test_rotary_is_offered_and_other_traits_pass_through():
+    traits = MultiHead(site(), Explicit()).traits
+    assert traits.positions == {"rotary"}
+    assert traits.row_stochastic
+
+
+def test_weights_load_across_cores():
+    class Other(Explicit):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+            return v
+
+    torch.manual_seed(0)
+    one, other = MultiHead(site(), Explicit()), MultiHead(site(), Other())
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one.q_proj.weight, other.q_proj.weight)
+
+
+def test_without_biases():
+    module = MultiHead(site(), Explicit(), bias=False)
+    assert not [name for name, _ in module.named_parameters() if name.endswith("bias")]
+
+
+def test_heads_must_divide_width():
+    with pytest.raises(ValueError, match="heads must divide width: got heads=5, width=12"):
+        MultiHead(site(heads=5), Explicit())
+
+
+def test_rotary_needs_an_even_head_width():
+    with pytest.raises(ValueError, match="even head width: got width=12 / heads=4 = 3"):
+        MultiHead(site(heads=4, positions=Positions.rotary), Explicit())
+
+
+def test_a_core_without_state_refuses():
+    module = MultiHead(site(), Explicit())
+    with pytest.raises(Unsupported, match="Explicit has no state"):
+        module.initial_state(1, 4)
+    with pytest.raises(Unsupported, match="Explicit has no `extend`"):
+        module.extend(Flow(torch.zeros(1, 2, 12), state=()), Layout())
+
+
+def test_extend_without_state_is_forward_with_the_rest_untouched():
+    torch.manual_seed(0)
+    module = MultiHead(site(), Explicit())
+    x, stream = torch.randn(2, 5, 12), torch.ones(2)
+    flow = module.extend(Flow(x, stream=stream), Layout())
+    assert torch.equal(flow.x, module(x, Layout()))
+    assert flow.stream is stream
+    assert flow.state is None
+
+
+def test_a_state_takes_full_rows():
+    keep = torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match="full rows"):
+        MultiHead(site(), Explicit()).extend(
+            Flow(torch.zeros(1, 2, 12), state=()), Layout(keep=keep)
+        )
