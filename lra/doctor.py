@@ -1,0 +1,152 @@
+"""`lra doctor`: what this machine is, and what works on it, each thing tried."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from lra import probes
+from lra.listing import table
+from lra.probes import GIB, Report
+
+PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
+            "datasets", "jaxtyping")  # fmt: skip
+SPEED_VARIABLES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NVPL_", "BLIS_", "DNNL_", "ONEDNN_", "ATEN_",
+    "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "NVIDIA_", "CUBLAS_", "NCCL_", "MALLOC_",
+    "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONMALLOC",
+)  # fmt: skip
+"""How the variables begin that change how fast the same program runs, or what it can see."""
+
+
+class Check(NamedTuple):
+    """One thing to try."""
+
+    name: str
+    probe: Callable[[], Report]
+    essential: bool = False
+    """Without it no run can succeed: the exit code says so."""
+
+
+class Verdict(NamedTuple):
+    """One thing that was tried."""
+
+    name: str
+    essential: bool
+    report: Report
+
+    @property
+    def mark(self) -> str:
+        """`ok`; `no` for what one can do without; `FAIL`."""
+        if self.report.works:
+            return "ok"
+        return "FAIL" if self.essential else "no"
+
+
+def checks(results: Path) -> list[Check]:
+    """Return what to try, in the order of printing."""
+    from tasks.sources import data_root
+
+    return [
+        Check("cell in its own process", probes.own_process, essential=True),
+        Check("results folder", lambda: probes.writable(results), essential=True),
+        Check("data folder", lambda: probes.writable(data_root()), essential=True),
+        Check("peak memory count", probes.memory_trace),
+        Check("memory limit", probes.memory_limit),
+        Check("bfloat16 autocast", probes.half_precision),
+        Check("torch.compile", probes.compiler),
+        Check("GPU", probes.gpu),
+        Check("W&B offline", probes.wandb_offline),
+        Check("W&B account", probes.wandb_account),
+        Check("data hub", probes.hub),
+    ]
+
+
+def facts() -> dict[str, str]:
+    """Return versions, processor, threads, memory and the variables that change speed."""
+    import torch
+
+    from lra.cli import version
+    from runners.hardware import cpu_name
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = {
+        "lra": version(),
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        **{name: installed(name) for name in PACKAGES},
+        "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
+        "threads": f"{cores} cores for this process, torch uses {torch.get_num_threads()}",
+        "memory": memory(),
+    }
+    set_here = {name: os.environ[name] for name in SPEED_VARIABLES if os.environ.get(name)}
+    found["environment"] = (
+        " ".join(f"{k}={v}" for k, v in set_here.items()) or "nothing that matters"
+    )
+    return found
+
+
+def installed(package: str) -> str:
+    """Return the version of a package, or `missing`."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing: pip install -e . -c constraints.txt"
+
+
+def memory() -> str:
+    """Return the memory of the machine, what is free, and a limit on the container."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    words = [f"{total / GIB:.1f} GiB"]
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        words.append(f"{int(lines['MemAvailable'].split()[0]) * 1024 / GIB:.1f} GiB available")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and limit.read_text().strip().isdigit():
+        words.append(f"container limited to {int(limit.read_text()) / GIB:.1f} GiB")
+    return ", ".join(words)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra doctor`."""
+    made = argparse.ArgumentParser(
+        prog="lra doctor",
+        description="What this machine is and what works on it, each thing tried for real (half a "
+        "minute). Exit code 1 where something fails that every run needs.",
+    )
+    made.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print facts and verdicts; 1 where something essential fails."""
+    arguments = parser().parse_args(argv)
+    known = facts()
+    if not arguments.json:
+        print(table(list(known.items()), indent=""))
+        print()
+    verdicts = []
+    for check in checks(arguments.results):
+        verdict = Verdict(check.name, check.essential, probes.tried(check.probe))
+        verdicts.append(verdict)
+        if not arguments.json:
+            print(f"{verdict.mark:5}{verdict.name:25}{verdict.report.detail}", flush=True)
+            if not verdict.report.works and verdict.report.way_out:
+                print(f"{'':30}way out: {verdict.report.way_out}", flush=True)
+    failed = [verdict.name for verdict in verdicts if verdict.mark == "FAIL"]
+    if arguments.json:
+        tried = [
+            {"name": v.name, "mark": v.mark, "essential": v.essential, **v.report._asdict()}
+            for v in verdicts
+        ]
+        print(json.dumps({"facts": known, "checks": tried, "failed": failed}, indent=2))
+    else:
+        print(f"\n{'not ready: ' + ', '.join(failed) if failed else 'ready'}")
+    return 1 if failed else 0
