@@ -1,0 +1,124 @@
+"""The accuracy table: models by task, with intervals that name their source, and floors below."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports.rows import AMBIGUOUS, FLOOR, MARKS, MISSING, model_order, shown
+from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
+from reports.tables import Column, Entry, Row, Table
+
+# Two accuracies may stand in one column only where all of these agree.
+TASK = ("task", "task_version", "source", "length")
+FLOORS = "floors: scores that need no long-range model"
+
+
+def splits(rows: pd.DataFrame) -> list[str]:
+    """Return the evaluated splits that have final accuracies, test first."""
+    final = rows[(rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] != "")]
+    found = set(final["split"]) - {"train"}
+    return sorted(found, key=lambda s: (s != "test", s))
+
+
+def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
+    """Build the table of final accuracies on one split, or None where no row has any.
+
+    A column holds one task in one version from one source. A failed or absent place is a mark with
+    a footnote; it never enters a mean.
+    """
+    final = rows[
+        (rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] == split)
+    ].copy()
+    if final.empty:
+        return None
+    final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
+    columns = sorted(set(final["column"]))
+    same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
+    heads = tuple(
+        Column(group=c[0], title=_title(c, with_length=c[0] not in same_length)) for c in columns
+    )
+    table_rows = []
+    names = [str(n) for n in final["name"].unique()]
+    models = model_order([n for n in names if not n.startswith(FLOOR)])
+    floors = sorted(n for n in names if n.startswith(FLOOR))
+    for name in [*models, *floors]:
+        own = final[final["name"] == name]
+        entries = tuple(_entry(own[own["column"] == c], name) for c in columns)
+        floor = name in floors
+        title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
+        table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))
+    percent = f"{100 * LEVEL:g} %"
+    caption = (
+        f"Percent, mean over seeds [{percent} interval; what it accounts for]. Over seeds it is a "
+        "t interval; over examples (one seed) Wilson's, which says nothing about another seed."
+    )
+    return Table(
+        title=f"Accuracy on the {split} split",
+        caption=caption,
+        stub="model",
+        columns=heads,
+        rows=tuple(table_rows),
+    )
+
+
+def _title(column: tuple[str, ...], *, with_length: bool) -> str:
+    _, version, source, length = column
+    title = f"{source}, version {version}"
+    return f"{title}, length {length}" if with_length and length != "–" else title
+
+
+def _entry(rows: pd.DataFrame, name: str) -> Entry:
+    if rows.empty:
+        return Entry(text="–", status=MISSING, notes=("not run",))
+    good = rows[rows["status"] == "ok"]
+    bad = rows[rows["status"] != "ok"]
+    notes = tuple(_failures(bad))
+    if good["seed"].duplicated().any():
+        reason = (
+            f"{len(good)} results share this name and seed (other options or other code), so they "
+            "are not merged: report one sweep at a time"
+        )
+        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(reason,))
+    if good.empty:
+        status = str(bad.iloc[0]["status"])
+        return Entry(text=MARKS[status], status=status, notes=notes)
+    values = [float(v) for v in good["value"]]
+    mean = sum(values) / len(values)
+    examples = _examples(good)
+    interval: Interval | None = mean_interval(values)
+    if interval is None and examples:
+        interval = wilson_interval(mean, examples)
+    if name.startswith(FLOOR):
+        notes += tuple(sorted({s for s in (f.get("sentence", "") for f in good["labels"]) if s}))
+    machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
+    if len(machines) > 1:
+        notes += (f"seeds come from {' and '.join(machines)}",)
+    return Entry(
+        text=_text(mean, interval, seeds=len(good), lost=len(bad), examples=examples),
+        value=mean,
+        interval=interval,
+        notes=notes,
+        facts={"seeds": len(good), "seeds_failed": len(bad), "examples": examples or ""},
+    )
+
+
+def _text(mean: float, interval: Interval | None, *, seeds: int, lost: int, examples: int) -> str:
+    text = f"{100 * mean:.1f}"
+    count = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
+    if interval is None:
+        return f"{text} ({count})" if seeds > 1 or lost else text
+    of = count if seeds > 1 else f"{examples:,} examples" + (f", {count}" if lost else "")
+    # an accuracy lies in [0, 1] though a t interval may not; the CSV keeps the bounds as computed
+    low, high = max(0.0, interval.low), min(1.0, interval.high)
+    return f"{text} [{100 * low:.1f}, {100 * high:.1f}; {of}]"
+
+
+def _examples(rows: pd.DataFrame) -> int:
+    """Return the number of evaluated examples, 0 where the rows do not say or disagree."""
+    counts = {f.get("examples", "") for f in rows["labels"]}
+    return int(counts.pop()) if len(counts) == 1 and "" not in counts else 0
+
+
+def _failures(rows: pd.DataFrame) -> Iterator[str]:
+    for row in rows.itertuples():
+        yield f"seed {shown(row.seed)} {MARKS[str(row.status)]}: {row.reason}"

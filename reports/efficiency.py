@@ -1,0 +1,323 @@
+"""The efficiency table in the form of LRA's Table 2, and tables of crossover and of growth.
+
+Speed factors come only from paired measurements, where candidate and reference ran interleaved in
+one process; a factor is never chained through a third model.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from reports.rows import AMBIGUOUS, MARKS, MISSING, CostPoint, Value, model_order
+from reports.statistics import (
+    Crossover,
+    Interval,
+    Reach,
+    crossover,
+    fit_exponent,
+    local_slopes,
+    median_interval,
+)
+from reports.tables import Column, Entry, Row, Table
+
+REFERENCES = ("softmax", "sdpa")
+REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
+PASSES = {"step": "training step (forward, backward, update)", "forward": "forward pass"}
+MEBIBYTE = 2**20
+
+Places = dict[tuple[str, int], CostPoint]
+
+
+def modes(points: Sequence[CostPoint]) -> list[str]:
+    """Return the modes present, training first."""
+    return sorted({p.mode for p in points}, key=lambda m: (m != "step", m))
+
+
+def references(points: Sequence[CostPoint]) -> list[str]:
+    """Return the references that any point was paired with, the usual two first."""
+    found = {r for p in points for r in p.time_ratio}
+    known = [r for r in REFERENCES if r in found]
+    return known + sorted(found - set(known))
+
+
+def describe_pass(mode: str) -> str:
+    """Return what one timed pass of this mode is."""
+    return PASSES.get(mode, mode)
+
+
+def mode_name(mode: str) -> str:
+    """Return a mode as a short heading."""
+    return describe_pass(mode).partition(" (")[0]
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, without exponent notation."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{round(value, places):,.{places}f}"
+
+
+def mark(value: Value, prefix: str = "") -> Entry:
+    """Turn an absent value into a table entry with its reason."""
+    text = {MISSING: "–", AMBIGUOUS: "ambiguous"}.get(value.status) or MARKS[value.status]
+    return Entry(text=text, status=value.status, notes=(prefix + value.reason,))
+
+
+def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
+    """Build the table of one mode from the points of one setting; None where none exists.
+
+    One panel per quantity, lengths as columns: the paper's two header groups, stacked, so that any
+    number of lengths fits a page.
+    """
+    own = [p for p in points if p.mode == mode]
+    if not own:
+        return None
+    places: Places = {(p.model, p.length): p for p in own}
+    lengths = sorted({p.length for p in own})
+    names = model_order([p.model for p in own])
+    panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
+        (f"speed relative to {REFERENCE_NAMES.get(r, r)} (×)", _speed(r)) for r in references(own)
+    ]
+    panels += [("sequences per second", _rate), ("peak tensor memory of a batch (MiB)", _memory)]
+    panels += [
+        (f"peak tensor memory relative to {REFERENCE_NAMES.get(r, r)} (×)", _memory_ratio(r))
+        for r in references(own)
+    ]
+    rows = []
+    for section, entry in panels:
+        for name in names:
+            entries = tuple(
+                entry(places[name, n]) if (name, n) in places else _absent() for n in lengths
+            )
+            rows.append(Row(title=name, entries=entries, section=section))
+    columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)
+    caption = (
+        f"Columns are sequence lengths ({_batches(own)}). Speeds and memory "
+        " ratios are paired with the reference measured interleaved in the same process; "
+        "≈ marks a factor whose 95 % interval from timing noise contains 1. Intervals are in the "
+        "CSV."
+    )
+    title = f"Cost of one {describe_pass(mode)}"
+    return Table(
+        title=title,
+        caption=caption,
+        stub="model, by length",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _batches(points: Sequence[CostPoint]) -> str:
+    by_length: dict[int, set[int]] = {}
+    for p in points:
+        if p.batch_size is not None:
+            by_length.setdefault(p.length, set()).add(p.batch_size)
+    sizes = {s for found in by_length.values() for s in found}
+    if not sizes:
+        return "batch size not recorded"
+    if len(sizes) == 1:
+        return f"batch size {sizes.pop()} at every length"
+    parts = [
+        f"{'/'.join(map(str, sorted(found)))} at {n:,}" for n, found in sorted(by_length.items())
+    ]
+    return "batch size " + ", ".join(parts)
+
+
+def _absent() -> Entry:
+    return Entry(text="–", status=MISSING, notes=("not run",))
+
+
+def _failed(point: CostPoint) -> Entry:
+    return mark(point.time, f"{point.model}: ")
+
+
+def _no_pair(point: CostPoint, reference: str) -> Entry:
+    if point.model == reference:
+        return Entry(text="ref.", status="reference", notes=("the reference itself",))
+    return Entry(
+        text="–", status=MISSING, notes=(f"{reference} was not measured interleaved with it",)
+    )
+
+
+def inverted(interval: Interval | None) -> Interval | None:
+    """Turn the interval of a ratio into that of its inverse."""
+    if interval is None:
+        return None
+    return Interval(1 / interval.high, 1 / interval.low, interval.source, interval.level)
+
+
+def _speed(reference: str) -> Callable[[CostPoint], Entry]:
+    def entry(point: CostPoint) -> Entry:
+        if not point.time.ok:
+            return _failed(point)
+        ratio = point.time_ratio.get(reference)
+        if ratio is None:
+            return _no_pair(point, reference)
+        if ratio.value is None:
+            return mark(ratio, f"{reference}: ")
+        interval = inverted(median_interval(ratio.samples))
+        unsure = interval is not None and interval.low <= 1.0 <= interval.high
+        facts: dict[str, float | int | str] = {"pairs": len(ratio.samples)}
+        facts["batch_size"] = point.batch_size or ""
+        return Entry(
+            text=("≈ " if unsure else "") + significant(1 / ratio.value, 2),
+            value=1 / ratio.value,
+            interval=interval,
+            facts=facts,
+        )
+
+    return entry
+
+
+def _rate(point: CostPoint) -> Entry:
+    if not point.time.ok:
+        return _failed(point)
+    each = point.per_sequence(point.time)
+    if each.value is None:
+        return mark(each)
+    return Entry(
+        text=significant(1 / each.value),
+        value=1 / each.value,
+        interval=inverted(median_interval(each.samples)),
+        facts={"batch_size": point.batch_size or "", "seconds_per_pass": point.time.value or ""},
+    )
+
+
+def _memory(point: CostPoint) -> Entry:
+    if not point.time.ok:
+        return _failed(point)
+    if point.memory.value is None:
+        return mark(point.memory)
+    return Entry(
+        text=significant(point.memory.value / MEBIBYTE),
+        value=point.memory.value / MEBIBYTE,
+        facts={"batch_size": point.batch_size or ""},
+    )
+
+
+def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
+    def entry(point: CostPoint) -> Entry:
+        if not point.time.ok:
+            return _failed(point)
+        ratio = point.memory_ratio.get(reference)
+        if ratio is None:
+            return _no_pair(point, reference)
+        if ratio.value is None:
+            return mark(ratio, f"{reference}: ")
+        return Entry(text=significant(ratio.value, 2), value=ratio.value)
+
+    return entry
+
+
+# ---------------------------------------------------------------------- crossover and growth
+
+
+def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover:
+    """Find where one model overtakes the reference, from its points in one mode."""
+    own = [
+        (p.length, p.time_ratio[reference])
+        for p in sorted(points, key=lambda p: p.length)
+        if reference in p.time_ratio
+    ]
+    pairs = [(n, r.value, r.samples) for n, r in own if r.value is not None]
+    return crossover([n for n, _, _ in pairs], [v for _, v, _ in pairs], [s for *_, s in pairs])
+
+
+def crossover_table(points: Sequence[CostPoint]) -> Table | None:
+    """Build the table of crossover lengths by mode and reference; None without any pair."""
+    if not references(points):
+        return None
+    heads = [(m, r) for m in modes(points) for r in references([p for p in points if p.mode == m])]
+    rows = []
+    for name in model_order([p.model for p in points]):
+        entries = []
+        for mode, reference in heads:
+            own = [p for p in points if p.model == name and p.mode == mode]
+            entries.append(_crossover_entry(own, name, reference))
+        rows.append(Row(title=name, entries=tuple(entries)))
+    caption = (
+        "The sequence length from which the model stays faster than the reference as "
+        "far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
+        "timing noise]. ≤: faster from the shortest length measured."
+    )
+    columns = tuple(Column(group=mode_name(m), title=f"faster than {r} from") for m, r in heads)
+    return Table(
+        title="Crossover length", caption=caption, stub="model", columns=columns, rows=tuple(rows)
+    )
+
+
+def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> Entry:
+    found = measured_crossover(points, reference)
+    if found.reach is Reach.unknown:
+        if name == reference:
+            return Entry(text="ref.", status="reference", notes=("the reference itself",))
+        return Entry(text="–", status=MISSING, notes=("never measured beside the reference",))
+    lost: dict[str, list[str]] = {}
+    for p in sorted(points, key=lambda p: p.length):
+        value = p.time_ratio.get(reference) if p.time.ok else p.time
+        if value is not None and not value.ok:
+            lost.setdefault(value.reason, []).append(f"{p.length:,}")
+    notes = tuple(f"unknown at {' and '.join(n)}: {reason}" for reason, n in lost.items())
+    facts: dict[str, float | int | str] = {"reach": str(found.reach)}
+    facts |= {"shortest": found.shortest or "", "longest": found.longest or ""}
+    return Entry(
+        text=str(found), value=found.length, interval=found.interval, notes=notes, facts=facts
+    )
+
+
+def growth_table(points: Sequence[CostPoint]) -> Table | None:
+    """Build the table of fitted exponents of time and memory; None without two lengths."""
+    heads = [(m, q) for m in modes(points) for q in ("time", "memory")]
+    rows = []
+    for name in model_order([p.model for p in points]):
+        entries: list[Entry] = []
+        for mode, quantity in heads:
+            own = [p for p in points if p.model == name and p.mode == mode]
+            entries += _growth_entries(own, quantity)
+        rows.append(Row(title=name, entries=tuple(entries)))
+    if not any(e.value is not None for r in rows for e in r.entries):
+        return None
+    columns = tuple(
+        Column(group=f"{mode_name(mode)}, {quantity}", title=title)
+        for mode, quantity in heads
+        for title in ("exponent", "last doubling")
+    )
+    caption = (
+        "Exponent e of cost per sequence = c × lengthᵉ, least squares over "
+        "all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
+        "slope between the two longest lengths alone."
+    )
+    return Table(
+        title="Growth with sequence length",
+        caption=caption,
+        stub="model",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, Entry]:
+    costs = [
+        (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
+        for p in sorted(points, key=lambda p: p.length)
+    ]
+    known = [(n, v.value, v.samples) for n, v in costs if v.value is not None]
+    if len(known) < 2:
+        entry = Entry(text="–", status=MISSING, notes=("fewer than two lengths measured",))
+        return entry, entry
+    lengths, values = [n for n, _, _ in known], [v for _, v, _ in known]
+    fit = fit_exponent(lengths, values, [s for *_, s in known])
+    text = f"{fit.exponent:.2f}"
+    if fit.interval is not None:
+        text += f" [{fit.interval.low:.2f}, {fit.interval.high:.2f}]"
+    facts: dict[str, float | int | str] = {"shortest": lengths[0], "longest": lengths[-1]}
+    facts["points"] = len(lengths)
+    slope = float(local_slopes(lengths, values)[-1])
+    return (
+        Entry(text=text, value=fit.exponent, interval=fit.interval, facts=facts),
+        Entry(
+            text=f"{slope:.2f}",
+            value=slope,
+            facts={"shortest": lengths[-2], "longest": lengths[-1], "points": 2},
+        ),
+    )

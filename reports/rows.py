@@ -1,0 +1,252 @@
+"""From stored rows to what tables and figures need: names, labels, settings, cost points."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from runners.records import COLUMNS, Status
+
+FLOOR = "floor/"
+MARKS: dict[str, str] = {
+    Status.out_of_memory: "OOM",
+    Status.timeout: "timeout",
+    Status.crashed: "crashed",
+    Status.diverged: "diverged",
+    Status.unsupported: "unsupported",
+    Status.skipped: "skipped",
+}
+"""How a status is printed."""
+MISSING = "missing"
+"""Status of a place for which no row exists; the store has no such status."""
+AMBIGUOUS = "ambiguous"
+"""Status of a place for which rows exist that must not be merged."""
+
+# Two costs may stand in one table only where all of these agree.
+COST_SETTING = (
+    "task", "task_version", "source", "causal", "hardware", "device", "precision", "threads",
+)  # fmt: skip
+
+
+class NoRows(ValueError):
+    """There is nothing to report; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One measured number with its samples, or the reason why there is none."""
+
+    value: float | None = None
+    samples: tuple[float, ...] = ()
+    status: str = "ok"
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a number."""
+        return self.value is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostPoint:
+    """What one model costs at one length in one mode, and its ratios to the references."""
+
+    model: str
+    mode: str
+    length: int
+    time: Value
+    batch_size: int | None = None
+    memory: Value = Value(status=MISSING, reason="peak tensor bytes were not recorded")
+    time_ratio: Mapping[str, Value] = field(default_factory=dict)
+    memory_ratio: Mapping[str, Value] = field(default_factory=dict)
+
+    def per_sequence(self, value: Value) -> Value:
+        """Divide by the batch size: under a token budget the batch shrinks as length grows."""
+        if not value.ok or value.value is None:
+            return value
+        if self.batch_size is None:
+            return Value(status=MISSING, reason="no batch_size row, so no cost per sequence")
+        n = self.batch_size
+        return Value(value=value.value / n, samples=tuple(s / n for s in value.samples))
+
+
+def labels_of(value: Any) -> dict[str, str]:
+    """Read one entry of the labels column: a mapping, its JSON text, or nothing."""
+    if isinstance(value, str):
+        value = json.loads(value or "{}")
+    if isinstance(value, Mapping):
+        return {str(k): str(v) for k, v in value.items() if v is not None}
+    return {}
+
+
+def samples_of(value: Any) -> tuple[float, ...]:
+    """Read one entry of the samples column: a sequence or nothing."""
+    if isinstance(value, str) or not isinstance(value, (Sequence, np.ndarray)):
+        return ()
+    return tuple(float(v) for v in value)
+
+
+def prepare(rows: pd.DataFrame) -> pd.DataFrame:
+    """Check the columns and add `name` (model, with its variant), `split` and `reference`.
+
+    Raises:
+        NoRows: the frame is empty.
+        ValueError: columns are missing.
+    """
+    absent = [c for c in COLUMNS if c not in rows.columns]
+    if absent:
+        raise ValueError(f"rows lack the columns {absent}; read them with runners.store.read_rows")
+    if rows.empty:
+        raise NoRows("no rows to report: run something first, or name a sweep that has finished")
+    frame = rows.reset_index(drop=True).copy()
+    labels = [labels_of(v) for v in frame["labels"]]
+    frame["labels"] = pd.Series(labels, dtype=object)
+    frame["samples"] = [samples_of(v) for v in frame["samples"]]
+    variants = [found.get("variant", "") for found in labels]
+    frame["name"] = [
+        f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], variants, strict=True)
+    ]
+    frame["split"] = [found.get("split", "") for found in labels]
+    frame["reference"] = [found.get("reference", "") for found in labels]
+    return frame
+
+
+def shown(value: Any) -> str:
+    """Return a setting as text; 1.0 as 1, nothing as a dash."""
+    if value is None or (isinstance(value, float) and np.isnan(value)) or value is pd.NA:
+        return "–"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _sentence(column: str, value: Any) -> str:
+    if column == "causal":
+        return "causal" if str(value) in {"True", "1", "1.0"} else "bidirectional"
+    if column == "threads":
+        return f"{shown(value)} threads"
+    if column == "task_version":
+        return f"version {shown(value)}"
+    return shown(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Rows that may be compared with each other."""
+
+    suffix: str
+    """Ends file names; empty where there is only one setting."""
+    title: str
+    rows: pd.DataFrame
+
+
+def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[Setting]:
+    """Split rows by the columns that must agree; file suffixes name only what differs."""
+    text = pd.DataFrame({c: [_sentence(c, v) for v in rows[c]] for c in columns}, index=rows.index)
+    keys = text.apply(tuple, axis=1)
+    differing = [c for c in columns if text[c].nunique() > 1]
+    found = []
+    for key in sorted(set(keys)):
+        part = dict(zip(columns, key, strict=True))
+        slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part[c]).strip("-") for c in differing)
+        title = ", ".join(dict.fromkeys(v for v in key if v != "–"))
+        found.append(
+            Setting(suffix=f"-{slug}" if slug else "", title=title, rows=rows[keys == key])
+        )
+    return found
+
+
+def failure(row: Any) -> Value:
+    """Turn a row without a value into its mark."""
+    return Value(status=str(row.status), reason=str(row.reason))
+
+
+def _merged(rows: pd.DataFrame) -> Value:
+    """One value from the rows of one place: pooled samples over seeds, or the first failure."""
+    bad = rows[rows["status"] != "ok"]
+    if len(bad):
+        return failure(bad.iloc[0])
+    pooled = tuple(s for samples in rows["samples"] for s in samples)
+    middle = float(np.median(pooled)) if pooled and len(rows) > 1 else float(rows["value"].median())
+    return Value(value=middle, samples=pooled)
+
+
+def _by_reference(rows: pd.DataFrame, metric: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for reference, part in rows[rows["reference"] != ""].groupby("reference"):
+        wanted = part[part["metric"] == metric]
+        failed = part[part["status"] != "ok"]
+        if len(failed):
+            found[str(reference)] = failure(failed.iloc[0])
+        elif len(wanted):
+            found[str(reference)] = _merged(wanted)
+    return found
+
+
+def cost_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of timing cells: those with a length, in a mode that is timed."""
+    timed = rows[(rows["metric"] == "time") & rows["length"].notna()]
+    return rows[rows["cell"].isin(set(timed["cell"]))]
+
+
+def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
+    """Return one point per model, mode and length of one setting.
+
+    Places with several configurations under one name are marked, not merged.
+    """
+    return list(_cost_points(cost_rows(rows)))
+
+
+def _cost_points(rows: pd.DataFrame) -> Iterator[CostPoint]:
+    groups = rows.groupby(["name", "mode", "length"], sort=True)
+    for key, part in groups:
+        name, mode, length = cast(tuple[str, str, float], key)
+        own = part[part["reference"] == ""]
+        time_rows = own[own["metric"] == "time"]
+        if time_rows.empty:
+            continue
+        sizes = sorted({int(v) for v in own[own["metric"] == "batch_size"]["value"].dropna()})
+        place = partial(CostPoint, model=str(name), mode=str(mode), length=int(length))
+        problem = ""
+        if len(sizes) > 1:
+            problem = f"measured with batch sizes {sizes}, which must not be merged"
+        elif time_rows["seed"].duplicated().any():
+            problem = f"{len(time_rows)} configurations share this name"
+        if problem:
+            value = Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
+            yield place(time=value, memory=value)
+            continue
+        time = _merged(time_rows)
+        peaks = own[own["metric"] == "peak_tensor_bytes"]
+        if not time.ok:
+            memory = time
+        elif peaks.empty:
+            memory = Value(status=MISSING, reason="peak tensor bytes were not recorded")
+        else:
+            memory = _merged(peaks)
+        yield place(
+            time=time,
+            batch_size=sizes[0] if sizes else None,
+            memory=memory,
+            time_ratio=_by_reference(part, "time_ratio") if time.ok else {},
+            memory_ratio=_by_reference(part, "peak_tensor_bytes_ratio") if time.ok else {},
+        )
+
+
+_FIRST = ("softmax", "sdpa")
+
+
+def model_order(names: Sequence[str]) -> list[str]:
+    """Return names as tables list them: exact attention first, then by alphabet."""
+    return sorted(set(names), key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n))
+
+
+def as_array(values: Sequence[float]) -> NDArray[np.float64]:
+    """Return float64."""
+    return np.asarray(values, dtype=np.float64)

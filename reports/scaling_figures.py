@@ -1,0 +1,268 @@
+"""Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from reports.drawing import Look, new_figure, style
+from reports.efficiency import describe_pass
+from reports.rows import MARKS, CostPoint, Value, model_order
+from reports.statistics import Fit, fit_exponent, percentiles
+
+QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
+COLUMNS = (
+    "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
+    "reason", "exponent", "exponent_low", "exponent_high", "exponent_interval_source",
+)  # fmt: skip
+_LEFT, _ACROSS = 0.85, 3.75
+"""Inches: room for the vertical axis, and the plot itself."""
+_UNITS = {"time": "s", "memory": "B"}
+
+
+def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.DataFrame:
+    """Return the numbers of one figure: one line per model and length, failures included.
+
+    Args:
+        points: of one setting.
+        mode: forward, step …
+        quantity: time or memory; both of one sequence, i.e. of a batch divided by its size.
+    """
+    records: list[dict[str, Any]] = []
+    own = [p for p in points if p.mode == mode]
+    for name in model_order([p.model for p in own]):
+        line = sorted((p for p in own if p.model == name), key=lambda p: p.length)
+        costs = [p.per_sequence(p.time if quantity == "time" else p.memory) for p in line]
+        fit = _fit([p.length for p in line], costs)
+        for point, cost in zip(line, costs, strict=True):
+            records.append(_record(point, quantity, cost, fit))
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
+    known = [
+        (n, c.value, c.samples) for n, c in zip(lengths, costs, strict=True) if c.value is not None
+    ]
+    if len(known) < 2:
+        return None
+    return fit_exponent([n for n, *_ in known], [v for _, v, _ in known], [s for *_, s in known])
+
+
+def _record(point: CostPoint, quantity: str, cost: Value, fit: Fit | None) -> dict[str, Any]:
+    record: dict[str, Any] = dict.fromkeys(COLUMNS)
+    record |= {"model": point.model, "mode": point.mode, "quantity": quantity}
+    record |= {"length": point.length, "value": cost.value, "unit": _UNITS[quantity]}
+    record |= {"batch_size": point.batch_size, "status": cost.status, "reason": cost.reason}
+    if len(cost.samples) > 1:
+        record["p20"], record["p80"] = percentiles(cost.samples)
+    if fit is not None:
+        record["exponent"] = fit.exponent
+        if fit.interval is not None:
+            record["exponent_low"], record["exponent_high"] = fit.interval.low, fit.interval.high
+            record["exponent_interval_source"] = str(fit.interval.source)
+    return record
+
+
+def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str = "") -> Figure:
+    """Draw what `scaling_data` returned.
+
+    Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
+    is a cross above the lines, and a note under the figure says why.
+    """
+    mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
+    notes = _notes(data)
+    with style():
+        lines = [w for note in notes for w in textwrap.wrap(note, 118, subsequent_indent="    ")]
+        foot = 0.155 * len(lines)
+        height = 3.7 + foot
+        figure = new_figure(width=_LEFT + _ACROSS, height=height)
+        axes = figure.add_axes((0, 0, 1, 1))
+        names = list(dict.fromkeys(data["model"]))
+        order = _by_last_value(data, names)
+        handles = [_draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
+        _set_axes(axes, data, quantity)
+        _draw_crosses(axes, data, looks, order)
+        axes.set_ylabel(QUANTITIES[quantity])
+        axes.set_xlabel("sequence length (tokens)")
+        title = f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
+        legend = figure.legend(
+            handles=handles,
+            loc="upper right",
+            bbox_to_anchor=(1, 1 - 0.42 / height),
+            title="exponent of length [95 % interval]",
+            title_fontproperties={"size": 8},
+            alignment="left",
+            borderaxespad=0,
+        )
+        # the figure grows with its legend, so that no name is cut and every plot has one size
+        size = legend.get_window_extent()
+        width = _LEFT + _ACROSS + size.width / figure.dpi + 0.3
+        height = max(height, size.height / figure.dpi + 0.5 + foot)
+        figure.set_size_inches(width, height)
+        legend.set_bbox_to_anchor((1 - 0.08 / width, 1 - 0.42 / height))
+        axes.set_position((_LEFT / width, 1 - 3.22 / height, _ACROSS / width, 2.75 / height))
+        left = 0.08 / width
+        figure.text(left, 1 - 0.17 / height, title, va="center", weight="bold", size=9.5)
+        figure.text(left, 1 - 0.35 / height, subtitle, va="center", size=7.5, color="0.35")
+        for i, line in enumerate(lines):
+            y = (foot - 0.155 * (i + 0.5) + 0.03) / height
+            figure.text(left, y, line, va="center", size=7, color="0.25")
+    return figure
+
+
+def _by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Order the legend as the lines end: the dearest at the longest length first."""
+
+    def rank(name: str) -> tuple[float, str]:
+        own = data[(data["model"] == name) & data["value"].notna()]
+        if own.empty:
+            return (-np.inf, name)
+        last = own.iloc[-1]
+        exponent = last["exponent"] if pd.notna(last["exponent"]) else 1.0
+        longest = float(data["length"].max())
+        # a line that ends early is ranked where its fitted growth would take it
+        return (-float(last["value"]) * (longest / float(last["length"])) ** float(exponent), name)
+
+    return sorted(names, key=rank)
+
+
+def _draw_line(axes: Axes, own: pd.DataFrame, look: Look) -> Line2D:
+    name = str(own["model"].iloc[0])
+    good = own[own["value"].notna()]
+    label = name
+    if len(good):
+        first = good.iloc[0]
+        if pd.notna(first["exponent"]):
+            label += f"  {float(first['exponent']):.2f}"
+        if pd.notna(first["exponent_low"]):
+            label += f" [{float(first['exponent_low']):.2f}, {float(first['exponent_high']):.2f}]"
+    else:
+        label += "  no value"
+    (line,) = axes.plot(
+        good["length"].astype(float),
+        good["value"].astype(float),
+        color=look.color,
+        marker=look.marker,
+        markerfacecolor="white" if look.marker in "sDv" else look.color,
+        markeredgecolor=look.color,
+        label=label,
+        zorder=3,
+        linestyle=(0, look.dashes) if look.dashes else "-",
+    )
+    band = good[good["p20"].notna()]
+    if len(band):
+        axes.fill_between(
+            band["length"].astype(float),
+            band["p20"].astype(float),
+            band["p80"].astype(float),
+            color=look.color,
+            alpha=0.18,
+            linewidth=0,
+            zorder=2,
+        )
+    return line
+
+
+def _draw_crosses(
+    axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
+) -> None:
+    """Put a cross for each absent number in a strip above the plot, one height per model."""
+    absent = data[data["value"].isna()]
+    names = [n for n in order if n in set(absent["model"])]
+    for i, name in enumerate(names):
+        lengths = absent[absent["model"] == name]["length"].astype(float)
+        axes.plot(
+            lengths,
+            [0.975 - 0.052 * i] * len(lengths),
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            markersize=5.5,
+            markeredgewidth=1.6,
+            color=looks[name].color,
+            zorder=4,
+        )
+        first = float(lengths.min())
+        left = first > float(data["length"].min())
+        if not left and float(lengths.max()) == float(data["length"].max()):
+            continue  # crosses from end to end leave no room; the legend says "no value"
+        axes.annotate(
+            name,
+            (first if left else float(lengths.max()), 0.975 - 0.052 * i),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(-6 if left else 6, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            size=7,
+            color=looks[name].color,
+        )
+
+
+def _set_axes(axes: Axes, data: pd.DataFrame, quantity: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    lengths = sorted({int(n) for n in data["length"]})
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
+    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    bounds = data[["value", "p20", "p80"]].astype(float).to_numpy().ravel()
+    bounds = bounds[np.isfinite(bounds) & (bounds > 0)]
+    if bounds.size:
+        low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
+        absent = data[data["value"].isna()]["model"].nunique()
+        # the strip of crosses takes its share of the height above the highest line
+        share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
+        axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
+    else:
+        axes.set_ylim(0.1, 10)
+    axes.yaxis.set_major_locator(LogLocator(base=10))
+    axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    show = _seconds if quantity == "time" else _bytes
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: show(v)))
+    if quantity == "memory":
+        axes.yaxis.set_major_locator(LogLocator(base=4))
+        axes.yaxis.set_minor_locator(LogLocator(base=2))
+
+
+def _ticks(lengths: Sequence[int]) -> list[int]:
+    """Return powers of two over the range where there are any, else the lengths themselves."""
+    low, high = np.log2(lengths[0]), np.log2(lengths[-1])
+    powers = [2**e for e in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
+    found = powers if len(powers) >= 2 else list(lengths)
+    step = -(-len(found) // 9)
+    return found[::-1][::step][::-1]
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size * 0.9999:
+            return f"{value / size:g} {unit}"
+    return f"{value / 1e-9:g} ns"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size * 0.9999:
+            return f"{value / size:g} {unit}"
+    return f"{value:g} B"
+
+
+def _notes(data: pd.DataFrame) -> list[str]:
+    """Say why crosses stand where they stand: one note per model and reason."""
+    notes: dict[tuple[str, str, str], list[str]] = {}
+    for row in data[data["value"].isna()].itertuples():
+        key = (str(row.model), str(row.status), str(row.reason))
+        notes.setdefault(key, []).append(f"{row.length:,}")
+    return [
+        f"× {model} at {' and '.join(lengths)}: {MARKS.get(status, status)}; {reason}"
+        for (model, status, reason), lengths in notes.items()
+    ]

@@ -1,0 +1,342 @@
+"""Intervals, exponents and crossovers. Every interval says where its uncertainty comes from.
+
+Small and exact where a closed form exists; otherwise a bootstrap with a fixed seed, so that the
+same rows give the same digits.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.95
+RESAMPLES = 2000
+SEED = 20
+
+Array = NDArray[np.float64]
+
+
+class Uncertainty(StrEnum):
+    """What an interval accounts for, and hence what it leaves out."""
+
+    timing_noise = "timing noise"
+    """Repeated timed passes in one process."""
+    residuals = "residuals"
+    """Distance of the points from a fitted line."""
+    seeds = "seeds"
+    """Training again with another seed."""
+    examples = "examples"
+    """Drawing another evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided interval; bounds may be 0 or infinite where the data leave one side open."""
+
+    low: float
+    high: float
+    source: Uncertainty
+    level: float = LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A line through log value against log length."""
+
+    exponent: float
+    log_factor: float
+    """Natural logarithm of the fitted value at length 1."""
+    residuals: Interval | None
+    """None with two points: a line through two points leaves none."""
+    noise: Interval | None
+    """None without repeated samples."""
+    lengths: tuple[int, ...]
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval to print: the wider of the two, since either source alone is too kind."""
+        known = [i for i in (self.residuals, self.noise) if i is not None]
+        return max(known, key=lambda i: i.high - i.low, default=None)
+
+    def value(self, length: float) -> float:
+        """Return the fitted value at `length`."""
+        return math.exp(self.log_factor + self.exponent * math.log(length))
+
+
+class Reach(StrEnum):
+    """Where a ratio falls below 1 for good."""
+
+    below = auto()
+    """It is below 1 from the shortest length measured."""
+    within = auto()
+    never = auto()
+    """It is not below 1 at the longest length measured."""
+    unknown = auto()
+    """No length was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """The length from which a ratio stays below 1, as far as it was measured."""
+
+    reach: Reach
+    length: float | None = None
+    """Interpolated between the two lengths around it; only for `Reach.within`."""
+    interval: Interval | None = None
+    shortest: int | None = None
+    longest: int | None = None
+
+    def __str__(self) -> str:
+        """Return the answer as a table prints it."""
+        match self.reach:
+            case Reach.below:
+                return f"≤ {self.shortest:,}"
+            case Reach.never:
+                return f"not up to {self.longest:,}"
+            case Reach.unknown:
+                return "unknown"
+        text = f"{self.length:,.0f}"
+        if self.interval is None:
+            return text
+        low = f"{self.interval.low:,.0f}" if self.interval.low else f"≤ {self.shortest:,}"
+        high = f"{self.interval.high:,.0f}" if math.isfinite(self.interval.high) else "∞"
+        return f"{text} [{low}, {high}]"
+
+
+# ------------------------------------------------------------------------- distributions
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function, by Lentz's continued fraction."""
+    if x <= 0.0 or x >= 1.0:
+        return float(x >= 1.0)
+    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly, its mirror is fast
+        return 1.0 - _incomplete_beta(b, a, 1 - x)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(log_front + a * math.log(x) + b * math.log1p(-x)) / a
+    tiny = 1e-300
+    c, d = 1.0, 1.0 - (a + b) * x / (a + 1)
+    d = 1.0 / (d if abs(d) > tiny else tiny)
+    result = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for numerator in (even, odd):
+            d = 1.0 + numerator * d
+            d = 1.0 / (d if abs(d) > tiny else tiny)
+            c = 1.0 + numerator / c
+            c = c if abs(c) > tiny else tiny
+            result *= c * d
+        if abs(c * d - 1.0) < 1e-16:
+            break
+    return front * result
+
+
+def t_quantile(probability: float, degrees: float) -> float:
+    """Return the quantile of Student's t, exact to about 1e-12.
+
+    Raises:
+        ValueError: `probability` outside (0, 1) or `degrees` not positive.
+    """
+    if not 0.0 < probability < 1.0 or degrees <= 0:
+        raise ValueError(
+            f"a t quantile needs 0 < probability < 1 and degrees > 0: got {probability}, {degrees}"
+        )
+    if probability == 0.5:
+        return 0.0
+    tail = min(probability, 1.0 - probability)
+
+    def upper_tail(t: float) -> float:
+        return 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+
+    high = 1.0
+    while upper_tail(high) > tail:
+        high *= 2.0
+    low = 0.0
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if upper_tail(middle) > tail else (low, middle)
+    return math.copysign(0.5 * (low + high), probability - 0.5)
+
+
+# ----------------------------------------------------------------------------- intervals
+
+
+def mean_interval(
+    values: Sequence[float], source: Uncertainty = Uncertainty.seeds, level: float = LEVEL
+) -> Interval | None:
+    """Return the t interval of a mean, or None for fewer than two values."""
+    x = np.asarray(values, dtype=np.float64)
+    if x.size < 2:
+        return None
+    half = t_quantile(0.5 + level / 2, x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
+    return Interval(float(x.mean()) - half, float(x.mean()) + half, source, level)
+
+
+def wilson_interval(share: float, count: int, level: float = LEVEL) -> Interval:
+    """Return Wilson's interval of a share of `count` independent examples.
+
+    Raises:
+        ValueError: no examples, or a share outside [0, 1].
+    """
+    if count < 1 or not 0.0 <= share <= 1.0:
+        raise ValueError(
+            f"Wilson's interval needs a share in [0, 1] of >= 1 example: got {share} of {count}"
+        )
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    scale = 1 + z * z / count
+    centre = (share + z * z / (2 * count)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    low = 0.0 if share == 0.0 else max(0.0, centre - half)
+    high = 1.0 if share == 1.0 else min(1.0, centre + half)
+    return Interval(low, high, Uncertainty.examples, level)
+
+
+def percentiles(samples: ArrayLike, low: float = 20, high: float = 80) -> tuple[float, float]:
+    """Return two percentiles of the samples: their spread, not the uncertainty of their median."""
+    a, b = np.percentile(np.asarray(samples, dtype=np.float64), [low, high])
+    return float(a), float(b)
+
+
+def _bootstrap_medians(samples: ArrayLike, rng: np.random.Generator) -> Array:
+    x = np.asarray(samples, dtype=np.float64)
+    picks = rng.integers(0, x.size, size=(RESAMPLES, x.size))
+    return np.asarray(np.median(x[picks], axis=1), dtype=np.float64)
+
+
+def _percentile_interval(
+    values: Array, level: float, source: Uncertainty = Uncertainty.timing_noise
+) -> Interval:
+    # order statistics, not interpolation: a resample may be infinite (never reached)
+    ordered = np.sort(values)
+    low = ordered[math.floor((0.5 - level / 2) * (ordered.size - 1))]
+    high = ordered[math.ceil((0.5 + level / 2) * (ordered.size - 1))]
+    return Interval(float(low), float(high), source, level)
+
+
+def median_interval(samples: ArrayLike, level: float = LEVEL) -> Interval | None:
+    """Return the bootstrap interval of a median, or None for fewer than two samples.
+
+    For a ratio, give the paired ratios as samples.
+    """
+    if np.size(np.asarray(samples)) < 2:
+        return None
+    medians = _bootstrap_medians(samples, np.random.default_rng(SEED))
+    return _percentile_interval(medians, level)
+
+
+def _enough(samples: Sequence[ArrayLike] | None) -> bool:
+    return samples is not None and all(np.size(np.asarray(s)) >= 2 for s in samples)
+
+
+def _resampled(
+    samples: Sequence[ArrayLike], statistic: Callable[[Array], Array], level: float
+) -> Interval:
+    """Bootstrap each length on its own, then apply `statistic` to rows of medians."""
+    rng = np.random.default_rng(SEED)
+    medians = np.stack([_bootstrap_medians(s, rng) for s in samples], axis=1)
+    return _percentile_interval(statistic(medians), level)
+
+
+# ------------------------------------------------------------------------ growth in length
+
+
+def _checked(lengths: Sequence[float], values: Sequence[float], least: int) -> tuple[Array, Array]:
+    n, y = np.asarray(lengths, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if n.size != y.size or n.size < least or np.any(np.diff(n) <= 0) or n[0] <= 0 or np.any(y <= 0):
+        raise ValueError(
+            f"need >= {least} rising lengths with one positive value each: "
+            f"got lengths={list(lengths)}, values={list(values)}"
+        )
+    return np.log(n), np.log(y)
+
+
+def fit_exponent(
+    lengths: Sequence[int],
+    values: Sequence[float],
+    samples: Sequence[ArrayLike] | None = None,
+    level: float = LEVEL,
+) -> Fit:
+    """Fit log value = log factor + exponent x log length by least squares.
+
+    Args:
+        lengths: rising, at least two.
+        values: one positive value per length, e.g. the median time.
+        samples: raw samples behind each value; they give the interval from timing noise.
+        level: of both intervals.
+
+    Raises:
+        ValueError: too few points, lengths that do not rise, values that are not positive.
+    """
+    x, y = _checked(lengths, values, 2)
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    exponent = float(centred @ y) / spread
+    intercept = float(y.mean() - exponent * x.mean())
+    residuals: Interval | None = None
+    if x.size > 2:
+        rest = y - intercept - exponent * x
+        error = math.sqrt(float(rest @ rest) / (x.size - 2) / spread)
+        half = t_quantile(0.5 + level / 2, x.size - 2) * error
+        residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals, level)
+    noise: Interval | None = None
+    if samples is not None and _enough(samples):
+        noise = _resampled(samples, lambda m: np.log(m) @ centred / spread, level)
+    return Fit(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
+
+
+def local_slopes(lengths: Sequence[int], values: Sequence[float]) -> Array:
+    """Return the exponent between each two neighbouring lengths."""
+    x, y = _checked(lengths, values, 2)
+    return np.asarray(np.diff(y) / np.diff(x), dtype=np.float64)
+
+
+def _crossing(x: Array, log_ratio: Array) -> Array:
+    """Return exp of the crossing for rows of log ratios: 0 from the start, infinity for never."""
+    above = log_ratio >= 0
+    last = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
+    found = np.full(above.shape[0], np.inf)
+    found[~above.any(axis=1)] = 0.0
+    rows = np.flatnonzero(above.any(axis=1) & (last < above.shape[1] - 1))
+    i = last[rows]
+    y0, y1 = log_ratio[rows, i], log_ratio[rows, i + 1]
+    found[rows] = np.exp(x[i] + (x[i + 1] - x[i]) * y0 / (y0 - y1))
+    return found
+
+
+def crossover(
+    lengths: Sequence[int],
+    ratios: Sequence[float],
+    samples: Sequence[ArrayLike] | None = None,
+    level: float = LEVEL,
+) -> Crossover:
+    """Find the length from which the ratio stays below 1, straight lines in log-log between.
+
+    Args:
+        lengths: rising; may be empty.
+        ratios: model / reference at each length.
+        samples: paired ratios behind each; they give the interval from timing noise.
+        level: of the interval.
+
+    Raises:
+        ValueError: lengths that do not rise, ratios that are not positive.
+    """
+    if not len(lengths):
+        return Crossover(Reach.unknown)
+    x, y = _checked(lengths, ratios, 1)
+    shortest, longest = int(lengths[0]), int(lengths[-1])
+    length = float(_crossing(x, y[None])[0])
+    if length == 0.0:
+        return Crossover(Reach.below, shortest=shortest, longest=longest)
+    if not math.isfinite(length):
+        return Crossover(Reach.never, shortest=shortest, longest=longest)
+    interval: Interval | None = None
+    if samples is not None and _enough(samples):
+        interval = _resampled(samples, lambda m: _crossing(x, np.log(m)), level)
+    return Crossover(Reach.within, length, interval, shortest, longest)

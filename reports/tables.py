@@ -1,0 +1,257 @@
+"""One table type, and its four forms: Markdown, CSV, LaTeX (booktabs) and HTML."""
+
+import csv
+import html
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reports.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One place in a table: what is printed, and the number behind it."""
+
+    text: str
+    value: float | None = None
+    interval: Interval | None = None
+    status: str = "ok"
+    notes: tuple[str, ...] = ()
+    """Sentences; each becomes a numbered footnote, equal sentences share a number."""
+    facts: Mapping[str, float | int | str] = field(default_factory=dict)
+    """Further numbers for the CSV alone: seeds, examples, batch size …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column; neighbours with the same group share a heading above theirs."""
+
+    title: str
+    group: str = ""
+    key: str = ""
+    """The title for programs, in the CSV; the title itself by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line; neighbours with the same section stand under one heading."""
+
+    title: str
+    entries: tuple[Entry, ...]
+    section: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Title, columns, rows, caption. Footnotes are numbered in reading order when rendered."""
+
+    title: str
+    caption: str
+    """How to read the numbers."""
+    stub: str
+    """Heading of the first column, which holds the row titles."""
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse ragged rows."""
+        for row in self.rows:
+            if len(row.entries) != len(self.columns):
+                raise ValueError(
+                    f"row {row.title!r} has {len(row.entries)} entries, the table has "
+                    f"{len(self.columns)} columns"
+                )
+
+    def footnotes(self) -> list[str]:
+        """Return the notes in the order of their numbers."""
+        return list(dict.fromkeys(n for r in self.rows for e in r.entries for n in e.notes))
+
+    def numbers(self, entry: Entry) -> list[int]:
+        """Return the footnote numbers of one entry."""
+        notes = self.footnotes()
+        return [notes.index(note) + 1 for note in entry.notes]
+
+
+def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """Return (group, width) of neighbouring columns."""
+    found: list[tuple[str, int]] = []
+    for column in columns:
+        if found and found[-1][0] == column.group:
+            found[-1] = (column.group, found[-1][1] + 1)
+        else:
+            found.append((column.group, 1))
+    return found
+
+
+def _sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    found: list[tuple[str, list[Row]]] = []
+    for row in rows:
+        if found and found[-1][0] == row.section:
+            found[-1][1].append(row)
+        else:
+            found.append((row.section, [row]))
+    return found
+
+
+# ------------------------------------------------------------------------------ Markdown
+
+_SUPERSCRIPT = str.maketrans("0123456789,", "⁰¹²³⁴⁵⁶⁷⁸⁹˒")
+
+
+def escape_markdown(text: str) -> str:
+    """Escape what Markdown would read as mark-up; underscores inside words stay as they are."""
+    text = re.sub(r"([\\`*|<>~])|(?<!\S)(#)", r"\\\1\2", text)
+    text = re.sub(r"\[(?=\^|[^\]]*\][(:\[])", r"\\[", text)  # links and footnotes, not intervals
+    text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
+    return " ".join(text.split())
+
+
+def to_markdown(table: Table) -> str:
+    """Render for GitHub: a pipe table per section, then the footnotes."""
+
+    def cell(entry: Entry) -> str:
+        marks = ",".join(str(n) for n in table.numbers(entry)).translate(_SUPERSCRIPT)
+        return escape_markdown(entry.text) + marks
+
+    # Markdown has no heading over several columns: repeat it
+    titles = [table.stub]
+    titles += [f"{c.group} · {c.title}" if c.group else c.title for c in table.columns]
+    header = "| " + " | ".join(escape_markdown(t) for t in titles) + " |"
+    rule = "| --- |" + " ---: |" * len(table.columns)
+    lines = [f"**{escape_markdown(table.title)}.** {escape_markdown(table.caption)}", ""]
+    for section, rows in _sections(table.rows):
+        if section:
+            lines += [f"*{escape_markdown(section)}*", ""]
+        lines += [header, rule]
+        for row in rows:
+            cells = [escape_markdown(row.title), *map(cell, row.entries)]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    for number, note in enumerate(table.footnotes(), 1):
+        lines.append(f"{str(number).translate(_SUPERSCRIPT)} {escape_markdown(note)}  ")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+# ----------------------------------------------------------------------------------- CSV
+
+
+def to_csv(table: Table) -> str:
+    """Render one line per entry, at full precision: for programs, not for the eye."""
+    facts = sorted({name for r in table.rows for e in r.entries for name in e.facts})
+    head = ["section", table.stub, "group", "column", "value", "low", "high", "level"]
+    head += ["interval_source", "status", "text", "notes", *facts]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    for row in table.rows:
+        for column, entry in zip(table.columns, row.entries, strict=True):
+            i = entry.interval
+            bounds = ["", "", "", ""] if i is None else [i.low, i.high, i.level, str(i.source)]
+            number = "" if entry.value is None else repr(float(entry.value))
+            line = [
+                row.section,
+                row.title,
+                column.group,
+                column.key or column.title,
+                number,
+                *bounds,
+            ]
+            line += [entry.status, entry.text, " / ".join(entry.notes)]
+            writer.writerow(line + [entry.facts.get(name, "") for name in facts])
+    return out.getvalue()
+
+
+# --------------------------------------------------------------------------------- LaTeX
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
+    "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "∞": r"$\infty$",
+    "–": "--", "—": "---", "·": r"$\cdot$", "…": r"\ldots{}", "²": r"$^2$",
+    "\"": "''", "−": "$-$",
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """Escape every character that LaTeX would read as a command, and symbols it may lack."""
+    return " ".join("".join(_LATEX.get(c, c) for c in text).split())
+
+
+def to_latex(table: Table) -> str:
+    """Render a `table` environment in the manner of booktabs; needs only that package."""
+
+    def cell(entry: Entry) -> str:
+        marks = ",".join(str(n) for n in table.numbers(entry))
+        return escape_latex(entry.text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
+
+    width = len(table.columns) + 1
+    caption = rf"\caption{{{escape_latex(f'{table.title}. {table.caption}')}}}"
+    lines = [r"\begin{table}", r"\centering", caption]
+    lines += [r"\small", rf"\begin{{tabular}}{{@{{}}l{'r' * (width - 1)}@{{}}}}", r"\toprule"]
+    groups = _groups(table.columns)
+    if any(name for name, _ in groups):
+        heads, rules, at = [""], [], 2
+        for name, span in groups:
+            heads.append(rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(name)}}}")
+            if name:
+                rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
+            at += span
+        lines += [" & ".join(heads) + r" \\", " ".join(rules)]
+    titles = [table.stub, *(c.title for c in table.columns)]
+    lines.append(" & ".join(escape_latex(t) for t in titles) + r" \\")
+    for section, rows in _sections(table.rows):
+        lines.append(r"\midrule")
+        if section:
+            lines.append(
+                rf"\multicolumn{{{width}}}{{@{{}}l}}{{\emph{{{escape_latex(section)}}}}} \\"
+            )
+        for row in rows:
+            cells = [escape_latex(row.title), *map(cell, row.entries)]
+            lines.append(" & ".join(cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.footnotes():
+        lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize"]
+        for number, note in enumerate(table.footnotes(), 1):
+            lines.append(rf"\textsuperscript{{{number}}} {escape_latex(note)}\par")
+        lines.append(r"\end{minipage}")
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+# ---------------------------------------------------------------------------------- HTML
+
+
+def to_html(table: Table) -> str:
+    """Render a fragment without scripts; the page around it brings the style."""
+
+    def cell(entry: Entry) -> str:
+        marks = ",".join(str(n) for n in table.numbers(entry))
+        kind = "" if entry.status == "ok" else ' class="absent"'
+        mark = f"<sup>{marks}</sup>" if marks else ""
+        return f"<td{kind}>{html.escape(entry.text)}{mark}</td>"
+
+    width = len(table.columns) + 1
+    caption = f"<b>{html.escape(table.title)}.</b> {html.escape(table.caption)}"
+    lines = ["<table>", f"<caption>{caption}</caption>", "<thead>"]
+    groups = _groups(table.columns)
+    if any(name for name, _ in groups):
+        spans = "".join(f'<th colspan="{n}">{html.escape(name)}</th>' for name, n in groups)
+        lines.append(f"<tr><th></th>{spans}</tr>")
+    titles = "".join(f"<th>{html.escape(c.title)}</th>" for c in table.columns)
+    lines.append(f"<tr><th>{html.escape(table.stub)}</th>{titles}</tr></thead>")
+    for section, rows in _sections(table.rows):
+        lines.append("<tbody>")
+        if section:
+            title = html.escape(section)
+            lines.append(f'<tr class="section"><th colspan="{width}">{title}</th></tr>')
+        for row in rows:
+            cells = "".join(map(cell, row.entries))
+            lines.append(f"<tr><th>{html.escape(row.title)}</th>{cells}</tr>")
+        lines.append("</tbody>")
+    lines.append("</table>")
+    if table.footnotes():
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.footnotes())
+        lines.append(f'<ol class="notes">{notes}</ol>')
+    return "\n".join(lines) + "\n"
