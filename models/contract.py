@@ -1,0 +1,141 @@
+"""The contract kit: what every mixer must do, as plain functions that return findings.
+
+    for finding in verify(partial(MyMixer, features=64)):
+        print(finding.check, finding.passed, finding.detail)
+
+A factory takes a `Site` and returns a mixer; options beyond the site must be bound. Checks that do
+not apply to a mixer pass and say why. Everything runs on the CPU, in float64 by default, because a
+bound of 1e-9 shows leaks that float32 would hide in rounding.
+"""
+
+import torch
+
+from models.contract_case import AGREEMENT, Case, Check, Finding, Seen
+from models.contract_checks import (
+    check_batch,
+    check_gradients,
+    check_lengths,
+    check_masked_rows,
+    check_meta,
+    check_no_lookahead,
+    check_padding,
+    check_precisions,
+    check_recomputation,
+    check_repeatable,
+    check_traits,
+    check_weighted_mean,
+)
+from models.contract_costs import check_memory, check_operations
+from models.contract_time import check_extend, check_history, check_state
+from models.mixer import MixerFactory, Unsupported
+
+__all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
+
+CHECKS: dict[str, Check] = {
+    "traits": check_traits,
+    "lengths": check_lengths,
+    "meta": check_meta,
+    "repeatable": check_repeatable,
+    "recomputation": check_recomputation,
+    "batch": check_batch,
+    "padding": check_padding,
+    "masked_rows": check_masked_rows,
+    "no_lookahead": check_no_lookahead,
+    "gradients": check_gradients,
+    "precisions": check_precisions,
+    "weighted_mean": check_weighted_mean,
+    "extend": check_extend,
+    "state": check_state,
+    "history": check_history,
+    "operations": check_operations,
+    "memory": check_memory,
+}
+
+
+def direction(causal: bool) -> str:
+    """Return the word for a direction."""
+    return "causal" if causal else "bidirectional"
+
+
+def check_mixer(
+    make: MixerFactory,
+    *,
+    causal: bool,
+    max_length: int = 256,
+    width: int = 32,
+    heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+) -> list[Finding]:
+    """Run every check in one direction.
+
+    A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
+
+    Raises:
+        ValueError: `dtype` has no entry in the table of tolerances.
+    """
+    if dtype not in AGREEMENT:
+        raise ValueError(f"dtype must be one of {[*AGREEMENT]}: got {dtype}")
+    case = Case(
+        make=make,
+        causal=causal,
+        max_length=max_length,
+        width=width,
+        heads=heads,
+        dtype=dtype,
+        seed=seed,
+    )
+    name = direction(causal)
+    try:
+        case.build()
+    except Unsupported as refusal:
+        return [Finding(f"{name}.builds", True, f"refused: {refusal}")]
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+        hint = ""
+        if isinstance(error, TypeError) and "argument" in str(error):
+            hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
+        return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
+    findings = [Finding(f"{name}.builds", True, "builds from a site")]
+    for label, check in CHECKS.items():
+        findings.append(Finding(f"{name}.{label}", *_run(check, case)))
+    return findings
+
+
+def verify(
+    factory: MixerFactory,
+    *,
+    max_length: int = 256,
+    width: int = 32,
+    heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+) -> list[Finding]:
+    """Run every check in both directions; at least one must be offered."""
+    findings: list[Finding] = []
+    offered = []
+    for causal in (False, True):
+        found = check_mixer(
+            factory,
+            causal=causal,
+            max_length=max_length,
+            width=width,
+            heads=heads,
+            dtype=dtype,
+            seed=seed,
+        )
+        findings += found
+        if len(found) > 1:
+            offered.append(direction(causal))
+    detail = f"works {' and '.join(offered)}" if offered else "works in no direction: wanted one"
+    return [*findings, Finding("directions", bool(offered), detail)]
+
+
+def _name(make: MixerFactory) -> str:
+    return getattr(make, "__name__", repr(make))
+
+
+def _run(check: Check, case: Case) -> Seen:
+    try:
+        return check(case)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+        return Seen(False, f"raised {type(error).__name__}: {error}")

@@ -1,0 +1,130 @@
+"""The contract kit's checks along time: `extend`, its states and its gradients."""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from models.contract_case import ROWS, Case, Seen, call, traits_of, worst
+from models.mixer import Flow, Layout, Positions, Remembers, State, Unsupported
+from models.state import join, select
+
+
+def stream_length(case: Case) -> int:
+    """Return the number of tokens that the checks stream: prime where it fits."""
+    return min(101, case.max_length)
+
+
+def remembering(case: Case, positions: Positions = Positions.none) -> nn.Module | str:
+    """Return the mixer, or the reason why it has no state along time to check."""
+    mixer = case.mixer(positions=positions)
+    if not traits_of(mixer).causal:
+        return "not applicable: it is not causal"
+    if not isinstance(mixer, Remembers):
+        return "not offered: it has no `initial_state` and `extend`"
+    try:
+        mixer.initial_state(ROWS, stream_length(case))
+    except Unsupported as refusal:
+        return f"not offered: {refusal}"
+    return mixer
+
+
+def stream(
+    mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int = 0
+) -> tuple[Tensor, State]:
+    """Extend piece by piece, and return the joined output and the last state."""
+    place, out = first, []
+    for piece in pieces:
+        told = "start" in traits_of(mixer).honours
+        start = torch.full((piece.shape[0],), place) if told else None
+        flow = cast(Remembers, mixer).extend(Flow(piece, state), Layout(start=start))
+        place, state = place + piece.shape[1], flow.state
+        out.append(flow.x)
+    return torch.cat(out, dim=1), state
+
+
+def empty(mixer: nn.Module, case: Case) -> State:
+    """Return the state of `ROWS` streams with room for every token."""
+    return cast(Remembers, mixer).initial_state(ROWS, stream_length(case))
+
+
+def partitions(length: int) -> dict[str, list[int]]:
+    """Return ways to cut a stream."""
+    third = length // 3
+    return {
+        "all at once": [length],
+        "awkward thirds": [part for part in (third, 1, length - third - 1) if part > 0],
+        "one by one": [1] * length,
+    }
+
+
+def check_extend(case: Case) -> Seen:
+    """However a stream is cut, `extend` gives what one pass gives; rotary positions included."""
+    length, seen = stream_length(case), []
+    x = case.input(length)
+    for positions in (Positions.none, Positions.rotary):
+        if positions.value not in {"none", *traits_of(case.build()).positions}:
+            continue
+        mixer = remembering(case, positions)
+        if isinstance(mixer, str):
+            return Seen(True, mixer)
+        wanted = call(mixer, x)
+        same = cast(Remembers, mixer).extend(Flow(x), Layout())
+        seen.append(case.agree("extend without a state", same.x, wanted))
+        for name, cut in partitions(length).items():
+            y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
+            seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
+    return worst(seen)
+
+
+def tensors(state: State) -> list[Tensor]:
+    """Return every tensor of a state, in order."""
+    if isinstance(state, tuple):
+        return [tensor for part in state for tensor in tensors(part)]
+    return [] if state is None else [state]
+
+
+def describe(state: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and dtype of every tensor of a state."""
+    return [(tuple(tensor.shape), tensor.dtype) for tensor in tensors(state)]
+
+
+def check_state(case: Case) -> Seen:
+    """A state starts as zeros, has the batch first, keeps its shape, and can be cut and joined."""
+    mixer = remembering(case)
+    if isinstance(mixer, str):
+        return Seen(True, mixer)
+    length = stream_length(case)
+    cut = length // 2 + 1
+    early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
+    fresh = empty(mixer, case)
+    if any(tensor.any() for tensor in tensors(fresh)):
+        return Seen(False, "the empty state is not zeros: zeros mean empty")
+    before = describe(fresh)
+    if any(not shape or shape[0] != ROWS for shape, _ in before):
+        return Seen(False, f"the batch is not the first axis of every tensor: {before}")
+    _, state = stream(mixer, [early], fresh)
+    if describe(state) != before:
+        return Seen(False, f"the state changed shape: {describe(state)}, wanted {before}")
+    wanted, after = stream(mixer, [late], state, first=cut)
+    if describe(after) != before:
+        return Seen(False, f"the state changed shape: {describe(after)}, wanted {before}")
+    turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
+    y, _ = stream(mixer, [late.flip(0)], turned, first=cut)
+    return case.agree("rows selected and joined in reverse", y.flip(0), wanted)
+
+
+def check_history(case: Case) -> Seen:
+    """Gradients flow from one segment into the one before: the mixer does not detach."""
+    mixer = remembering(case)
+    if isinstance(mixer, str):
+        return Seen(True, mixer)
+    length = stream_length(case)
+    cut = length // 2 + 1
+    x = case.input(length).requires_grad_()
+    direction = case.input(length, salt=3)[:, cut:]
+    pieces = list(torch.split(x, [cut, length - cut], dim=1))
+    y, _ = stream(mixer, pieces, empty(mixer, case))
+    seen = torch.autograd.grad((y[:, cut:] * direction).sum(), x)[0]
+    wanted = torch.autograd.grad((call(mixer, x)[:, cut:] * direction).sum(), x)[0]
+    return case.agree("gradient of the second segment", seen, wanted)

@@ -1,0 +1,67 @@
+"""Counting instead of timing: matrix operations, and the bytes that autograd keeps.
+
+Both counts are exact and the same on every machine. Inside `pretending()` tensors have a shape and
+a device but no contents, so lengths are free: the kernels are chosen as on a real CPU (the meta
+device would choose the literal form of scaled dot product attention, which keeps its weights).
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+
+def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(q, k, v))
+
+
+def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_backward_flop_count(gradient, q, k, v))
+
+
+_LEFT_OUT: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+}
+"""Operators that torch's own table lacks, so that they would count as nothing."""
+
+
+def pretending() -> AbstractContextManager[Any]:
+    """Return a context in which tensors made have no contents, and operators do no work."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def count_operations(run: Callable[[], object]) -> int:
+    """Return the floating-point operations of the matrix products in `run()`, multiply-add = 2.
+
+    Counts products, convolutions and scaled dot product attention, forward and backward; not
+    element-wise work, softmax, scans, FFTs. Causal attention through a fused kernel counts as
+    full attention, whatever the kernel skips.
+    """
+    with FlopCounterMode(display=False, custom_mapping=_LEFT_OUT) as counter:
+        run()
+    return int(counter.get_total_flops())
+
+
+def saved_bytes(run: Callable[[], object], exclude: Iterable[Tensor] = ()) -> int:
+    """Return the bytes of the storages that autograd keeps for backward during `run()`.
+
+    Each storage counts once and whole, however many views of it are kept. `exclude`: tensors that
+    would be there anyway, such as parameters.
+    """
+    kept: dict[int, torch.UntypedStorage] = {}  # holds them, so that no address is used twice
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        run()
+    for tensor in exclude:
+        kept.pop(tensor.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in kept.values())
