@@ -1,0 +1,46 @@
+"""No mixing along the length at all: y_i = W_o W_v x_i.
+
+The bound for speed at a given architecture, drawn as "OPT" in the log-log figures of the
+Performer paper (Choromanski et al. 2020, arXiv:2009.14794): all that is left of attention are the
+value and the output projection. A model of it can only count tokens, so on a task it is a floor.
+
+Cost: 4 n D^2 operations, memory n D. Notation: W_v and W_o are `v_proj` and `out_proj`, under the
+same names as in every attention. Differences from the paper: no query and key projections, which
+would be work without effect and parameters without gradient.
+"""
+
+from typing import cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Flow, Layout, Site, State, Traits
+
+
+class Identity(nn.Module):
+    """The value and the output projection, and nothing between them."""
+
+    def __init__(self, site: Site, *, bias: bool = True) -> None:
+        super().__init__()
+        self.traits = Traits(
+            honours=frozenset(Layout._fields), causal=site.causal, row_stochastic=True
+        )
+        for name in ("v_proj", "out_proj"):
+            projection = nn.Linear(site.width, site.width, bias=bias)
+            nn.init.xavier_uniform_(projection.weight)
+            if bias:
+                nn.init.zeros_(projection.bias)
+            self.add_module(name, projection)
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:  # noqa: ARG002
+        """Project twice; whatever the layout says is honoured, since no token sees another."""
+        y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
+        return y
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue: there is nothing to remember."""
+        return flow._replace(x=self.forward(flow.x, layout))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:  # noqa: ARG002
+        """Return the state of a mixer that needs none: an empty tuple, of any memory."""
+        return ()

@@ -1,0 +1,152 @@
+"""Softmax attention written out: the reference that every other family is compared with.
+
+    o_i = sum_j p_ij v_j,    p_ij = exp(q_i . k_j / sqrt(d)) / sum_j' exp(q_i . k_j' / sqrt(d))
+
+where j runs over the keys that i may see; a query that may see none gets 0.
+
+Cost: 4 n^2 D operations forward and twice that backward, and H n^2 weights kept for the backward
+pass (D width of all heads together, H heads), once more with dropout. The score matrix is
+materialised on purpose; `models.families.sdpa` is the same function without it.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762. Notation: the paper's Q, K, V of one head are
+q[b, h], k[b, h], v[b, h]; its d_k is the axis k.
+
+Differences from the paper: none in the function. Under autocast the matrix products take the
+precision of their inputs and the softmax runs in float32.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families import kv_cache
+from models.mixer import Layout, Site, State, Traits, Unsupported
+from models.multi_head import MultiHead
+
+Attend: TypeAlias = Callable[..., Tensor]
+"""`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
+
+
+def softmax_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend with explicit scores.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        causal: Key j is hidden from query i < j. With `visible`, what is said there decides alone.
+        visible: True where query i may see key j.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+    """
+    if causal and visible is None:
+        length, keys = q.shape[2], k.shape[2]
+        visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
+    with torch.autocast(q.device.type, enabled=False):
+        scores = (q * q.shape[-1] ** -0.5) @ k.to(q.dtype).mT
+        precise = torch.promote_types(scores.dtype, torch.float32)
+        scores = scores.to(precise)
+        if visible is not None:
+            # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
+            scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
+        weights = F.dropout(scores.softmax(-1), dropout)
+        o = weights.to(v.dtype) @ v
+    if visible is not None:
+        o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return o
+
+
+def visibility(
+    layout: Layout, length: int, *, causal: bool, device: torch.device
+) -> Bool[Tensor, "#b 1 #l s"] | None:
+    """Say which key each query may see; None when `causal` alone says it all."""
+    keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
+    if keep is None and document is None and prefix is None:
+        return None
+    position = torch.arange(length, device=device)
+    visible = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device)
+    if causal:
+        visible = visible & (position <= position[:, None])
+    if prefix is not None:
+        # A query behind the prefix sees it anyway, being later.
+        visible = visible | (position < prefix[:, None, None, None])
+    if document is not None:
+        visible = visible & (document[:, None, :, None] == document[:, None, None, :])
+    if keep is not None:
+        visible = visible & keep[:, None, None, :]
+    return visible
+
+
+class ExactCore(nn.Module):
+    """Everything around the attention function of an exact family: masks, dropout, memory."""
+
+    def __init__(self, site: Site, attend: Attend, *, memory_exponent: float) -> None:
+        super().__init__()
+        self.attend, self.dropout = attend, site.attention_dropout
+        self.traits = Traits(
+            honours=frozenset({"keep", "start", "document", "prefix"}),
+            causal=site.causal,
+            operations_exponent=2.0,
+            memory_exponent=memory_exponent,
+            row_stochastic=True,
+            weight_dropout=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend over the sequence."""
+        causal = self.traits.causal
+        visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
+        return self.attend(q, k, v, causal=causal, visible=visible, dropout=self.rate())
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty memory; `Unsupported` for a core that looks ahead."""
+        if not self.traits.causal:
+            raise Unsupported("bidirectional attention has no state along time: set causal")
+        return kv_cache.empty(shape, like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones up to each query."""
+        if layout.document is not None or layout.prefix is not None:
+            raise ValueError(
+                "extend with a state knows one document without a prefix per row: "
+                "reset rows where documents begin, and pass a prefix through forward"
+            )
+        keys, values, visible, state = kv_cache.append(state, k, v)
+        keys, values = keys.to(q.dtype), values.to(v.dtype)
+        o = self.attend(q, keys, values, causal=True, visible=visible, dropout=self.rate())
+        return o, state
+
+
+class SoftmaxAttention(MultiHead):
+    """Multi-head softmax attention with materialised scores."""
+
+    def __init__(self, site: Site, *, bias: bool = True) -> None:
+        super().__init__(site, ExactCore(site, softmax_attention, memory_exponent=2.0), bias=bias)
