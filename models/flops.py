@@ -7,7 +7,7 @@ device would choose the literal form of scaled dot product attention, which keep
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,11 +16,11 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(q, k, v))
+    return int(cast(Any, sdpa_flop_count)(q, k, v))
 
 
 def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    return int(sdpa_backward_flop_count(gradient, q, k, v))
+    return int(cast(Any, sdpa_backward_flop_count)(gradient, q, k, v))
 
 
 _LEFT_OUT: dict[Any, Any] = {
