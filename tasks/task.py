@@ -8,6 +8,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tasks.errors import BadData as BadData  # noqa: PLC0414  # handed on
+from tasks.errors import NotPrepared as NotPrepared  # noqa: PLC0414
+
 SPLITS = ("train", "validation", "test")
 
 
@@ -20,14 +23,6 @@ class Kind(StrEnum):
     """One class for two sequences."""
     language_modelling = auto()
     """One token for every position."""
-
-
-class NotPrepared(FileNotFoundError):
-    """The data are not on this machine; the message says what to run or which file to put where."""
-
-
-class BadData(ValueError):
-    """A data file is damaged or malformed; the message names file, line, value and way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +56,7 @@ class Batch(NamedTuple):
     tokens: Int[Tensor, "b p l"]
     target: Tensor
     """[b] classes, or [b l] tokens."""
-    index: Int[Tensor, " b"]
+    index: Int[Tensor, " b"]  # type: ignore[assignment]  # a tuple has a method of this name
     """Place in the split: pairs outcomes across models and ranks."""
     keep: Bool[Tensor, "b p l"] | None = None
     """True = real token; None when nothing is padded."""
@@ -77,8 +72,8 @@ class Tally(NamedTuple):
     nll_sum: float
     """Nats."""
     hits: float
-    count: float
-    index: Int[Tensor, " n"]
+    count: float  # type: ignore[assignment]
+    index: Int[Tensor, " n"]  # type: ignore[assignment]
     """Place in the split of each outcome."""
     nll: Float[Tensor, " n"]
     hit: Bool[Tensor, " n"]

@@ -1,0 +1,142 @@
+"""What the classification tasks share: a stored data set, batches, tally, majority floor."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tasks.batching import collated, plan_epoch
+from tasks.ragged import Ragged, Store, open_store, verify_store
+from tasks.sources import lock
+from tasks.task import SPLITS, Batch, Floor, Tally, TaskSpec
+
+log = logging.getLogger(__name__)
+
+
+def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
+    """Sum the losses and hits of one batch; rows of weight 0 do not count."""
+    nll, hit, index = nll.detach().float().cpu(), hit.detach().cpu(), batch.index
+    weight = torch.ones_like(nll) if batch.weight is None else batch.weight.cpu().float()
+    counts = weight > 0
+    return Tally(
+        nll_sum=float((nll[counts].double() * weight[counts]).sum()),
+        hits=float((hit[counts].double() * weight[counts]).sum()),
+        count=float(weight.double().sum()),
+        index=index[counts],
+        nll=nll[counts],
+        hit=hit[counts],
+    )
+
+
+class ClassificationTask(ABC):
+    """One class for one stored sequence; a task adds what it is and how its data are made."""
+
+    max_length: int
+    bucket_batches: int
+    shift: int = 0
+    """Added to every stored token."""
+    _store: Store | None = None
+
+    @property
+    @abstractmethod
+    def spec(self) -> TaskSpec:
+        """The facts; same before and after `prepare`."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where the prepared data lie; named by what decides their content."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Write the store at `folder`; called under the lock, only when it is missing."""
+
+    def prepare(self) -> None:
+        """Make the data ready on this machine: idempotent, safe with several processes."""
+        if not self._complete():
+            with lock(self.folder.name):
+                if not self._complete():
+                    log.info("preparing %s in %s", self.spec.name, self.folder)
+                    self.make()
+        self.store()
+
+    def _complete(self) -> bool:
+        return (self.folder / "manifest.json").is_file()
+
+    def verify(self) -> None:
+        """Compare the prepared files with their hashes; `BadData` where one differs."""
+        verify_store(self.folder)
+
+    def store(self) -> Store:
+        """Return the opened data; `NotPrepared` where `prepare` has not run."""
+        if self._store is None:
+            self._store = open_store(self.folder)
+        return self._store
+
+    def split(self, name: str) -> Ragged:
+        """Return the stored sequences of a split; ValueError for an unknown one."""
+        if name not in SPLITS:
+            raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
+        return self.store().splits[name]
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on.
+
+        `batch_size` is the rows of one rank: all ranks together yield what one rank with
+        `batch_size * ranks` yields.
+        """
+        data = self.split(split)
+        plan = plan_epoch(
+            np.minimum(data.lengths, self.max_length),
+            train=split == "train",
+            batch_size=batch_size,
+            seed=seed,
+            bucket_batches=self.bucket_batches,
+            rank=rank,
+            ranks=ranks,
+        )
+        return collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum what the model's per-item losses and hits mean for this task."""
+        return tally(nll, hit, batch)
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`, fitted on train."""
+        guess = int(self.counts(self.split("train").targets).argmax())
+        return [
+            floor(
+                "majority",
+                self.split(split).targets == guess,
+                f"always answers {guess}, the most frequent training label: a model at this level "
+                "has learnt nothing about its input",
+            )
+        ]
+
+    def counts(self, targets: Int[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
+        """Return how often each class occurs."""
+        return np.bincount(targets, minlength=self.spec.classes)
+
+
+def floor(name: str, hit: Bool[np.ndarray, " n"], sentence: str) -> Floor:
+    """Return a floor from the outcome of each example."""
+    return Floor(
+        name=name,
+        accuracy=float(hit.mean()),
+        outcomes=torch.from_numpy(np.ascontiguousarray(hit)),
+        sentence=sentence,
+    )

@@ -1,0 +1,277 @@
+"""ListOps: evaluate a nested list of operations (arXiv:1804.06028; as in arXiv:2011.04006).
+
+    tokens   [MAX  2   9   [MIN  4   7   ]   0   ]
+    id        12   3  10    11   5   8  15   1  15
+    target    9
+
+Operators are MIN, MAX, MED (of an even count the mean of the middle two, truncated) and SM (sum
+modulo 10); a digit 0-9 answers. Tokens are operators, digits and closing brackets; id 0 pads.
+
+Data: generated here with the official distribution (`source=generated`), or read from the official
+`basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder). The official generator sets no
+seed; here the data are a function of the options alone. `source=sample` is a fixed small set for
+trials, with limits of its own; numbers on it say `sample`. No licence is needed for generated data;
+the official files belong to google-research/long-range-arena (Apache-2.0).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from tasks.batching import Draw, permutation
+from tasks.classification import ClassificationTask, floor
+from tasks.errors import NotPrepared
+from tasks.listops_text import (
+    FILES,
+    HEADER,
+    VOCABULARY,
+    VOCABULARY_VERSION,
+    official_lines,
+    read_tsv,
+)
+from tasks.listops_trees import Limits, distinct_trees, in_order
+from tasks.ragged import Ragged, from_rows, write_store
+from tasks.sources import data_root, lock, placing, remembered_sha256
+from tasks.task import SPLITS, Floor, Kind, TaskSpec
+
+VERSION = 1
+LINES_AT_ONCE = 1000
+SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
+SAMPLE_SIZES = (2000, 400, 400)
+
+
+class Source(StrEnum):
+    """Where the trees come from."""
+
+    generated = auto()
+    tsv = auto()
+    sample = auto()
+
+
+class ListOps(ClassificationTask):
+    """The task; see the module's text.
+
+    Args:
+        source: generated, tsv or sample.
+        path: Folder of the official TSV files; for `source=tsv` only.
+        min_length: Generated trees have more tokens than this.
+        max_length: Generated trees have fewer tokens than this; a TSV row at most this many.
+        max_depth: Levels of a generated tree, the digits' level included.
+        max_args: Most arguments of an operator.
+        train_examples: Generated training trees.
+        validation_examples: Generated validation trees.
+        test_examples: Generated test trees.
+        data_seed: Seed of the generated trees (of the data, not of a run).
+        processes: Processes that generate; 0 = every core. Cannot change the data.
+        write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
+        check_answers: Evaluate every TSV tree and refuse a wrong target.
+        bucket_batches: Training batches that are formed together by length.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.generated,
+        path: str | None = None,
+        min_length: int = 500,
+        max_length: int = 2000,
+        max_depth: int = 10,
+        max_args: int = 10,
+        train_examples: int = 96000,
+        validation_examples: int = 2000,
+        test_examples: int = 2000,
+        data_seed: int = 0,
+        processes: int = 0,
+        write_tsv: bool = False,
+        check_answers: bool = True,
+        bucket_batches: int = 16,
+    ) -> None:
+        self.source = Source(source)
+        if (self.source is Source.tsv) != (path is not None):
+            raise ValueError(
+                f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
+                f"path={path!r}; give both or neither"
+            )
+        if self.source is Source.sample:
+            self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
+        else:
+            self.limits = Limits(
+                min_length=min_length,
+                max_length=max_length,
+                max_depth=max_depth,
+                max_args=max_args,
+            )
+            self.numbers = (train_examples, validation_examples, test_examples)
+            self.data_seed = data_seed
+        wrong = [
+            f"{name}={value} (wanted at least {least})"
+            for name, value, least in (
+                ("train_examples", train_examples, 1),
+                ("validation_examples", validation_examples, 1),
+                ("test_examples", test_examples, 1),
+                ("data_seed", data_seed, 0),
+                ("processes", processes, 0),
+                ("bucket_batches", bucket_batches, 1),
+            )
+            if value < least
+        ]
+        if wrong:
+            raise ValueError(f"ListOps: got {', '.join(wrong)}")
+        if write_tsv and self.source is not Source.generated:
+            raise ValueError(
+                f"task.write_tsv writes generated trees: got source={source}; set source=generated"
+            )
+        self.path = Path(path).expanduser() if path is not None else None
+        self.max_length = self.limits.max_length
+        self.processes, self.write_tsv = processes, write_tsv
+        self.check_answers, self.bucket_batches = check_answers, bucket_batches
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With `source=tsv` the files must be there: their hashes are the identity."""
+        return TaskSpec(
+            name="listops",
+            version=VERSION,
+            kind=Kind.classification,
+            vocabulary=len(VOCABULARY),
+            classes=10,
+            max_length=self.max_length,
+            padded=True,
+            metric="accuracy",
+            source=self.source.value,
+            data_hash=self._identity(),
+            sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
+        )
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {"version": VERSION, "vocabulary": VOCABULARY_VERSION}
+        if self.path is not None:
+            facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
+        else:
+            limits = self.limits
+            facts |= {
+                "min_length": limits.min_length,
+                "max_length": limits.max_length,
+                "max_depth": limits.max_depth,
+                "max_args": limits.max_args,
+                "numbers": self.numbers,
+                "seed": self.data_seed,
+            }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _file(self, split: str) -> Path:
+        path = (self.path or Path()) / FILES[split]
+        if not path.is_file():
+            raise NotPrepared(
+                f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
+                "(folder listops-1000 of the archive lra_release of long-range-arena, or the "
+                "folder `tsv` that task.write_tsv=true makes); or set task.source=generated"
+            )
+        return path
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie."""
+        return data_root() / f"listops-{self.source}-{self.spec.data_hash}"
+
+    def make(self) -> None:
+        """Generate or read the trees and store them."""
+        splits = dict(self._read()) if self.path is not None else self._generate()
+        about = {
+            "task": "listops",
+            "version": VERSION,
+            "vocabulary_version": VOCABULARY_VERSION,
+            "vocabulary": list(VOCABULARY),
+            "source": self.source.value,
+            "data_hash": self.spec.data_hash,
+            "seed": self.data_seed,
+            "limits": {name: getattr(self.limits, name) for name in Limits.__slots__},
+        }
+        write_store(self.folder, splits, about)
+
+    def prepare(self) -> None:
+        """Make the data ready; with `write_tsv`, the TSV files as well."""
+        super().prepare()
+        if self.write_tsv and not self.tsv_folder.is_dir():
+            with lock(f"{self.folder.name}-tsv"):
+                if not self.tsv_folder.is_dir():
+                    self._write_tsv()
+
+    @property
+    def tsv_folder(self) -> Path:
+        """Where `write_tsv` puts the official files."""
+        return self.folder / "tsv"
+
+    def _generate(self) -> dict[str, Ragged]:
+        number = sum(self.numbers)
+        parts = distinct_trees(
+            self.limits, seed=self.data_seed, number=number, processes=self.processes
+        )
+        rows = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
+        targets = np.concatenate([part.targets for part in parts])
+        # Rare trees come late, so that the splits are alike only after a shuffle.
+        order = permutation(Draw.split, self.data_seed, number)
+        splits, first = {}, 0
+        for split, size in zip(SPLITS, self.numbers, strict=True):
+            chosen = order[first : first + size]
+            splits[split] = from_rows([rows[i] for i in chosen.tolist()], targets[chosen])
+            first += size
+        return splits
+
+    def _read(self) -> Iterator[tuple[str, Ragged]]:
+        for split in SPLITS:
+            path = self._file(split)
+            lines = read_tsv(path, max_length=self.max_length, check_answers=self.check_answers)
+            rows, targets = [], []
+            for tokens, target in tqdm(lines, desc=path.name, unit="line", disable=None):
+                rows.append(np.frombuffer(tokens, np.uint8))
+                targets.append(target)
+            yield split, from_rows(rows, np.array(targets, np.uint8))
+
+    def _write_tsv(self) -> None:
+        with placing(self.tsv_folder) as folder:
+            for split, name in FILES.items():
+                data = self.split(split)
+                number = len(data.targets)
+                jobs = (
+                    data.take(np.arange(first, min(first + LINES_AT_ONCE, number)))
+                    for first in range(0, number, LINES_AT_ONCE)
+                )
+                processes = self.processes if number > 4 * LINES_AT_ONCE else 1
+                with (
+                    (folder / name).open("wb") as file,
+                    tqdm(desc=name, total=number, unit="line", disable=None) as bar,
+                ):
+                    file.write(HEADER + b"\n")
+                    for lines in in_order(_lines, jobs, processes):
+                        file.write(lines)
+                        bar.update(LINES_AT_ONCE)
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`, fitted on train: majority, and the root operator alone."""
+        train, data = self.split("train"), self.split(split)
+        best = np.zeros(len(VOCABULARY), np.int64)
+        roots = train.tokens[train.offsets[:-1]]
+        for root in np.unique(roots):
+            best[root] = self.counts(train.targets[roots == root]).argmax()
+        guesses = best[data.tokens[data.offsets[:-1]]]
+        return [
+            *super().floors(split),
+            floor(
+                "root_operator",
+                guesses == data.targets,
+                "answers from the first token alone, with the label most frequent after it in "
+                "training: a model at this level has learnt what the outermost operator favours, "
+                "and nothing that lies inside the list",
+            ),
+        ]
+
+
+def _lines(part: Ragged) -> bytes:
+    return official_lines(part.tokens, part.offsets, part.targets)

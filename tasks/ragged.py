@@ -1,0 +1,140 @@
+"""Sequences of unequal length on disk: one flat array of tokens, offsets and targets, mapped.
+
+A store is a folder with three `.npy` files for each split and `manifest.json`, which is part of
+the same atomic placement: a folder that exists is complete.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from tasks.errors import BadData, NotPrepared
+from tasks.sources import placing, sha256
+
+FORMAT = 1
+PARTS = ("tokens", "offsets", "targets")
+
+
+class Ragged(NamedTuple):
+    """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`, its class `targets[i]`."""
+
+    tokens: Shaped[np.ndarray, " t"]
+    offsets: Int[np.ndarray, " n_plus_1"]
+    targets: Shaped[np.ndarray, " n"]
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """Tokens of every sequence."""
+        return np.diff(self.offsets)
+
+    def rows(self, order: Int[np.ndarray, " m"]) -> list[Shaped[np.ndarray, " _"]]:
+        """Return views of some sequences."""
+        starts, ends = self.offsets[order].tolist(), self.offsets[order + 1].tolist()
+        return [self.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def take(self, order: Int[np.ndarray, " m"]) -> "Ragged":
+        """Return a copy of some sequences, in the given order."""
+        return from_rows(self.rows(order), self.targets[order], self.tokens.dtype)
+
+
+def from_rows(
+    rows: list[Shaped[np.ndarray, " _"]],
+    targets: Shaped[np.ndarray, " n"],
+    dtype: Any = np.uint8,
+) -> Ragged:
+    """Join sequences."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    tokens = np.concatenate(rows) if rows else np.empty(0, dtype)
+    return Ragged(tokens, offsets, targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A folder of splits, opened for reading."""
+
+    folder: Path
+    splits: Mapping[str, Ragged]
+    about: Mapping[str, Any]
+    """What the writer said: task, version, options."""
+
+
+def write_store(final: Path, splits: Mapping[str, Ragged], about: Mapping[str, Any]) -> None:
+    """Write the splits and the manifest; they appear at `final` together or not at all."""
+    with placing(final) as folder:
+        files: dict[str, dict[str, Any]] = {}
+        for split in splits:
+            for part in PARTS:
+                path = folder / f"{split}.{part}.npy"
+                np.save(path, getattr(splits[split], part), allow_pickle=False)
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        manifest = {
+            "format": FORMAT,
+            "about": dict(about),
+            "splits": list(splits),
+            "files": files,
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest; `NotPrepared` where the store does not exist."""
+    path = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotPrepared(
+            f"{folder} is missing: the data are not prepared on this machine; run "
+            "`lra data prepare TASK`, or call the task's prepare()"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise _broken(folder, f"manifest.json cannot be read ({error})") from error
+    if manifest.get("format") != FORMAT:
+        raise _broken(folder, f"format {manifest.get('format')}, wanted {FORMAT}")
+    return manifest
+
+
+def open_store(folder: Path) -> Store:
+    """Map a store into memory; checks sizes, not contents.
+
+    Raises:
+        NotPrepared: It does not exist.
+        BadData: A file is missing or has another size than the manifest says.
+    """
+    manifest = read_manifest(folder)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else 0
+        if size != facts["bytes"]:
+            raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
+    splits = {
+        split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+        for split in manifest["splits"]
+    }
+    return Store(folder=folder, splits=splits, about=manifest["about"])
+
+
+def verify_store(folder: Path) -> None:
+    """Compare every file with the hash in the manifest; `BadData` where one differs."""
+    manifest = read_manifest(folder)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        found = sha256(path) if path.is_file() else "missing"
+        if found != facts["sha256"]:
+            raise _broken(folder, f"{name}: SHA-256 {found}, wanted {facts['sha256']}")
+
+
+def _map(path: Path, part: str) -> np.ndarray:
+    # Offsets and targets are small and touched at every batch: plain memory is faster.
+    mapped: Literal["r"] | None = "r" if part == "tokens" else None
+    loaded: np.ndarray = np.load(path, mmap_mode=mapped, allow_pickle=False)
+    return loaded.view(np.ndarray)
+
+
+def _broken(folder: Path, fault: str) -> BadData:
+    return BadData(f"{folder} is damaged: {fault}; delete this folder and prepare again")

@@ -1,0 +1,270 @@
+"""Where data come from: the cache root, locks, atomic placement, hashes, downloads, extraction.
+
+Everything that lands in the cache is written under a temporary name and renamed when complete, so
+that a reader never meets half a file, however the writer ended.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from tasks.errors import BadData, NotPrepared
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+TIMEOUT_S = 30.0
+
+
+def data_root() -> Path:
+    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet."""
+    given = os.environ.get("LRA_DATA")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "lra"
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """Hold the lock `name` of this cache; wait while another process has it.
+
+    The kernel frees the lock when its holder ends in any way, so none is ever stale.
+    """
+    folder = data_root() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("waiting for another process that prepares %s", name)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def full_disk_explained(folder: Path) -> Iterator[None]:
+    """Turn the bare 'no space left on device' into a message that names the way out."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            error.errno,
+            f"{os.strerror(error.errno)} while writing to {folder}: nothing half-written was kept; "
+            "free some space, or set LRA_DATA to a folder on a larger disk",
+        ) from error
+
+
+@contextmanager
+def placing(final: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder that becomes `final` on success and vanishes on failure.
+
+    Call it under `lock`: leftovers of killed writers are swept first.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{final.name}."
+    for leftover in final.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    try:
+        with full_disk_explained(final.parent):
+            yield temporary
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remembered_sha256(path: Path) -> str:
+    """Return `sha256(path)`, remembered in the cache by path, size and modification time."""
+    facts = path.stat()
+    key = f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
+    note = data_root() / "hashes" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    if note.is_file():
+        known: str = json.loads(note.read_text())["sha256"]
+        return known
+    found = sha256(path)
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as file:
+            json.dump({"path": str(path), "sha256": found}, file)
+        Path(file.name).replace(note)
+    except OSError as error:
+        log.warning("the hash of %s is not remembered: %s", path, error)
+    return found
+
+
+def folder_identity(folder: Path) -> str:
+    """Return a hash of the relative names and sizes of all files below `folder`."""
+    entries = sorted(
+        (path.relative_to(folder).as_posix(), path.stat().st_size)
+        for path in folder.rglob("*")
+        if path.is_file()
+    )
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+
+
+def check_file(path: Path, *, size: int, sha256: str) -> None:
+    """Raise `BadData` unless the file has this size and hash."""
+    found_size = path.stat().st_size
+    if found_size != size:
+        raise BadData(
+            f"{path}: {found_size} bytes, wanted {size}: the file is truncated or another one; "
+            "delete it and prepare again"
+        )
+    found = remembered_sha256(path)
+    if found != sha256:
+        raise BadData(
+            f"{path}: SHA-256 {found}, wanted {sha256}: the file is damaged or another one; "
+            "delete it and prepare again, or name it as the task's path to use it as it is"
+        )
+
+
+def download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
+    """Fetch `url` to `final`, resuming what an interrupted call left; check size and hash.
+
+    Args:
+        url: Where the file lies.
+        final: Where it goes; present means complete.
+        size: Its bytes.
+        sha256: Its hash, 64 hexadecimal digits.
+        instructions: What a person can do instead; ends the message of a failure.
+
+    Raises:
+        NotPrepared: The file cannot be fetched.
+        BadData: What came is not the file that was wanted.
+    """
+    with lock(f"download-{final.name}"):
+        if final.is_file():
+            check_file(final, size=size, sha256=sha256)
+            return final
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = final.with_name(f"{final.name}.part")
+        try:
+            with full_disk_explained(final.parent):
+                _fetch(url, partial, size)
+        except urllib.error.HTTPError as error:
+            raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            raise NotPrepared(f"{url} cannot be reached: {error}; {instructions}") from error
+        found_size = partial.stat().st_size
+        if found_size < size:
+            raise NotPrepared(
+                f"{url}: the connection ended after {found_size} of {size} bytes; "
+                f"run the same command again to resume, or: {instructions}"
+            )
+        try:
+            check_file(partial, size=size, sha256=sha256)
+        except BadData as error:
+            partial.unlink()
+            raise BadData(f"{url} did not give the wanted file ({error}); {instructions}") from None
+        partial.replace(final)
+    return final
+
+
+def _fetch(url: str, partial: Path, size: int) -> None:
+    """Append to `partial` what is missing of `url`."""
+    have = partial.stat().st_size if partial.exists() else 0
+    if have >= size:
+        return
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        resumed = answer.status == 206
+        with (
+            partial.open("ab" if resumed else "wb") as file,
+            tqdm(
+                desc=partial.stem,
+                total=size,
+                initial=have if resumed else 0,
+                unit="B",
+                unit_scale=True,
+                disable=None,
+            ) as bar,
+        ):
+            while chunk := answer.read(CHUNK_BYTES):
+                file.write(chunk)
+                bar.update(len(chunk))
+
+
+def extract(archive: Path, final: Path) -> Path:
+    """Unpack a .tar.gz, .tar.xz, .tar or .zip so that it appears at `final` whole or not at all.
+
+    Members that would land outside, links that point outside and device files are refused.
+
+    Raises:
+        BadData: The archive is damaged, of no known kind, or holds a member that is refused.
+    """
+    with lock(f"extract-{final.name}"):
+        if final.is_dir():
+            return final
+        with placing(final) as folder:
+            try:
+                if zipfile.is_zipfile(archive):
+                    _extract_zip(archive, folder)
+                else:
+                    with tarfile.open(archive, "r:*") as tar:
+                        tar.extractall(folder, filter="data")
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                raise damaged(archive, error) from error
+            except ARCHIVE_ERRORS as error:
+                raise damaged(archive, error) from error
+    return final
+
+
+def _extract_zip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        for member in packed.infolist():
+            target = (folder / member.filename).resolve()
+            if not target.is_relative_to(folder.resolve()):
+                raise BadData(f"{archive}: member {member.filename!r} would land outside; refused")
+        packed.extractall(folder)
+
+
+def damaged(archive: Path, error: BaseException) -> BadData:
+    """Return the error that says that an archive cannot be read."""
+    return BadData(
+        f"{archive}: {type(error).__name__}: {error}; the archive is truncated, damaged or of an "
+        "unknown kind (wanted .tar.gz, .tar.xz or .zip): fetch it again"
+    )
+
+
+def _archive_errors() -> tuple[type[Exception], ...]:
+    import lzma
+    import zlib
+
+    return (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error)
+
+
+ARCHIVE_ERRORS = _archive_errors()
+"""What the standard library raises on a damaged archive, besides an OSError without errno."""
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file for reading bytes; `NotPrepared` where it is missing."""
+    try:
+        return path.open("rb")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotPrepared(f"{path} is missing") from error

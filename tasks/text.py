@@ -1,0 +1,256 @@
+"""Byte-level text classification: the sentiment of an IMDb review (as in arXiv:2011.04006).
+
+    bytes    G    r   e    a   t    .
+    id      72  115 102   98 117   47      (byte + 1; 0 pads)
+    target  1                              (0 negative, 1 positive)
+
+Data: the Large Movie Review Dataset v1.0 (Maas et al., ACL 2011; no licence stated, for research),
+25,000 training and 25,000 test reviews. `source=files` reads the public archive (fetched once and
+checked when `path` is not given) or the folder or archive that `path` names; `source=datasets` goes
+through `datasets`; `source=sample` is a few hundred synthetic sentences for trials, labelled so.
+Bytes are kept as they are and cut to the first `max_length`.
+
+The validation split is held out from train, stratified by label, chosen by the hash of the text:
+it is the same on every machine and for both real sources, and copies of one text stay together.
+`validation=test` is the habit of the original benchmark, to validate on the test split: numbers
+selected that way are selected on test.
+"""
+
+import hashlib
+import json
+from enum import StrEnum, auto
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from tasks.classification import ClassificationTask
+from tasks.errors import BadData, NotPrepared
+from tasks.ragged import Ragged, from_rows, write_store
+from tasks.reviews import (
+    HUB_NAME,
+    HUB_REVISION,
+    LICENCE,
+    PARTS,
+    PUBLIC_BYTES,
+    PUBLIC_SHA256,
+    PUBLIC_URL,
+    SAMPLE_SIZES,
+    Labelled,
+    read_archive,
+    read_datasets,
+    read_folder,
+    sample_reviews,
+)
+from tasks.sources import data_root, download, folder_identity, remembered_sha256
+from tasks.task import Kind, TaskSpec
+
+VERSION = 1
+PUBLIC_SIZES = {"train": 25000, "test": 25000}
+
+
+class Source(StrEnum):
+    """Where the reviews come from."""
+
+    files = auto()
+    datasets = auto()
+    sample = auto()
+
+
+class Validation(StrEnum):
+    """What the validation split is."""
+
+    split = auto()  # type: ignore[assignment]  # shadows str.split, unused here
+    """Held out from train."""
+    test = auto()
+    """The test split itself."""
+
+
+class Text(ClassificationTask):
+    """The task; see the module's text.
+
+    Args:
+        source: files, datasets or sample.
+        path: files: an archive, or the folder that holds train/ and test/ (or aclImdb/);
+            datasets: a folder that `datasets.load_dataset` reads. Not given: the public data.
+        max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
+        validation: split or test.
+        validation_fraction: Share of train that is held out with `validation=split`.
+        bucket_batches: Training batches that are formed together by length.
+    """
+
+    shift = 1
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.files,
+        path: str | None = None,
+        max_length: int = 1000,
+        validation: Validation = Validation.split,
+        validation_fraction: float = 0.1,
+        bucket_batches: int = 16,
+    ) -> None:
+        self.source, self.validation = Source(source), Validation(validation)
+        if max_length < 1 or bucket_batches < 1:
+            raise ValueError(
+                "Text needs max_length >= 1 and bucket_batches >= 1: got "
+                f"max_length={max_length}, bucket_batches={bucket_batches}"
+            )
+        if not 0 < validation_fraction < 1:
+            raise ValueError(
+                f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
+                "validate on the test split, set task.validation=test"
+            )
+        if self.source is Source.sample and path is not None:
+            raise ValueError(
+                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
+            )
+        self.path = Path(path).expanduser() if path is not None else None
+        self.max_length, self.bucket_batches = max_length, bucket_batches
+        self.validation_fraction = validation_fraction
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With a `path` the data must be there: their content is the identity."""
+        return TaskSpec(
+            name="text",
+            version=VERSION,
+            kind=Kind.classification,
+            vocabulary=257,
+            classes=2,
+            max_length=self.max_length,
+            padded=True,
+            metric="accuracy",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            sizes=self._sizes(),
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        if self.path is None:
+            return "imdb" if self.source is Source.files else "imdb (datasets)"
+        return f"{self.source}: {self.path.name}"
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "source": self.source.value,
+            "validation": self.validation.value,
+        }
+        if self.validation is Validation.split:
+            facts["validation_fraction"] = self.validation_fraction
+        if self.path is not None:
+            facts["content"] = self._path_identity(self.path)
+        elif self.source is Source.files:
+            facts["content"] = PUBLIC_SHA256
+        elif self.source is Source.datasets:
+            facts["content"] = f"{HUB_NAME}@{HUB_REVISION}"
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _path_identity(self, path: Path) -> str:
+        if path.is_file():
+            return remembered_sha256(path)
+        if path.is_dir():
+            return folder_identity(path)
+        raise NotPrepared(
+            f"task.path={path} is missing: put {PUBLIC_URL} ({PUBLIC_BYTES:,} bytes) or its "
+            f"unpacked folder aclImdb there, or set task.source=sample for a trial; {LICENCE}"
+        )
+
+    def _sizes(self) -> dict[str, int]:
+        if self.path is not None:
+            return {}
+        sizes = SAMPLE_SIZES if self.source is Source.sample else PUBLIC_SIZES
+        if self.validation is Validation.test:
+            return {"train": sizes["train"], "validation": sizes["test"], "test": sizes["test"]}
+        # Both data sets are balanced.
+        held = 2 * round(sizes["train"] / 2 * self.validation_fraction)
+        return {"train": sizes["train"] - held, "validation": held, "test": sizes["test"]}
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every `max_length`."""
+        return data_root() / f"text-{self.source}-{self.spec.data_hash}"
+
+    def make(self) -> None:
+        """Read the reviews and store their bytes."""
+        reviews = self._read()
+        splits: dict[str, Ragged] = {part: _ragged(reviews[part]) for part in PARTS}
+        if self.validation is Validation.test:
+            splits["validation"] = splits["test"]
+        else:
+            held = held_out(reviews["train"], self.validation_fraction)
+            everything = np.arange(len(reviews["train"]))
+            train = splits["train"]
+            splits["validation"] = train.take(everything[held])
+            splits["train"] = train.take(everything[~held])
+        about = {
+            "task": "text",
+            "version": VERSION,
+            "vocabulary": "byte + 1, 0 pads",
+            "source": self.spec.source,
+            "data_hash": self.spec.data_hash,
+            "validation": self.validation.value,
+            "licence": "generated here" if self.source is Source.sample else LICENCE,
+        }
+        write_store(self.folder, splits, about)
+
+    def _read(self) -> dict[str, Labelled]:
+        if self.source is Source.sample:
+            return sample_reviews()
+        if self.source is Source.datasets:
+            return read_datasets(self.path)
+        if self.path is None:
+            target = data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
+            instructions = (
+                f"fetch it elsewhere and put it at {target}, or name your copy by task.path, or "
+                f"set task.source=sample for a synthetic trial; {LICENCE}"
+            )
+            return read_archive(
+                download(
+                    PUBLIC_URL,
+                    target,
+                    size=PUBLIC_BYTES,
+                    sha256=PUBLIC_SHA256,
+                    instructions=instructions,
+                )
+            )
+        return read_folder(self.path) if self.path.is_dir() else read_archive(self.path)
+
+
+def _ragged(reviews: Labelled) -> Ragged:
+    rows = [np.frombuffer(text, np.uint8) for text, _ in reviews]
+    return from_rows(rows, np.array([label for _, label in reviews], np.uint8))
+
+
+def held_out(reviews: Labelled, fraction: float) -> np.ndarray:
+    """Return which reviews form the validation split: `fraction` of each label, by text hash.
+
+    Copies of one text go to one side together.
+
+    Raises:
+        BadData: A label has too few reviews for both splits.
+    """
+    held = np.zeros(len(reviews), bool)
+    for label in sorted({label for _, label in reviews}):
+        by_hash = sorted(
+            (hashlib.sha256(text).digest(), place)
+            for place, (text, found) in enumerate(reviews)
+            if found == label
+        )
+        wanted = round(len(by_hash) * fraction)
+        if not 0 < wanted < len(by_hash):
+            raise BadData(
+                f"validation_fraction={fraction} of {len(by_hash)} training texts of label {label} "
+                f"is {wanted}: wanted at least one for each split; change task.validation_fraction"
+            )
+        for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
+            places = [place for _, place in copies]
+            if len(places) <= wanted:
+                held[places] = True
+                wanted -= len(places)
+    return held
