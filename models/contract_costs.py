@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from models.contract_case import Case, Seen, call, traits_of
 from models.flops import count_operations, pretending, saved_bytes
 
-GROWTH_LENGTHS = (2**13, 2**15)
+GROWTH_LENGTHS = (2**12, 2**14)
 """Long enough that what grows more slowly no longer moves the exponent."""
 GROWTH_TOLERANCE = 0.02
 SIMULATED = Seen(True, "not applicable: traits.simulated, a dense mask stands for sparsity")
