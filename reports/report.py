@@ -1,0 +1,306 @@
+"""Write every table and figure that the rows allow, and a page that shows them."""
+
+import html
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from reports.accuracy import accuracy_table, splits
+from reports.drawing import Look, looks, save
+from reports.efficiency import (
+    crossover_table,
+    describe_pass,
+    efficiency_table,
+    growth_table,
+    modes,
+)
+from reports.rows import FLOOR, cost_points, cost_rows, prepare, settings, shown
+from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
+from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
+from reports.training_figures import loss_data, loss_figure
+
+MANIFEST = ".report.json"
+"""Names of the files that the last report wrote here, and nothing else."""
+
+
+class Occupied(FileExistsError):
+    """The folder holds a file that no report wrote, under a name that a report needs."""
+
+
+@dataclass(slots=True)
+class _Section:
+    """One heading of the page."""
+
+    heading: str
+    markdown: str
+    html: str
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The report as it grows, in a folder that nobody reads yet."""
+
+    folder: Path
+    looks: dict[str, Look]
+    sections: list[_Section] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def table(self, stem: str, table: Table, heading: str) -> None:
+        """Write one table in its three forms and show it."""
+        markdown = to_markdown(table)
+        (self.folder / f"{stem}.md").write_text(markdown, encoding="utf-8")
+        (self.folder / f"{stem}.csv").write_text(to_csv(table), encoding="utf-8")
+        (self.folder / f"{stem}.tex").write_text(to_latex(table), encoding="utf-8")
+        files = f"Files: [{stem}.csv]({stem}.csv), [{stem}.tex]({stem}.tex)"
+        page = f'<p class="files">{_links(stem, ("csv", "tex"))}</p>'
+        self.sections.append(_Section(heading, f"{markdown}\n{files}", to_html(table) + page))
+
+    def figure(self, stem: str, heading: str, text: str) -> None:
+        """Show one figure whose files were saved."""
+        forms = ("pdf", "svg", "png", "csv")
+        links = ", ".join(f"[{stem}.{form}]({stem}.{form})" for form in forms)
+        markdown = f"![{escape_markdown(text)}]({stem}.png)\n\nFiles: {links}"
+        drawing = _inline_svg((self.folder / f"{stem}.svg").read_text(encoding="utf-8"), stem, text)
+        page = f'<figure>{drawing}</figure>\n<p class="files">{_links(stem, forms)}</p>'
+        self.sections.append(_Section(heading, markdown, page))
+
+
+def write_report(rows: pd.DataFrame, folder: Path, *, title: str) -> list[Path]:
+    """Write tables, figures, report.md and report.html; return their paths, the page first.
+
+    Everything is made in a temporary folder and moved when complete. Files of an earlier report in
+    `folder` go; files that no report wrote stay. The same rows give the same bytes.
+
+    Args:
+        rows: as `runners.store.read_rows` returns them.
+        folder: made where it does not exist.
+        title: heading of the page.
+
+    Raises:
+        NoRows: there are no rows.
+        ValueError: columns are missing.
+        Occupied: a file that no report wrote stands in the way.
+    """
+    frame = prepare(rows)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
+        models = [str(n) for n in frame["name"].unique() if not str(n).startswith(FLOOR)]
+        draft = _Draft(Path(temporary), looks(models))
+        _accuracy(draft, frame)
+        _costs(draft, frame)
+        _curves(draft, frame)
+        _pages(draft, frame, title)
+        names = sorted(path.name for path in draft.folder.iterdir())
+        _install(draft.folder, folder, names)
+    first = ["report.md", "report.html"]
+    return [folder / name for name in first + [n for n in names if n not in first]]
+
+
+def _accuracy(draft: _Draft, frame: pd.DataFrame) -> None:
+    found = splits(frame)
+    for split in found:
+        table = accuracy_table(frame, split)
+        if table is not None:
+            stem = "accuracy" if split == "test" else f"accuracy-{split}"
+            draft.table(stem, table, f"Accuracy, {split} split")
+    if "test" not in found:
+        draft.left_out.append("accuracy: no final accuracy on the test split among the rows")
+
+
+def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
+    timed = cost_rows(frame)
+    if timed.empty:
+        draft.left_out.append("time, memory, efficiency, crossover: no timed passes among the rows")
+        return
+    parts = settings(timed)
+    for part in parts:
+        points = cost_points(part.rows)
+        where = f" ({part.title})" if len(parts) > 1 else ""
+        for mode in modes(points):
+            table = efficiency_table(points, mode)
+            if table is not None:
+                heading = f"Efficiency, {describe_pass(mode)}{where}"
+                draft.table(f"efficiency-{mode}{part.suffix}", table, heading)
+            for quantity in QUANTITIES:
+                data = scaling_data(points, mode, quantity)
+                stem = f"{quantity}-{mode}{part.suffix}"
+                if data["value"].isna().all():
+                    draft.left_out.append(f"{stem}: no number among its points, only reasons")
+                    continue
+                figure = scaling_figure(data, draft.looks, subtitle=part.title)
+                save(figure, draft.folder, stem, data)
+                text = f"{QUANTITIES[quantity]} against length, {describe_pass(mode)}"
+                draft.figure(stem, f"{text[0].upper()}{text[1:]}{where}", text)
+        further: list[tuple[str, str, Callable[..., Table | None], str]] = [
+            ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
+            ("growth", "Growth", growth_table, "no model was measured at two lengths"),
+        ]
+        for stem, heading, build, why in further:
+            table = build(points)
+            if table is None:
+                draft.left_out.append(f"{stem}{part.suffix}: {why}")
+            else:
+                draft.table(f"{stem}{part.suffix}", table, f"{heading}{where}")
+
+
+def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
+    data = loss_data(frame)
+    if data.empty:
+        draft.left_out.append("training loss: no loss curves among the rows")
+        return
+    save(loss_figure(data, draft.looks), draft.folder, "training-loss", data)
+    draft.figure("training-loss", "Training loss", "training loss against optimiser step")
+
+
+# --------------------------------------------------------------------------------- pages
+
+
+def provenance(frame: pd.DataFrame) -> list[str]:
+    """Return what the rows say about where they come from."""
+
+    def values(column: str) -> str:
+        found = sorted({shown(v) for v in frame[column]} - {"–"})
+        return _some(found, 6, ", ") if found else "not recorded"
+
+    tasks = frame[["task", "task_version", "source"]].drop_duplicates()
+    named = sorted(
+        f"{shown(t)} version {shown(v)} (data: {shown(s)})" for t, v, s in tasks.to_numpy()
+    )
+    written = pd.to_datetime(frame["created"], utc=True).dropna()
+    newest = written.max().strftime("%Y-%m-%d %H:%M UTC") if len(written) else "not recorded"
+    cells = frame["cell"].nunique()
+    machine = f"{values('device')}; {values('precision')}; threads {values('threads')}"
+    return [
+        f"Tasks: {'; '.join(named)}",
+        f"Hardware profile: {values('hardware')}; machine: {machine}",
+        f"Seeds: {values('seed')}",
+        f"Rows: {len(frame):,} from {cells:,} cells, schema {values('schema')}; "
+        f"sources (fingerprints): {values('fingerprint')}",
+        f"Newest row: {newest}",
+    ]
+
+
+def failures(frame: pd.DataFrame) -> list[str]:
+    """Return one line per reason for which a number is absent."""
+    bad = frame[frame["status"] != "ok"]
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in bad.itertuples():
+        against = f" against {row.reference}" if row.reference else ""
+        key = (f"{row.name}{against}, {shown(row.task)}", str(row.status), str(row.reason))
+        place = f"{row.mode}, length {shown(row.length)}, seed {shown(row.seed)}"
+        if place not in found.setdefault(key, []):
+            found[key].append(place)
+    return [
+        f"{who}: {status.replace('_', ' ')}: {reason} ({_some(places)})"
+        for (who, status, reason), places in sorted(found.items())
+    ]
+
+
+def _some(items: Sequence[str], at_most: int = 4, between: str = "; ") -> str:
+    rest = len(items) - at_most
+    return between.join(items[:at_most]) + (f"{between}and {rest} more" if rest > 0 else "")
+
+
+def _pages(draft: _Draft, frame: pd.DataFrame, title: str) -> None:
+    left_out = draft.left_out + failures(frame)
+    facts = provenance(frame)
+    lines = [f"# {escape_markdown(title)}", "", *(f"- {escape_markdown(f)}" for f in facts), ""]
+    for section in draft.sections:
+        lines += [f"## {escape_markdown(section.heading)}", "", section.markdown.rstrip(), ""]
+    lines += ["## Left out, and why", ""]
+    lines += [f"- {escape_markdown(line)}" for line in left_out] or ["Nothing."]
+    (draft.folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def listed(items: Sequence[str]) -> str:
+        return "<ul>" + "".join(f"<li>{html.escape(i)}</li>" for i in items) + "</ul>"
+
+    body = [f"<h1>{html.escape(title)}</h1>", listed(facts)]
+    for section in draft.sections:
+        body += [f"<h2>{html.escape(section.heading)}</h2>", section.html]
+    body += ["<h2>Left out, and why</h2>", listed(left_out) if left_out else "<p>Nothing.</p>"]
+    page = _PAGE.format(title=html.escape(title), body="\n".join(body))
+    (draft.folder / "report.html").write_text(page, encoding="utf-8")
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; color: #1a1a1a; background: #fff; }}
+table {{ border-collapse: collapse; margin: 1rem 0 .3rem; font-size: 13px;
+  font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; padding-bottom: .4rem; }}
+th, td {{ padding: .15rem .6rem; text-align: right; }}
+th:first-child {{ text-align: left; font-weight: normal; }}
+thead {{ border-bottom: 1px solid #000; border-top: 2px solid #000; }}
+tbody {{ border-bottom: 1px solid #999; }}
+tr.section th {{ text-align: left; font-style: italic; padding-top: .5rem; }}
+td.absent {{ color: #777; }}
+.notes, .files {{ font-size: 12px; color: #444; }}
+figure {{ margin: 1rem 0 0; }} svg {{ max-width: 100%; height: auto; }}
+</style></head><body>
+{body}
+</body></html>
+"""
+
+
+def _links(stem: str, forms: Sequence[str]) -> str:
+    return " · ".join(f'<a href="{stem}.{form}">{stem}.{form}</a>' for form in forms)
+
+
+def _inline_svg(text: str, stem: str, label: str) -> str:
+    """Return the drawing for a page that holds several: identifiers gain the file's name."""
+    drawing = text[text.index("<svg") :]
+    drawing = re.sub(r'\bid="', f'id="{stem}-', drawing)
+    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{stem}-", drawing)
+    name = html.escape(label, quote=True)
+    return drawing.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+
+
+# --------------------------------------------------------------------------------- files
+
+
+def _written_before(folder: Path) -> set[str]:
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return set()
+    try:
+        names = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Occupied(
+            f"{manifest}: not a report's list of files ({error}); remove it and the old report"
+        ) from error
+    # names only: a manifest must not reach outside its folder
+    return {str(n) for n in names if Path(str(n)).name == str(n)}
+
+
+def _install(source: Path, folder: Path, names: Sequence[str]) -> None:
+    before = _written_before(folder)
+    foreign = [n for n in names if (folder / n).exists() and n not in before]
+    if foreign:
+        raise Occupied(
+            f"{folder} holds files that no report wrote: {', '.join(foreign)}; "
+            "name another folder (--out) or move them away"
+        )
+    manifest = folder / MANIFEST
+
+    def record(files: set[str]) -> None:
+        draft = source / MANIFEST
+        draft.write_text(json.dumps({"files": sorted(files)}, indent=1) + "\n", encoding="utf-8")
+        draft.replace(manifest)
+
+    # a report cut off here must still know all files as its own
+    record(before | set(names))
+    for name in before - set(names):
+        (folder / name).unlink(missing_ok=True)
+    for name in names:
+        shutil.move(source / name, folder / name)
+    record(set(names))
