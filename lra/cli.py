@@ -82,12 +82,14 @@ def main(argv: list[str]) -> int:
         argv: The words after `lra`.
     """
     try:
-        return dispatch(argv)
+        code = dispatch(argv)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader left, e.g. `lra list | head`. Python would complain again on flushing at exit.
+        # The reader left, as in `lra list | head`. Python would complain again on its own flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:  # noqa: BLE001  the last stop: nothing is swallowed, all is printed

@@ -82,10 +82,8 @@ def facts() -> dict[str, str]:
         "threads": f"{cores} cores for this process, torch uses {torch.get_num_threads()}",
         "memory": memory(),
     }
-    set_here = {name: os.environ[name] for name in SPEED_VARIABLES if os.environ.get(name)}
-    found["environment"] = (
-        " ".join(f"{k}={v}" for k, v in set_here.items()) or "nothing that matters"
-    )
+    speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))
+    found["environment"] = " ".join(f"{n}={os.environ[n]}" for n in speed) or "no speed variables"
     return found
 
 

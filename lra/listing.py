@@ -114,12 +114,12 @@ def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
     return [by_word[wanted]]
 
 
-def words() -> dict[str, str]:
+def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
     """Return how `lra run` spells each group: those without a default take a plus."""
     file = roots()[-1] / "config.yaml"
     defaults = load(file).get("defaults") or []
     with_default = {str(group) for entry in defaults if isinstance(entry, dict) for group in entry}
-    return {group: group if group in with_default else f"+{group}" for group in groups()}
+    return {group: group if group in with_default else f"+{group}" for group in groups(config_dirs)}
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
@@ -182,8 +182,8 @@ def main(argv: list[str]) -> int:
         everything = [asdict(entry) for found in listed.values() for entry in found]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
-    spelt = words()
+    spelt = words(arguments.config_dir)
     for number, (group, found) in enumerate(listed.items()):
-        print(f"{chr(10) if number else ''}{plural(group)}  ({spelt.get(group, group)}=NAME)")
+        print(f"{chr(10) if number else ''}{plural(group)}  ({spelt[group]}=NAME)")
         print(table([(entry.name, entry.summary, entry.source) for entry in found]))
     return 0

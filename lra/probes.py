@@ -66,7 +66,7 @@ def own_process() -> Report:
     from runners.records import Status
 
     heard: list[Any] = []
-    ending = isolate.run(answer, "hello", seconds=120, threads=1, on_message=heard.append)
+    ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=heard.append)
     if ending.status is not Status.ok or len(heard) != 1 or heard[0][1] == os.getpid():
         return Report(
             False,
@@ -82,7 +82,7 @@ def memory_limit() -> Report:
     from runners.records import Status
 
     ending = isolate.run(
-        devour, 8 * GIB, seconds=120, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
+        devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
     )
     if ending.status is Status.out_of_memory:
         return Report(True, "a child under 2 GiB that wanted 8 GiB ended as out_of_memory")
@@ -100,7 +100,7 @@ def compiler() -> Report:
 
     named = os.environ.get("CXX") or "g++"
     heard: list[Any] = []
-    ending = isolate.run(compile_something, None, seconds=300, threads=1, on_message=heard.append)
+    ending = isolate.run(compile_something, None, seconds=300.0, threads=1, on_message=heard.append)
     if ending.status is Status.ok and heard == [True]:
         return Report(True, f"compiled and agrees; compiler {shutil.which(named) or named}")
     missing = "" if shutil.which(named) else f"; no {named} on PATH"
@@ -230,7 +230,8 @@ def wandb_account() -> Report:
 
     if os.environ.get("WANDB_API_KEY"):
         return Report(True, "WANDB_API_KEY is set")
-    host = urlparse(wandb.Settings().base_url).hostname or ""
+    server = os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url
+    host = urlparse(server).hostname or ""
     file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     if file.is_file() and host in netrc.netrc(str(file)).hosts:
         return Report(True, f"an entry for {host} in {file}")

@@ -44,7 +44,7 @@ def unknown(kind: str, name: str, known: Iterable[str], *, way_out: str = "") ->
 def plural(kind: str) -> str:
     """Return the plural of the first word of `kind`: option of X becomes options of X."""
     head, space, rest = kind.partition(" of ")
-    if head.endswith(("s", "x")):
+    if head.endswith(("s", "x", "sh", "ch")):
         head += "es"
     elif head.endswith("y"):
         head = head[:-1] + "ies"

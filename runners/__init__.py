@@ -1,0 +1,1 @@
+"""Turn a model, a task and a hardware profile into rows, and keep the rows."""

@@ -1,0 +1,191 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lra import cli
+
+
+def python(code, *, cwd, **variables):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(cli.HOME), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["list"],
+        ["list", "models"],
+        ["run", "--help"],
+        ["list", "--help"],
+        ["data", "--help"],
+        ["doctor", "--help"],
+        ["verify", "--help"],
+        ["show", "--help"],
+        ["report", "--help"],
+    ],
+)
+def test_what_needs_no_torch_does_not_import_it(tmp_path, words):
+    code = (
+        "import sys\nfrom lra.cli import main\n"
+        f"try:\n    code = main({words!r})\nexcept SystemExit as leave:\n    code = leave.code\n"
+        "heavy = {'torch', 'hydra', 'matplotlib', 'wandb', 'datasets'} & sys.modules.keys()\n"
+        "print('heavy:', sorted(heavy))\nsys.exit(code)"
+    )
+    done = python(code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("heavy: []\n")
+    assert len(done.stdout.splitlines()) > 1
+
+
+def test_importing_the_program_is_light(tmp_path):
+    done = python("import sys, lra.__main__; print(len(sys.modules), *sys.modules)", cwd=tmp_path)
+    loaded = set(done.stdout.split())
+    assert "lra.__main__" in loaded
+    assert not loaded & {"torch", "hydra", "pandas", "numpy", "yaml", "argparse", "lra.cli"}
+
+
+def test_without_words_the_help_is_printed_and_the_exit_code_is_two(capsys):
+    assert cli.main([]) == 2
+    assert "usage: lra VERB" in capsys.readouterr().out
+
+
+def test_help_names_every_verb_and_the_version_is_printed(capsys):
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {verb} " in text for verb in cli.VERBS)
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("lra ")
+
+
+def test_an_unknown_verb_is_answered_with_the_nearest(capsys):
+    assert cli.main(["reprot"]) == 2
+    text = capsys.readouterr().err
+    assert "unknown verb 'reprot'. Did you mean `lra report`?" in text
+    assert "Traceback" not in text
+
+
+def test_help_of_run_lists_the_choices_and_names_hydras_own_help(capsys):
+    assert cli.main(["run", "model=linear", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--hydra-help" in text
+    choices = {line.split()[0]: line.split()[1:] for line in text.splitlines() if "= " in line}
+    assert {"performer", "softmax"} <= set(choices["model="])
+    assert "h100" in choices["hardware="]
+    assert "quickstart" in choices["+experiment="]
+
+
+def fake_verb(monkeypatch, main):
+    """Make `lra list` call `main` instead."""
+    import lra.listing
+
+    monkeypatch.setattr(lra.listing, "main", main)
+
+
+@pytest.mark.parametrize("verb", ["run", "report"])
+def test_words_after_the_verb_arrive_untouched(monkeypatch, verb):
+    import importlib
+
+    heard = []
+    module = importlib.import_module(cli.VERBS[verb].module)
+    monkeypatch.setattr(module, "main", lambda argv: heard.append(argv) or 3)
+    words = ["-m", "+experiment=quickstart", "model=a,b", "--cfg", "job", "x='{a: 1}'"]
+    assert cli.main([verb, *words]) == 3
+    assert heard == [words]
+
+
+def failing(error):
+    def main(argv):
+        raise error
+
+    return main
+
+
+def test_an_actionable_error_is_one_message(monkeypatch, capsys):
+    from tasks.task import NotPrepared
+
+    fake_verb(monkeypatch, failing(NotPrepared("text is not here: lra data prepare text")))
+    monkeypatch.delenv("LRA_DEBUG", raising=False)
+    assert cli.main(["list"]) == 2
+    assert capsys.readouterr().err == "lra: text is not here: lra data prepare text\n"
+
+
+def test_debugging_adds_the_traceback(monkeypatch, capsys):
+    from tasks.task import BadData
+
+    fake_verb(monkeypatch, failing(BadData("line 3 is torn")))
+    monkeypatch.setenv("LRA_DEBUG", "1")
+    assert cli.main(["list"]) == 2
+    text = capsys.readouterr().err
+    assert "Traceback" in text
+    assert text.endswith("lra: line 3 is torn\n")
+
+
+def test_a_file_error_names_file_and_reason(monkeypatch, capsys, tmp_path):
+    def main(argv):
+        (tmp_path / "absent").read_text()
+
+    fake_verb(monkeypatch, main)
+    assert cli.main(["list"]) == 2
+    assert capsys.readouterr().err == f"lra: No such file or directory: {tmp_path / 'absent'}\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch, capsys):
+    fake_verb(monkeypatch, failing(KeyError("steps")))
+    assert cli.main(["list"]) == 1
+    text = capsys.readouterr().err
+    assert "Traceback" in text
+    assert "this is a bug" in text
+
+
+def test_a_value_error_from_a_package_is_a_bug_and_from_our_code_a_message(monkeypatch, capsys):
+    def main(argv):
+        np.zeros(3).reshape(2, 2)
+
+    fake_verb(monkeypatch, main)
+    assert cli.main(["list"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+    from models.mixer import Site
+
+    fake_verb(monkeypatch, lambda argv: Site(width=6, heads=4, max_length=8).head_width)
+    assert cli.main(["list"]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("lra: heads must divide width")
+    assert "Traceback" not in text
+
+
+def test_an_interrupt_leaves_with_130(monkeypatch, capsys):
+    fake_verb(monkeypatch, failing(KeyboardInterrupt()))
+    assert cli.main(["list"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_reader_that_left_is_no_error(tmp_path):
+    gone, end = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "lra", "list"],
+            cwd=cli.HOME,
+            stdout=end,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(end)
+    assert done.stderr == ""
+    assert done.returncode == 141

@@ -1,0 +1,39 @@
+import pytest
+
+from lra.suggest import near, plural, unknown
+
+
+def test_an_unknown_name_is_answered_with_near_matches_and_the_list():
+    text = unknown("model", "perfomer", ["softmax", "performer", "linear"])
+    assert text == (
+        "unknown model 'perfomer': did you mean 'performer'? "
+        "Known models: linear, performer, softmax."
+    )
+
+
+def test_a_name_like_no_other_gets_the_list_alone():
+    text = unknown("task", "zzz", ["listops", "text"], way_out="See the docs.")
+    assert text == "unknown task 'zzz'. Known tasks: listops, text. See the docs."
+
+
+def test_nothing_to_choose_from_is_said():
+    assert unknown("sweep", "a", []) == "unknown sweep 'a'. There are no sweeps to choose from."
+
+
+def test_case_does_not_hide_a_match():
+    assert near("sdpa", ["SDPA", "Softmax"]) == ["SDPA"]
+    assert near("zzz", ["SDPA"]) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "many"),
+    [
+        ("model", "models"),
+        ("hardware", "hardware"),
+        ("option of Performer", "options of Performer"),
+        ("entry", "entries"),
+        ("class", "classes"),
+    ],
+)
+def test_plural(word, many):
+    assert plural(word) == many

@@ -1,0 +1,75 @@
+"""What is built must run elsewhere: the wheel carries its YAML and its figure style."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
+            "--disable-pip-version-check", "--quiet", "--wheel-dir", folder, ROOT,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    wanted = {
+        str(file.relative_to(ROOT))
+        for room in ROOMS
+        for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv")
+        for file in (ROOT / room).rglob(pattern)
+    }
+    assert {"conf/config.yaml", "conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
+    assert any(name.endswith(".mplstyle") for name in wanted)
+    assert wanted - packed == set()
+
+
+def test_the_wheel_holds_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(ROOMS)
+
+
+def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "elsewhere").mkdir()
+
+    def lra(*words):
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "lra", *words],
+            cwd=tmp_path / "elsewhere",
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    listed = lra("list", "models", "--json")
+    assert listed.returncode == 0, listed.stderr
+    assert str(tmp_path / "site" / "conf" / "model") in listed.stdout
+    assert str(ROOT) not in listed.stdout
+    composed = lra("run", "model=linear", "--cfg", "job")
+    assert composed.returncode == 0, composed.stderr
+    assert "models.families.linear.LinearAttention" in composed.stdout

@@ -1,0 +1,137 @@
+"""Rules about the code as a whole, which no single test of a room would notice."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports", "tests")
+SHIPPED = ("lra", "models", "tasks", "runners", "reports")
+MEANINGLESS = {"utils", "util", "common", "helpers", "helper", "misc"}
+
+
+def sources(*rooms):
+    return [file for room in rooms for file in sorted((ROOT / room).rglob("*.py"))]
+
+
+def named(files):
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def test_the_import_rules_hold():
+    program = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    assert program, "import-linter is not installed beside this Python: make test installs it"
+    done = subprocess.run(
+        [program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for room in SHIPPED:
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "models" / "stray.py").write_text(
+        '"""A wrong arrow."""\n\nimport runners.records\n'
+    )
+    (tmp_path / "reports" / "stray.py").write_text('"""A wrong arrow."""\n\nimport torch\n')
+    program = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    done = subprocess.run(
+        [program, "--no-cache"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "models.stray" in done.stdout
+    assert "reports.stray" in done.stdout
+
+
+def test_reports_bring_no_torch():
+    code = (
+        "import importlib, pkgutil, sys, reports\n"
+        "names = [m.name for m in pkgutil.walk_packages(reports.__path__, 'reports.')]\n"
+        "[importlib.import_module(name) for name in names]\n"
+        "print(len(names), 'torch' in sys.modules, 'wandb' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    modules, torch, wandb = done.stdout.split()
+    assert int(modules) > 0
+    assert (torch, wandb) == ("False", "False")
+
+
+def test_reports_know_of_runners_only_the_rows():
+    allowed = {"runners.records", "runners.metrics", "runners.store"}
+    found = set()
+    for file in sources("reports"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module == "runners":
+                found |= {f"runners.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module)
+    assert {name for name in found if name and name.startswith("runners")} - allowed == set()
+
+
+def test_no_file_is_long():
+    long = [file for file in sources(*ROOMS) if len(file.read_text().splitlines()) > 400]
+    assert named(long) == []
+
+
+def test_every_name_says_something():
+    parts = [file for room in ROOMS for file in (ROOT / room).rglob("*")]
+    assert named(file for file in parts if file.stem.lower() in MEANINGLESS) == []
+
+
+def test_every_module_opens_with_a_docstring():
+    silent = [
+        file
+        for file in sources(*SHIPPED, "conf")
+        if not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert named(silent) == []
+
+
+def test_only_the_front_door_prints():
+    loud = []
+    for file in sources("models", "tasks", "runners", "reports"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+                loud.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert loud == []
+
+
+def test_postponed_annotations_are_not_used():
+    # The schema of the configuration and the shape checks read real annotations.
+    tardy = [
+        file
+        for file in sources(*SHIPPED)
+        if "from __future__ import annotations" in file.read_text()
+    ]
+    assert named(tardy) == []
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "conf").glob("*/*.yaml")), ids=lambda f: f.stem)
+def test_a_choice_is_snake_case_and_named_like_its_file(file):
+    node = yaml.safe_load(file.read_text())
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", file.stem)
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", file.parent.name)
+    # Groups that write into other nodes (@package) have no node of their own to carry a name.
+    if "@package" not in file.read_text().splitlines()[0]:
+        assert node["name"] == file.stem
