@@ -135,7 +135,9 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
         total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, run.hardware.memory_limit_bytes / total))
+        torch.cuda.set_per_process_memory_fraction(
+            min(1.0, run.hardware.memory_limit_bytes / total)
+        )
     for item in _stream(run, argument):
         send(item)
 

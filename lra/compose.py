@@ -135,7 +135,9 @@ def schema(target: Callable[..., Any]) -> type:
             specification.append((name, hints[name]))
         elif isinstance(parameter.default, list | dict):
             default = parameter.default
-            specification.append((name, hints[name], field(default_factory=partial(_copy, default))))
+            specification.append(
+                (name, hints[name], field(default_factory=partial(_copy, default)))
+            )
         else:
             specification.append((name, hints[name], field(default=parameter.default)))
     return make_dataclass("Options", specification, kw_only=True)
@@ -173,7 +175,7 @@ def _first_line(error: OmegaConfBaseException) -> str:
 
 def _type_of(wanted: type, key: str) -> str:
     for entry in fields(wanted):
-        if entry.name == key.split("[")[0].split(".")[0]:
+        if entry.name == key.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0]:
             members = getattr(entry.type, "__members__", None)
             if members:
                 return "one of " + ", ".join(members)

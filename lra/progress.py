@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a bar with the time left, and one line per finished cell."""
+"""What a person sees while a sweep runs: a bar with the time left, a line per finished cell."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from runners.records import Cell, Measurement, Progress, Status
 class Board:
     """A bar on a terminal; in a log, only the lines."""
 
-    def __init__(self, total: int, *, stream: object = None) -> None:
+    def __init__(self, total: int) -> None:
         self.total, self.finished, self.begin = total, 0, time.monotonic()
         self.partial: dict[str, tuple[float, str]] = {}
         self.started: dict[str, float] = {}
@@ -39,7 +39,8 @@ class Board:
         self.partial.pop(cell.key, None)
         took = time.monotonic() - self.started.pop(cell.key, time.monotonic())
         self.finished += 1
-        self.say(f"[{self.finished:>{len(str(self.total))}}/{self.total}] {title(cell)}: {outcome} ({took:.1f} s)")
+        place = f"[{self.finished:>{len(str(self.total))}}/{self.total}]"
+        self.say(f"{place} {title(cell)}: {outcome} ({took:.1f} s)")
         self._refresh()
 
     def say(self, line: str) -> None:
@@ -53,7 +54,8 @@ class Board:
 
     def _refresh(self) -> None:
         self.bar.n = self.finished + sum(share for share, _ in self.partial.values())
-        self.bar.set_postfix_str("; ".join(text for _, text in self.partial.values()), refresh=False)
+        running = "; ".join(text for _, text in self.partial.values())
+        self.bar.set_postfix_str(running, refresh=False)
         self.bar.refresh()
 
 
@@ -73,15 +75,15 @@ def headline(rows: list[Measurement]) -> str:
         if row.status is not Status.ok and "reference" not in row.labels:
             return f"{row.status}: {row.reason.splitlines()[0]}"
     final = [row for row in rows if row.step is None and row.value is not None]
-    scores = [row for row in final if row.metric == "accuracy" and row.labels.get("split") == "test"]
+    scores = [r for r in final if r.metric == "accuracy" and r.labels.get("split") == "test"]
     if scores:
         return ", ".join(
-            f"{row.model.removeprefix('floor/') + ' ' if row.model else 'accuracy '}{row.value:.3f}"
-            for row in scores
+            f"{r.model.removeprefix('floor/') if r.model else 'accuracy'} {r.value:.3f}"
+            for r in scores
         )
-    times = [row.value for row in final if row.metric == "time" and row.value is not None]
-    peaks = [row.value for row in final if row.metric == "peak_tensor_bytes" and row.value is not None]
-    if times:
-        memory = f", {peaks[0] / 2**20:.0f} MiB" if peaks else ""
-        return f"{times[0] * 1e3:.1f} ms{memory}"
+    value = {r.metric: r.value for r in final if r.value is not None}
+    if "time" in value:
+        memory = value.get("peak_tensor_bytes")
+        spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
+        return f"{value['time'] * 1e3:.1f} ms{spent}"
     return f"{len(rows)} rows"

@@ -25,7 +25,7 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
             print(line)
         return 0
     sweeps.execute(sweep)
-    if sweep.interrupted:
+    if sweep.stopped_by is not None:
         left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
         print(
             f"interrupted: {left} of {len(sweep.planned)} cells are left; the same command goes on "

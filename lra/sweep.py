@@ -19,7 +19,8 @@ from runners.store import Store
 log = logging.getLogger(__name__)
 
 ORDER = {"certify": 0, "train": 1, "scaling": 2}
-PRELOAD = ("torch", "lra.cells")
+PRELOAD = ("lra.cells", "runners.certify", "runners.scaling", "runners.train")
+"""What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Sweep:
     control: Control
     planned: list[Planned]
     endings: dict[str, Status] = field(default_factory=dict)
-    interrupted: bool = False
+    stopped_by: signal.Signals | None = None
 
     @property
     def store(self) -> Store:
@@ -97,13 +98,16 @@ def execute(sweep: Sweep) -> None:
     if not waiting:
         return
     _prepare(waiting)
+    isolate.prepare(*PRELOAD)
     board = Board(len(waiting))
     try:
         for kind in ("certify", "train", "scaling"):
             group = [p for p in waiting if p.cell.columns["runner"] == kind]
-            side_by_side = 1 if kind == "scaling" or not group else group[0].run.hardware.side_by_side()
+            # Timing cells run alone on the machine.
+            alone = kind == "scaling" or not group
+            side_by_side = 1 if alone else group[0].run.hardware.side_by_side()
             _run_group(sweep, store, board, group, side_by_side)
-            if sweep.interrupted:
+            if sweep.stopped_by is not None:
                 break
     finally:
         board.close()
@@ -145,7 +149,7 @@ def _run_group(
     def jobs() -> Iterator[isolate.Job]:
         for planned in group:
             cell = planned.cell
-            if sweep.interrupted or store.complete(cell, _retry(sweep.control)):
+            if store.complete(cell, _retry(sweep.control)):
                 continue
             claim = store.claim(cell.key)
             if claim is None:
@@ -160,7 +164,8 @@ def _run_group(
             board.start(cell)
             yield _job(planned, store)
 
-    def on_message(name: str, message: object) -> None:
+    def on_message(job: isolate.Job, message: object) -> None:
+        name = job.name
         if isinstance(message, Progress):
             board.advance(by_key[name].cell, message)
         elif isinstance(message, Outcomes):
@@ -168,10 +173,10 @@ def _run_group(
         elif isinstance(message, Measurement):
             rows[name].append(message)
 
-    def on_end(name: str, ending: isolate.Ending) -> None:
+    def on_end(job: isolate.Job, ending: isolate.Ending) -> None:
+        name = job.name
         cell = by_key[name].cell
         if ending.interrupted:
-            sweep.interrupted = True
             claims.pop(name).release()
             return
         found = rows.pop(name)
@@ -188,7 +193,9 @@ def _run_group(
 
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: [claim.release() for claim in claims.values()])
-        isolate.pool(jobs(), side_by_side=side_by_side, on_message=on_message, on_end=on_end)
+        sweep.stopped_by = isolate.pool(
+            jobs(), side_by_side=side_by_side, on_message=on_message, on_end=on_end
+        )
 
 
 def _job(planned: Planned, store: Store) -> isolate.Job:
@@ -207,6 +214,7 @@ def _job(planned: Planned, store: Store) -> isolate.Job:
         seconds=planned.run.control.timeout_s,
         memory_bytes=hardware.memory_limit_bytes if str(hardware.device) == "cpu" else None,
         threads=int(cell.columns["threads"]),
+        log=store.cell_folder(cell.key) / "log.txt",
     )
 
 
@@ -223,8 +231,8 @@ def _failed(cell: Cell, status: Status, reason: str) -> Measurement:
 
 def exit_code(sweep: Sweep) -> int:
     """Return 0 when every cell has its rows, 1 after a crash or a failed lone cell, 130 if cut."""
-    if sweep.interrupted:
-        return 128 + signal.SIGINT
+    if sweep.stopped_by is not None:
+        return 128 + sweep.stopped_by
     failures = {status for status in sweep.endings.values() if status is not Status.ok}
     alone = len(sweep.planned) == 1
     return 1 if Status.crashed in failures or (alone and failures) else 0
