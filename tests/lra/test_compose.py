@@ -1,0 +1,136 @@
+"""Names become objects, or a message that a person can act on."""
+
+from dataclasses import fields
+from enum import StrEnum, auto
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import yaml
+
+from lra.compose import (
+    ConfigError,
+    Control,
+    bind,
+    build_task_by_name,
+    group_file,
+    locate,
+    make,
+    mixer_factory,
+    schema,
+)
+
+
+class Colour(StrEnum):
+    red = auto()
+    blue = auto()
+
+
+class Painter:
+    def __init__(
+        self, site: object, *, colour: Colour = Colour.red, coats: int = 2, per: list[int] = [1]
+    ) -> None:
+        if coats < 1:
+            raise ValueError(f"coats must be at least 1: got {coats}")
+        self.what = (colour, coats, per)
+
+
+def test_bind_converts_enums_lists_and_keeps_defaults() -> None:
+    assert bind(Painter, {"colour": "blue", "per": [3, 4]}, "mixer") == {
+        "colour": Colour.blue,
+        "coats": 2,
+        "per": [3, 4],
+    }
+
+
+def test_defaults_are_not_shared_between_instances() -> None:
+    bind(Painter, {}, "mixer")["per"].append(9)
+    assert bind(Painter, {}, "mixer")["per"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"colur": "red"}, ["mixer", "colur", "did you mean 'colour'"]),
+        ({"coats": "many"}, ["mixer.coats", "many", "int"]),
+        ({"colour": "green"}, ["mixer.colour", "green", "red, blue"]),
+        ({"per": 3}, ["mixer.per"]),
+    ],
+)
+def test_bad_options_name_key_value_and_way_out(node: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bind(Painter, node, "mixer")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_refused_value_names_its_place() -> None:
+    def paint(*, coats: int = 1) -> None:
+        raise ValueError(f"coats must be odd: got {coats}")
+
+    with pytest.raises(ConfigError, match="house: coats must be odd: got 2"):
+        make(paint, {"coats": 2}, "house")
+
+
+def test_open_signatures_are_refused() -> None:
+    def careless(**rest: int) -> None: ...
+
+    with pytest.raises(ConfigError, match="keyword-only and annotated"):
+        schema(careless)
+
+
+@pytest.mark.parametrize("path", ["os.path.join", "subprocess.Popen", "lra.run.main"])
+def test_locate_refuses_what_is_not_listed(path: str) -> None:
+    with pytest.raises(ConfigError, match="lies outside models, tasks"):
+        locate(path)
+
+
+def test_locate_suggests_a_class() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'Performer'"):
+        locate("models.families.performer.Perfomer")
+
+
+def test_unknown_names_answer_with_near_matches() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'performer'"):
+        group_file("model", "perfomer")
+    with pytest.raises(ConfigError, match="option=value"):
+        build_task_by_name("listops", ["max_length"])
+
+
+@pytest.mark.parametrize(("shard", "part"), [(None, (1, 1)), ("2/8", (2, 8))])
+def test_shard(shard: str | None, part: tuple[int, int]) -> None:
+    assert Control(shard=shard).part() == part
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "x", "1/0", "1"])
+def test_bad_shards(shard: str) -> None:
+    with pytest.raises(ConfigError, match="wanted i/n"):
+        Control(shard=shard).part()
+
+
+def _options(group: str) -> list[Any]:
+    return sorted(p.name[:-5] for p in (files("conf") / group).iterdir() if p.name[-5:] == ".yaml")
+
+
+@pytest.mark.parametrize("name", _options("model"))
+def test_model_yaml_lists_exactly_the_constructor(name: str) -> None:
+    node = group_file("model", name)
+    assert node["name"] == name
+    options = {k: v for k, v in node["mixer"].items() if k != "class_path"}
+    family = locate(node["mixer"]["class_path"])
+    assert set(options) == {f.name for f in fields(schema(family))}
+    mixer_factory(node["mixer"], ())  # types agree
+
+
+@pytest.mark.parametrize("name", _options("task"))
+def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
+    node = group_file("task", name)
+    options = {k: v for k, v in node.items() if k not in {"name", "about", "class_path"}}
+    assert set(options) == {f.name for f in fields(schema(locate(node["class_path"])))}
+    assert build_task_by_name(name).spec.name
+
+
+@pytest.mark.parametrize("group", ["model", "task", "hardware", "size", "optim", "runner"])
+def test_every_yaml_is_a_mapping(group: str) -> None:
+    for name in _options(group):
+        assert isinstance(yaml.safe_load((files("conf") / group / f"{name}.yaml").read_text()), dict)

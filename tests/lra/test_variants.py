@@ -1,0 +1,32 @@
+"""Differently configured runs of one model never share a row."""
+
+from typing import Any
+
+import pandas as pd
+
+from lra.variants import tell_apart
+from runners.records import COLUMNS
+
+
+def _rows(*cells: tuple[str, str]) -> pd.DataFrame:
+    base: dict[str, Any] = dict.fromkeys(COLUMNS)
+    return pd.DataFrame(
+        [base | {"cell": cell, "model": model, "task": "t", "runner": "train"} for cell, model in cells]
+    )
+
+
+def _identity(features: int, seed: int) -> dict[str, Any]:
+    return {"mixer": {"features": features}, "seed": seed, "runner": {"name": "train"}}
+
+
+def test_seeds_share_a_name() -> None:
+    rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": _identity(4, 0), "b": _identity(4, 1)})
+    assert list(rows["model"]) == ["m", "m"]
+
+
+def test_options_do_not() -> None:
+    rows = tell_apart(
+        _rows(("a", "m"), ("b", "m"), ("b", "floor/majority"), ("c", "other")),
+        {"a": _identity(4, 0), "b": _identity(8, 0), "c": _identity(99, 0)},
+    )
+    assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "floor/majority", "other"]
