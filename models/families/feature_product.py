@@ -1,0 +1,225 @@
+"""Attention whose weights are inner products of features, both directions seeing everything.
+
+With features phi, o_i = phi(q_i) S / phi(q_i) z, where S = sum_j phi(k_j) v_j^T and
+z = sum_j phi(k_j): the n x n matrix is never formed. S and z are kept as one matrix [S z], the sums
+of phi(k_j) [v_j 1]. Axis letters beside the project's: m features, w = v + 1, r rows of a block.
+
+Features are made block by block along the length, used and forgotten; backward makes them again.
+So nothing of the size (length x features) is ever stored: what autograd keeps is q, k, v, the
+output and one number per row, and a block stays in the processor's cache while it is worked on.
+
+A feature map may return its features divided by a positive factor per row, together with the
+logarithm of that factor. On the query side the factor cancels between numerator and denominator.
+On the key side it weighs the row, and only the ratios of these weights matter, so exponentials
+never overflow.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CPU_BLOCK = 2**19
+"""Elements of one block of features on a CPU: 2 MB in float32, about one core's cache."""
+DEVICE_BLOCK = 2**26
+"""The same elsewhere: few launches matter more than a cache."""
+MINIMUM_ROWS = 64
+
+
+class FeatureMap(Protocol):
+    """An elementwise or projected map from queries or keys to non-negative features."""
+
+    def __call__(
+        self, x: Float[Tensor, "*r k"]
+    ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
+        """Return features, and the logarithm of the factor they were divided by (None: 1)."""
+        ...
+
+    def pull(
+        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
+    ) -> Float[Tensor, "*r k"]:
+        """Return the gradient of x, the factor held constant; may overwrite both others."""
+        ...
+
+
+class FeatureMaps(NamedTuple):
+    """How queries and keys become features."""
+
+    query: FeatureMap
+    key: FeatureMap
+    width: int
+    """Number of features, m."""
+    normalise: bool = True
+    """Whether to divide by the sum of the weights."""
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype of sums over the length: float32, or float64 where the input is."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which autocast leaves the operations on `x` alone."""
+    kind = x.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
+
+
+def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
+    """Return how many positions of all heads make one block of features."""
+    elements = CPU_BLOCK if x.device.type == "cpu" else DEVICE_BLOCK
+    return max(MINIMUM_ROWS, elements // max(1, x.shape[0] * x.shape[1] * features))
+
+
+def blocks(length: int, rows: int) -> Iterator[slice]:
+    """Cut 0 … length into consecutive slices of `rows`, the last one shorter."""
+    return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
+
+
+def augment(v: Float[Tensor, "*r v"], column: Tensor | float) -> Float[Tensor, "*r w"]:
+    """Append one column, so that one product serves numerator and denominator."""
+    wide = v.new_empty((*v.shape[:-1], v.shape[-1] + 1))
+    wide[..., :-1] = v
+    wide[..., -1] = column
+    return wide
+
+
+def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
+    """Return 1 / total, and 0 where there is nothing to divide by: such rows give 0."""
+    # The bound leaves room below the largest number for the products that gradients form with it.
+    tiny = torch.finfo(total.dtype).tiny * 1e6
+    return torch.where(total > tiny, total.clamp_min(tiny).reciprocal(), 0)
+
+
+def _weighted(
+    v: Float[Tensor, "b h r v"],
+    keep: Bool[Tensor, "b r"] | None,
+    log: Float[Tensor, "b h r"] | None,
+    level: Float[Tensor, "b h"] | None,
+) -> tuple[Float[Tensor, "b h r w"], Float[Tensor, "b #h r 1"] | None]:
+    """Return [v 1] times each row's weight exp(log - level), 0 for padding; and the weights."""
+    values = augment(v, 1.0)
+    if log is not None and level is not None:
+        weight = torch.exp(_masked(log, keep) - level[..., None])[..., None]
+    elif keep is not None:
+        weight = keep[:, None, :, None].to(v.dtype)
+    else:
+        return values, None
+    return values.mul_(weight), weight
+
+
+def _masked(
+    log: Float[Tensor, "b h r"], keep: Bool[Tensor, "b r"] | None
+) -> Float[Tensor, "b h r"]:
+    return log if keep is None else log.masked_fill(~keep[:, None], -torch.inf)
+
+
+def _summarise(
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h"]]:
+    """Return [S z] and the level its weights refer to: the largest logarithm (0 where none)."""
+    dtype = sum_dtype(v)
+    sums = v.new_zeros((*v.shape[:2], maps.width, v.shape[-1] + 1), dtype=dtype)
+    top = v.new_full(v.shape[:2], -torch.inf, dtype=dtype)
+    level = torch.zeros_like(top)
+    for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+        phi, log = maps.key(k[:, :, rows].to(dtype))
+        kept = None if keep is None else keep[:, rows]
+        if log is not None:
+            higher = torch.maximum(top, _masked(log, kept).amax(-1))
+            level = higher.masked_fill(higher == -torch.inf, 0)
+            sums *= torch.exp(top - level)[..., None, None]
+            top = higher
+        values, _ = _weighted(v[:, :, rows].to(dtype), kept, log, level)
+        sums += phi.mT @ values
+    return sums, level
+
+
+class _FeatureProduct(torch.autograd.Function):
+    """The product over all keys, with features made anew in backward."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
+    ) -> Tensor:
+        dtype = sum_dtype(v)
+        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
+        o = (
+            torch.empty_like(v)
+            if q.shape[2] == v.shape[2]
+            else v.new_empty((*q.shape[:3], v.shape[-1]))
+        )
+        inverse = v.new_ones(q.shape[:3], dtype=dtype)
+        with full_precision(q):
+            sums, level = _summarise(k, v, keep, maps)
+            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+                phi, _ = maps.query(q[:, :, rows].to(dtype))
+                total = phi @ sums
+                if maps.normalise:
+                    inverse[:, :, rows] = reciprocal(total[..., -1])
+                o[:, :, rows] = total[..., :-1] * inverse[:, :, rows, None]
+        ctx.maps = maps
+        ctx.save_for_backward(q, k, v, keep, o, inverse, sums, level)
+        return o
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, o, inverse, sums, level = ctx.saved_tensors
+        maps: FeatureMaps = ctx.maps
+        dtype = sum_dtype(v)
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        dsums = torch.zeros_like(sums)
+        transposed = sums.mT.contiguous()
+        with full_precision(q):
+            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+                x = q[:, :, rows].to(dtype)
+                phi, _ = maps.query(x)
+                g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
+                dsums += phi.mT @ g
+                dq[:, :, rows] = maps.query.pull(g @ transposed, phi, x)
+            transposed = dsums.mT.contiguous()
+            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+                x = k[:, :, rows].to(dtype)
+                phi, log = maps.key(x)
+                kept = None if keep is None else keep[:, rows]
+                values, weight = _weighted(v[:, :, rows].to(dtype), kept, log, level)
+                dvalues = phi @ dsums[..., :-1]
+                dv[:, :, rows] = dvalues if weight is None else dvalues.mul_(weight)
+                dk[:, :, rows] = maps.key.pull(values @ transposed, phi, x)
+        return dq, dk, dv, None, None
+
+
+def output_gradient(
+    gradient: Float[Tensor, "b h r v"],
+    o: Float[Tensor, "b h r v"],
+    inverse: Float[Tensor, "b h r"],
+    maps: FeatureMaps,
+) -> Float[Tensor, "b h r w"]:
+    """Return the gradient of [numerator denominator], for o = numerator / denominator."""
+    g = gradient.to(inverse.dtype) * inverse[..., None]
+    return augment(g, -(g * o).sum(-1) if maps.normalise else 0.0)
+
+
+def feature_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    maps: FeatureMaps,
+    keep: Bool[Tensor, "b s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Mix the values of all kept keys with weights phi(q_i) · phi(k_j), normalised if wanted.
+
+    Sums run in float32 (float64 input: float64); the result has the dtype of v. A row that finds
+    no kept key is 0.
+    """
+    o: Tensor = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    return o
