@@ -1,0 +1,92 @@
+"""Every family that a YAML offers, inside the whole model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import conf
+from lra.compose import mixer_factory
+from models.backbone import Backbone, BackboneConfig, Facts, Head, Positions
+from models.mixer import Unsupported
+
+(FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
+FAMILIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+LENGTH, VOCABULARY = 40, 11
+
+
+def build(family: str, head: Head, **changes: object) -> Backbone:
+    node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())
+    factory, _ = mixer_factory(node["mixer"], ())
+    config = BackboneConfig(width=16, feed_forward_width=32, **changes)  # type: ignore[arg-type]
+    facts = Facts(head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH)
+    try:
+        return Backbone(config, facts, [factory], seed=0).double().eval()
+    except Unsupported as refusal:
+        pytest.skip(f"refused: {refusal}")
+
+
+def tokens(parts: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(parts)
+    return torch.randint(0, VOCABULARY, (3, parts, LENGTH), generator=generator)
+
+
+@pytest.mark.parametrize("positions", list(Positions))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prefill_segments_and_steps_equal_one_pass(family, positions):
+    model = build(family, Head.language_modelling, positions=positions)
+    try:
+        fresh = model.initial_state(3, LENGTH)
+    except Unsupported as refusal:
+        pytest.skip(f"no state: {refusal}")
+    whole, _ = model.predict(tokens())
+    for cuts in ([LENGTH], [23, 1, 1, 15], [1] * LENGTH):
+        state, pieces = fresh, []
+        for piece in tokens().split(cuts, dim=-1):
+            logits, state = model.predict(piece, state=state)
+            pieces.append(logits)
+        torch.testing.assert_close(torch.cat(pieces, 1), whole)
+
+
+@pytest.mark.parametrize("head", list(Head))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recomputation_gives_identical_gradients_under_dropout(family, head):
+    parts = 2 if head is Head.pair else 1
+    keep = torch.arange(LENGTH) < torch.tensor([LENGTH, 17, 1])[:, None]
+    target = tokens()[:, 0] if head is Head.language_modelling else torch.tensor([0, 1, 2])
+
+    def gradients(recompute: bool) -> dict[str, torch.Tensor]:
+        model = build(
+            family, head, dropout=0.2, attention_dropout=0.2, activation_checkpointing=recompute
+        ).train()
+        torch.manual_seed(3)
+        outcome = model(tokens(parts), target, keep[:, None].expand(-1, parts, -1))
+        outcome.nll.sum().backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    plain, recomputed = gradients(False), gradients(True)
+    for name, gradient in plain.items():
+        assert gradient is not None, name
+        assert gradient.isfinite().all(), name
+        torch.testing.assert_close(recomputed[name], gradient, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_changes_nothing_in_the_whole_model(family):
+    model = build(family, Head.classification)
+    padded = tokens()
+    keep = (torch.arange(LENGTH) < 17).expand(3, 1, LENGTH)
+    short, _ = model.predict(padded[..., :17])
+    logits, _ = model.predict(padded, keep)
+    torch.testing.assert_close(logits, short)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_builds_on_meta(family):
+    with torch.device("meta"):
+        node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())
+        factory, _ = mixer_factory(node["mixer"], ())
+        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=2**16)
+        model = Backbone(BackboneConfig(), facts, [factory], seed=0)
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
