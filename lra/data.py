@@ -1,6 +1,7 @@
 """`lra data`: make the data of a task ready, check them, look at them."""
 
 import argparse
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -82,25 +83,36 @@ def build(arguments: argparse.Namespace) -> "Task":
 
     if arguments.task not in names("task"):
         raise UnknownName(unknown("task", arguments.task, names("task")))
-    overrides = list(arguments.overrides)
-    if arguments.path is not None:
-        overrides.append(f"path={arguments.path}")
-    return build_task_by_name(arguments.task, overrides)
+    return build_task_by_name(arguments.task, overrides(arguments))
+
+
+def overrides(arguments: argparse.Namespace) -> list[str]:
+    """Return the task's options as they were given, with --from among them."""
+    path = [] if arguments.path is None else [f"path={arguments.path}"]
+    return [*arguments.overrides, *path]
 
 
 def main(argv: list[str]) -> int:
     """Run one of prepare, verify and show."""
     arguments = parser().parse_args(argv)
     task = build(arguments)
-    verbs = {"prepare": prepare, "verify": verify, "show": show}
-    return verbs[arguments.verb](task, arguments)
+    if arguments.verb == "prepare":
+        return prepare(task, arguments)
+    from tasks.task import NotPrepared
+
+    try:
+        return verify(task) if arguments.verb == "verify" else show(task, arguments)
+    except NotPrepared as error:
+        words = [arguments.task, *overrides(arguments)]
+        command = shlex.join(["lra", "data", "prepare", *words])
+        raise NotPrepared(f"{error}; here: {command}") from error
 
 
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     """Make the data ready and say what there is now."""
     from tasks.sources import data_root
 
-    print(f"preparing {task.spec.name} from {task.spec.source} under {data_root()}", flush=True)
+    print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec
     sizes = ", ".join(f"{size:,} {split}" for split, size in spec.sizes.items()) or "sizes unknown"
@@ -112,20 +124,16 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     return 0
 
 
-def verify(task: "Task", arguments: argparse.Namespace) -> int:
+def verify(task: "Task") -> int:
     """Print the findings of the hash checks and of the contract; 1 where one failed."""
     from tasks.contract import check_task
-    from tasks.task import BadData, NotPrepared
+    from tasks.task import BadData
 
     rows = []
     if isinstance(task, Verifies):
         try:
             task.verify()
             rows.append(("ok", "files", "every file has the hash that it should have"))
-        except NotPrepared as error:
-            raise NotPrepared(
-                f"{error} (lra data prepare {arguments.task} makes the data ready)"
-            ) from error
         except BadData as error:
             rows.append(("NO", "files", str(error)))
     if all(mark == "ok" for mark, *_ in rows):
@@ -151,12 +159,11 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
             f"{arguments.split}, which has {size if size is not None else 'some'} examples from 0"
         )
     for index in wanted:
-        print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}")
         if isinstance(task, Describes):
-            print(task.describe(arguments.split, index))
+            text = task.describe(arguments.split, index)
         else:
-            print(raw(task, arguments.split, index))
-        print()
+            text = raw(task, arguments.split, index)
+        print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}\n{text}\n")
     print(statistics(look(task, arguments.split, arguments.sample)))
     return 0
 

@@ -1,0 +1,108 @@
+from collections import Counter
+
+import pytest
+
+from lra import data
+from lra.cli import main
+
+SMALL = (
+    "train_examples=200", "validation_examples=70", "test_examples=80", "min_length=10",
+    "max_length=60", "max_depth=3", "max_args=4", "processes=1",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_prepare_then_verify_then_show(capsys):
+    assert main(["data", "prepare", "listops", *SMALL]) == 0
+    text = capsys.readouterr().out
+    assert "200 train, 70 validation, 80 test" in text
+    assert "data hash " in text
+    assert "arXiv:1804.06028" in text
+
+    assert main(["data", "verify", "listops", *SMALL]) == 0
+    text = capsys.readouterr().out
+    assert "every file has the hash" in text
+    assert "NO " not in text
+
+    assert main(["data", "show", "listops", *SMALL, "--split", "test", "--index", "78"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("listops / generated / test / 78\n[")
+    assert "tokens per sequence over 80 sequences" in text
+    assert "labels over 80 examples" in text
+
+
+def test_a_damaged_file_fails_the_verification(capsys, root):
+    assert main(["data", "prepare", "listops", *SMALL]) == 0
+    largest = max(root.rglob("*test*"), key=lambda file: file.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-1] ^= 1
+    largest.write_bytes(content)
+    capsys.readouterr()
+    assert main(["data", "verify", "listops", *SMALL]) == 1
+    assert "NO  files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["verify", "show"])
+def test_data_that_are_not_there_come_with_the_command_that_makes_them(capsys, verb):
+    assert main(["data", verb, "listops", *SMALL]) == 2
+    text = capsys.readouterr().err
+    assert "lra data prepare listops train_examples=200" in text
+    assert "Traceback" not in text
+
+
+def test_from_is_short_for_path(capsys, tmp_path):
+    words = ["data", "prepare", "listops", "source=tsv"]
+    assert main([*words, "--from", str(tmp_path / "nowhere")]) == 2
+    short = capsys.readouterr().err
+    assert str(tmp_path / "nowhere") in short
+    assert main([*words, f"path={tmp_path / 'nowhere'}"]) == 2
+    assert capsys.readouterr().err == short
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["show", "listop"], "unknown task 'listop': did you mean 'listops'?"),
+        (["show", "listops", "max_dept=3"], "did you mean 'max_depth'"),
+        (["show", "listops", "max_depth=deep"], "max_depth"),
+        (["show", "listops", "max_depth"], "wanted option=value"),
+        (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
+        (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
+        (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),
+        (["show", "listops", *SMALL, "--count", "0"], "lies outside the split"),
+    ],
+)
+def test_a_slip_is_answered(capsys, words, complaint):
+    assert main(["data", *words]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_an_unknown_verb_of_data_is_refused(capsys):
+    with pytest.raises(SystemExit) as leave:
+        main(["data", "frobnicate", "listops"])
+    assert leave.value.code == 2
+
+
+def test_statistics_of_lengths_and_labels():
+    lengths = list(range(1, 101))
+    text = data.statistics(data.Lengths(lengths, Counter({1: 30, 0: 10})))
+    assert "shortest 1, median 51, 90 % 91, longest 100" in text
+    assert "0: 25.0%, 1: 75.0%" in text
+    assert "no full batch" in data.statistics(data.Lengths([], Counter()))
+
+
+def test_a_task_that_cannot_spell_shows_its_ids():
+    from lra.compose import build_task_by_name
+
+    task = build_task_by_name("listops", SMALL)
+    task.prepare()
+    text = data.raw(task, "validation", 69)
+    assert text.startswith("token ids [[")
+    assert "target" in text
+    with pytest.raises(ValueError, match="has no example 70"):
+        data.raw(task, "validation", 70)

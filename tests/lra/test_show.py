@@ -1,0 +1,113 @@
+import json
+import shlex
+from itertools import pairwise
+
+import pytest
+
+from lra import show
+from lra.cli import main
+from runners.records import Cell, Measurement, Status
+from runners.store import Store
+
+COLUMNS = {
+    "runner": "scaling", "mode": "step", "model": "linear", "task": "listops", "task_version": 1,
+    "source": "generated", "length": 512, "seed": 0, "causal": False, "hardware": "cpu",
+    "device": "some CPU", "precision": "float32", "threads": 2,
+}  # fmt: skip
+
+
+def cell(**columns):
+    return Cell(
+        identity={"columns": columns, "rate": 1e-3},
+        columns={**COLUMNS, **columns},
+        config={"model": {"name": "linear"}, "optim": {"steps": 400}},
+        overrides=("+experiment=quickstart", "runner=scaling", "model=linear", "x='{a: 1}'"),
+        fingerprint="abc123",
+    )
+
+
+@pytest.fixture
+def results(tmp_path):
+    store = Store(tmp_path / "results")
+    rows = [
+        Measurement(metric="time", value=0.0123456789, samples=(0.01, 0.02)),
+        Measurement(
+            metric="reference_time",
+            status=Status.out_of_memory,
+            reason="wanted 9 GiB of 8",
+            labels={"reference": "softmax"},
+        ),
+        Measurement(metric="train_loss", value=2.0, step=50),
+    ]
+    store.write(cell(), rows, (), {"python": "3.11"})
+    return tmp_path / "results"
+
+
+def test_configuration_rows_and_command(results, capsys):
+    assert main(["show", cell().key[:6], "--results", str(results)]) == 0
+    text = capsys.readouterr().out
+    assert f"cell {cell().key}" in text
+    assert "    steps: 400" in text
+    assert "0.0123457" in text
+    assert "out_of_memory: wanted 9 GiB of 8" in text
+    assert "reference=softmax" in text
+    assert "train_loss" not in text
+    assert "and 1 rows along the training steps" in text
+    assert "python: '3.11'" in text
+
+
+def test_curves_are_shown_where_asked_for(results, capsys):
+    assert main(["show", cell().key, "--results", str(results), "--curves"]) == 0
+    assert "step=50" in capsys.readouterr().out
+
+
+def test_json_holds_everything(results, capsys):
+    assert main(["show", cell().key, "--results", str(results), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["command"] == show.repeat(cell())
+    assert [row["metric"] for row in found["rows"]] == ["time", "reference_time", "train_loss"]
+    assert found["config"]["optim"] == {"steps": 400}
+
+
+def test_the_command_narrows_a_scaling_run_to_the_cell():
+    words = shlex.split(show.repeat(cell()))
+    assert words == [
+        "lra", "run", "+experiment=quickstart", "runner=scaling", "model=linear", "x='{a: 1}'",
+        "runner.modes=[step]", "runner.lengths=[512]", "results=results-repeated",
+    ]  # fmt: skip
+
+
+def test_the_command_replaces_what_it_sets_itself():
+    before = cell(mode="forward")
+    crowded = Cell(
+        identity=before.identity,
+        columns=before.columns,
+        config=before.config,
+        overrides=("runner.lengths=[256,512]", "++runner.modes=[step]", "results=a", "seed=1"),
+    )
+    words = shlex.split(show.repeat(crowded, results="b"))
+    assert words[2:] == ["seed=1", "runner.modes=[forward]", "runner.lengths=[512]", "results=b"]
+
+
+def test_a_training_cell_is_repeated_by_its_own_words():
+    words = shlex.split(show.repeat(cell(runner="train", mode="train")))
+    assert words[2:-1] == list(cell().overrides)
+
+
+def test_an_unknown_cell_and_a_missing_folder_are_answered(results, capsys, tmp_path):
+    assert main(["show", "zzzz", "--results", str(results)]) == 2
+    text = capsys.readouterr().err
+    assert "'zzzz'" in text
+    assert cell().key in text
+    assert main(["show", "zzzz", "--results", str(tmp_path / "absent")]) == 2
+    assert "name yours by --results DIR" in capsys.readouterr().err
+
+
+def test_an_ambiguous_beginning_lists_the_cells(results, capsys):
+    store = Store(results)
+    for seed in range(1, 20):
+        store.write(cell(seed=seed), [Measurement(metric="time", value=1.0)], (), {})
+    keys = sorted(file.parent.name for file in results.glob("cells/*/*/cell.json"))
+    shared = next(a for a, b in pairwise(keys) if a[0] == b[0])
+    assert main(["show", shared[0], "--results", str(results)]) == 2
+    assert shared in capsys.readouterr().err
