@@ -79,6 +79,7 @@ class Tally(NamedTuple):
     hit: Bool[Tensor, " n"]
 
 
+@runtime_checkable
 class Task(Protocol):
     """Constructed cheaply, with keyword-only options; reads or makes data in `prepare`."""
 
