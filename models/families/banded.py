@@ -127,11 +127,20 @@ class Fold(NamedTuple):
         return self.keys(buffer).mT
 
     def passes(self, device: torch.device) -> Iterator[slice]:
-        """Yield ranges of blocks of bounded size."""
+        """Yield ranges of blocks of bounded size that cover every query.
+
+        A row long enough to be a pass of its own leaves out its gap; short rows go together.
+        """
         elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
-        step = max(1, elements // (self.block * self.reach))
-        for first in range(0, self.blocks, step):
-            yield slice(first, min(first + step, self.blocks))
+        size = self.block * self.reach
+        rows, spacing, count = 1, 0, self.blocks
+        needed = -(-self.length // self.block)
+        if needed * size >= elements // 8:
+            rows, spacing, count = self.rows, self.stride // self.block, needed
+        step = -(-count // max(1, round(count * size / elements)))
+        for origin in range(0, rows * spacing, spacing) if spacing else (0,):
+            for first in range(0, count, step):
+                yield slice(origin + first, origin + min(first + step, count))
 
 
 class BandedAttention(torch.autograd.Function):
