@@ -26,11 +26,12 @@ def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
     A column holds one task in one version from one source. A failed or absent place is a mark with
     a footnote; it never enters a mean.
     """
-    final = rows[
-        (rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] == split)
-    ].copy()
-    if final.empty:
+    final = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
+    if not (final["split"] == split).any():
         return None
+    # a training run that failed has one row with the reason, which holds for every split
+    lost = final[final["status"] != "ok"].drop_duplicates("cell")
+    final = pd.concat([final[(final["split"] == split) & (final["status"] == "ok")], lost])
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}

@@ -20,7 +20,7 @@ from reports.efficiency import (
     growth_table,
     modes,
 )
-from reports.rows import FLOOR, cost_points, cost_rows, prepare, settings, shown
+from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 from reports.training_figures import loss_data, loss_figure
@@ -192,14 +192,18 @@ def failures(frame: pd.DataFrame) -> list[str]:
     bad = frame[frame["status"] != "ok"]
     found: dict[tuple[str, ...], list[str]] = {}
     for row in bad.itertuples():
-        against = f" against {row.reference}" if row.reference else ""
-        key = (f"{row.name}{against}, {shown(row.task)}", str(row.status), str(row.reason))
-        place = f"{row.mode}, length {shown(row.length)}, seed {shown(row.seed)}"
+        against = f" against {row.reference!s}" if row.reference else ""
+        place = (
+            f"length {shown(row.length)}"
+            if row.metric == "time" or against
+            else (f"seed {shown(row.seed)}")
+        )
+        key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
         if place not in found.setdefault(key, []):
             found[key].append(place)
     return [
-        f"{who}: {status.replace('_', ' ')}: {reason} ({_some(places)})"
-        for (who, status, reason), places in sorted(found.items())
+        f"{who}: {MARKS[status]}: {reason} ({_some(places)})"
+        for (status, reason, who), places in sorted(found.items())
     ]
 
 

@@ -2,14 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from runners.records import COLUMNS, Status
 
@@ -27,6 +26,8 @@ MISSING = "missing"
 """Status of a place for which no row exists; the store has no such status."""
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
+
+_NO_PEAK = "peak tensor bytes were not recorded"
 
 # Two costs may stand in one table only where all of these agree.
 COST_SETTING = (
@@ -62,7 +63,7 @@ class CostPoint:
     length: int
     time: Value
     batch_size: int | None = None
-    memory: Value = Value(status=MISSING, reason="peak tensor bytes were not recorded")
+    memory: Value = Value(status=MISSING, reason=_NO_PEAK)
     time_ratio: Mapping[str, Value] = field(default_factory=dict)
     memory_ratio: Mapping[str, Value] = field(default_factory=dict)
 
@@ -162,31 +163,27 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
     return found
 
 
-def failure(row: Any) -> Value:
-    """Turn a row without a value into its mark."""
-    return Value(status=str(row.status), reason=str(row.reason))
+Record = dict[str, Any]
 
 
-def _merged(rows: pd.DataFrame) -> Value:
+def _merged(records: Sequence[Record]) -> Value:
     """One value from the rows of one place: pooled samples over seeds, or the first failure."""
-    bad = rows[rows["status"] != "ok"]
-    if len(bad):
-        return failure(bad.iloc[0])
-    pooled = tuple(s for samples in rows["samples"] for s in samples)
-    middle = float(np.median(pooled)) if pooled and len(rows) > 1 else float(rows["value"].median())
-    return Value(value=middle, samples=pooled)
+    for record in records:
+        if record["status"] != "ok":
+            return Value(status=str(record["status"]), reason=str(record["reason"]))
+    pooled = tuple(s for record in records for s in record["samples"])
+    if pooled and len(records) > 1:
+        return Value(value=float(np.median(pooled)), samples=pooled)
+    return Value(value=float(np.median([r["value"] for r in records])), samples=pooled)
 
 
-def _by_reference(rows: pd.DataFrame, metric: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for reference, part in rows[rows["reference"] != ""].groupby("reference"):
-        wanted = part[part["metric"] == metric]
-        failed = part[part["status"] != "ok"]
-        if len(failed):
-            found[str(reference)] = failure(failed.iloc[0])
-        elif len(wanted):
-            found[str(reference)] = _merged(wanted)
-    return found
+def _by_reference(records: Sequence[Record], metric: str) -> dict[str, Value]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        # a reference that could not run says so in one row, whatever its metric
+        if record["reference"] and (record["metric"] == metric or record["status"] != "ok"):
+            found.setdefault(record["reference"], []).append(record)
+    return {reference: _merged(own) for reference, own in found.items()}
 
 
 def cost_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -200,43 +197,42 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
 
     Places with several configurations under one name are marked, not merged.
     """
-    return list(_cost_points(cost_rows(rows)))
+    places: dict[tuple[str, str, int], list[Record]] = {}
+    needed = ["name", "mode", "length", "seed", "metric", "value", "status", "reason", "samples"]
+    for record in cost_rows(rows)[[*needed, "reference"]].to_dict("records"):
+        place = (str(record["name"]), str(record["mode"]), int(record["length"]))
+        places.setdefault(place, []).append({str(k): v for k, v in record.items()})
+    points = (_cost_point(*place, records) for place, records in sorted(places.items()))
+    return [point for point in points if point is not None]
 
 
-def _cost_points(rows: pd.DataFrame) -> Iterator[CostPoint]:
-    groups = rows.groupby(["name", "mode", "length"], sort=True)
-    for key, part in groups:
-        name, mode, length = cast(tuple[str, str, float], key)
-        own = part[part["reference"] == ""]
-        time_rows = own[own["metric"] == "time"]
-        if time_rows.empty:
-            continue
-        sizes = sorted({int(v) for v in own[own["metric"] == "batch_size"]["value"].dropna()})
-        place = partial(CostPoint, model=str(name), mode=str(mode), length=int(length))
-        problem = ""
-        if len(sizes) > 1:
-            problem = f"measured with batch sizes {sizes}, which must not be merged"
-        elif time_rows["seed"].duplicated().any():
-            problem = f"{len(time_rows)} configurations share this name"
-        if problem:
-            value = Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
-            yield place(time=value, memory=value)
-            continue
-        time = _merged(time_rows)
-        peaks = own[own["metric"] == "peak_tensor_bytes"]
-        if not time.ok:
-            memory = time
-        elif peaks.empty:
-            memory = Value(status=MISSING, reason="peak tensor bytes were not recorded")
-        else:
-            memory = _merged(peaks)
-        yield place(
-            time=time,
-            batch_size=sizes[0] if sizes else None,
-            memory=memory,
-            time_ratio=_by_reference(part, "time_ratio") if time.ok else {},
-            memory_ratio=_by_reference(part, "peak_tensor_bytes_ratio") if time.ok else {},
-        )
+def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) -> CostPoint | None:
+    def own(metric: str) -> list[Record]:
+        return [r for r in records if r["metric"] == metric and not r["reference"]]
+
+    times = own("time")
+    if not times:
+        return None
+    sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
+    place = partial(CostPoint, model=name, mode=mode, length=length)
+    problem = ""
+    if len(sizes) > 1:
+        problem = f"measured with batch sizes {sizes}, which must not be merged"
+    elif len({r["seed"] for r in times}) < len(times):
+        problem = f"{len(times)} configurations share this name"
+    if problem:
+        value = Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
+        return place(time=value, memory=value)
+    time, peaks = _merged(times), own("peak_tensor_bytes")
+    if not time.ok:
+        return place(time=time, memory=time)
+    return place(
+        time=time,
+        batch_size=sizes[0] if sizes else None,
+        memory=_merged(peaks) if peaks else Value(status=MISSING, reason=_NO_PEAK),
+        time_ratio=_by_reference(records, "time_ratio"),
+        memory_ratio=_by_reference(records, "peak_tensor_bytes_ratio"),
+    )
 
 
 _FIRST = ("softmax", "sdpa")
@@ -245,8 +241,3 @@ _FIRST = ("softmax", "sdpa")
 def model_order(names: Sequence[str]) -> list[str]:
     """Return names as tables list them: exact attention first, then by alphabet."""
     return sorted(set(names), key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n))
-
-
-def as_array(values: Sequence[float]) -> NDArray[np.float64]:
-    """Return float64."""
-    return np.asarray(values, dtype=np.float64)

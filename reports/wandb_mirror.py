@@ -1,0 +1,257 @@
+"""Copy finished results to W&B, from the store and never live: no account or network is needed.
+
+The mirror neither asks, hangs nor fails: it works in a child process without a terminal, with a
+deadline, and ends with one sentence that says where the runs lie or why there are none.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.wandb_plan import AXES, RunPlan, plan_report, plan_runs
+
+_STATE = "mirror.json"
+"""What was written before: content hash, folder and mode by run id."""
+# These would give all runs one identity, or send them elsewhere than the arguments say.
+_FOREIGN = (
+    "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
+    "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
+    "WANDB_DISABLED", "WANDB_CONFIG_PATHS", "WANDB_ANONYMOUS",
+)  # fmt: skip
+
+
+class Mode(StrEnum):
+    """Where the runs go."""
+
+    offline = auto()
+    """Into files that `wandb sync` can send later."""
+    online = auto()
+    """To the server; into files where there is no key or no answer."""
+    disabled = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorResult:
+    """What became of a mirror."""
+
+    paths: list[Path]
+    """Folder of each run, in the order planned."""
+    sentence: str
+
+
+def mirror(
+    rows: pd.DataFrame,
+    report_files: Sequence[Path],
+    *,
+    sweep: str,
+    config_by_cell: Mapping[str, Mapping[str, Any]],
+    mode: Mode,
+    folder: Path,
+    project: str,
+    entity: str | None = None,
+    init_timeout_s: float = 20.0,
+    seconds_per_run: float = 60.0,
+) -> MirrorResult:
+    """Write one W&B run per model, task and seed, and one that holds the report.
+
+    A run whose content was mirrored before is not written again; a changed one replaces its
+    offline files. Raises nothing that wandb raises.
+
+    Args:
+        rows: of one sweep, as `runners.store.read_rows` returns them.
+        report_files: what `write_report` returned; may be empty.
+        sweep: names the group; run ids derive from it.
+        config_by_cell: resolved configuration by cell key.
+        mode: offline, online or disabled.
+        folder: everything is written below it; a folder called `wandb` holds the runs itself.
+        project: W&B project.
+        entity: W&B account or team, None for the default.
+        init_timeout_s: how long to wait for the server before going offline.
+        seconds_per_run: deadline of the whole, times the number of runs.
+
+    Raises:
+        NoRows: there are no rows.
+    """
+    if mode is Mode.disabled:
+        return MirrorResult([], "W&B is disabled.")
+    folder = Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    rows_file = folder / "rows" / f"{_file_name(sweep)}.jsonl"
+    plans = plan_runs(rows, sweep=sweep, config_by_cell=config_by_cell)
+    files = [Path(p).resolve() for p in report_files]
+    plans.append(plan_report(rows, files, sweep=sweep, rows_file=rows_file))
+
+    state = _read_state(folder)
+    contents = {plan.id: plan.content() for plan in plans}
+    due = [p for p in plans if not _is_done(state.get(p.id), contents[p.id], mode)]
+    job: dict[str, Any] = {
+        "axes": AXES,
+        "dir": str(folder.parent if folder.name == "wandb" else folder),
+        "entity": entity,
+        "finish_timeout_s": seconds_per_run / 2,
+        "init_timeout_s": init_timeout_s,
+        "mode": str(mode),
+        "project": project,
+    }
+    events = _run(job, due, folder, deadline=init_timeout_s + seconds_per_run * len(due))
+    written = {e["id"]: e for e in events if e["event"] == "written"}
+    if mode is Mode.online and len(written) < len(due):
+        # a new child, since W&B's service keeps the run that it could not send
+        why = _reason(events, "failed") or "the server did not answer in time"
+        left = [p for p in due if p.id not in written]
+        job["mode"] = "offline"
+        events = [e for e in events if e["event"] == "written"]
+        events.append({"event": "offline", "reason": why})
+        events += _run(job, left, folder, deadline=seconds_per_run * len(left))
+        written = {e["id"]: e for e in events if e["event"] == "written"}
+    for run, event in written.items():
+        _forget(run, keep=Path(event["path"]))
+        state[run] = {"content": contents[run], "path": event["path"], "mode": event["mode"]}
+    _write_state(folder, state)
+    known = [state[p.id] for p in plans if p.id in written or p not in due]
+    return MirrorResult([Path(k["path"]) for k in known], _sentence(plans, known, events, folder))
+
+
+def _file_name(sweep: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
+
+
+def _sentence(
+    plans: Sequence[RunPlan],
+    known: Sequence[Mapping[str, str]],
+    events: Sequence[Mapping[str, str]],
+    folder: Path,
+) -> str:
+    lost = len(plans) - len(known)
+    failed = _reason(events, "failed") or "the process that writes them ended early"
+    if not known:
+        return f"W&B got nothing: {failed}."
+    online = sum(k["mode"] == "online" for k in known)
+    offline = len(known) - online
+    parts = []
+    if online:
+        parts.append(f"{online} W&B runs are on the server")
+    if offline:
+        where = Path(known[0]["path"]).parent if online == 0 else folder
+        text = f"{offline} W&B runs are offline under {where}"
+        why = _reason(events, "offline")
+        if why:
+            text += f" because going online failed ({why.rstrip('.')})"
+        parts.append(text + "; `wandb sync` sends them")
+    if lost:
+        parts.append(f"{lost} could not be written: {failed}")
+    return "; ".join(parts) + "."
+
+
+def _reason(events: Iterable[Mapping[str, str]], kind: str) -> str:
+    return next((e["reason"] for e in events if e["event"] == kind), "")
+
+
+# ----------------------------------------------------------------------------- the child
+
+
+def _environment(folder: Path, mode: str) -> dict[str, str]:
+    keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
+    inside = {
+        "TMPDIR": folder / "tmp",
+        "WANDB_CACHE_DIR": folder / "cache",
+        "WANDB_DATA_DIR": folder / "data",
+        "WANDB_ARTIFACT_DIR": folder / "artifacts",
+    }
+    if mode == "offline":
+        # online, the user's own settings may name their server; offline they have nothing to say
+        inside["WANDB_CONFIG_DIR"] = folder / "config"
+    for path in inside.values():
+        path.mkdir(parents=True, exist_ok=True)
+    house = str(Path(__file__).resolve().parents[1])
+    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return (
+        keep
+        | {k: str(v) for k, v in inside.items()}
+        | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+        }
+    )
+
+
+def _run(
+    job: Mapping[str, Any], plans: Sequence[RunPlan], folder: Path, deadline: float
+) -> list[dict[str, str]]:
+    """Let a child write `plans`; return what it said before it ended or its time was up."""
+    if not plans:
+        return []
+    text = json.dumps({**job, "plans": [p.as_json() for p in plans]})
+    # -P: the folder where the user happens to stand must not shadow a module
+    command = [sys.executable, "-P", "-c", "from reports.wandb_process import main; main()"]
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=_environment(folder, str(job["mode"])),
+        start_new_session=True,  # no terminal to ask on, and one group to end
+    )
+    try:
+        out, complaint = child.communicate(text, timeout=deadline)
+    except subprocess.TimeoutExpired:
+        _end(child)
+        out, complaint = child.communicate()
+    _end(child)
+    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if child.returncode > 0:
+        last = (complaint.strip().splitlines() or ["no message"])[-1]
+        events.append({"event": "failed", "reason": last})
+    return events
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """End whatever is left of the child's group: W&B's service may outlive its client."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+# ------------------------------------------------------------------- what was written before
+
+
+def _read_state(folder: Path) -> dict[str, dict[str, str]]:
+    try:
+        found = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}  # unknown: everything is written again, nothing is lost
+    return found if isinstance(found, dict) else {}
+
+
+def _write_state(folder: Path, state: Mapping[str, Mapping[str, str]]) -> None:
+    draft = folder / f"{_STATE}.new"
+    draft.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    draft.replace(folder / _STATE)
+
+
+def _is_done(before: Mapping[str, str] | None, content: str, mode: Mode) -> bool:
+    if before is None or before["content"] != content or not Path(before["path"]).is_dir():
+        return False
+    return mode is Mode.offline or before["mode"] == "online"
+
+
+def _forget(run: str, keep: Path) -> None:
+    """Remove offline files of the same run: a later version replaces, an unfinished one lies."""
+    for old in keep.parent.glob(f"*run-*-{run}"):
+        if old != keep:
+            shutil.rmtree(old)
