@@ -316,6 +316,14 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "b l d"]:
         """Add the positions that belong to the input."""
         if self.positions is not None:
+            # elsewhere a look at `start` would wait for the device, whose own index check is loud
+            if start is not None and start.device.type == "cpu":
+                end, limit = int(start.max()) + x.shape[1], self.positions.max_length
+                if end > limit:
+                    raise ValueError(
+                        f"learned positions end at {limit} tokens: the stream would reach {end}; "
+                        "start anew, or choose positions=sinusoidal, rotary or none"
+                    )
             placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
             return placed
         if self.config.positions is Positions.sinusoidal:

@@ -179,6 +179,16 @@ def test_any_partition_equals_one_pass(averaging, positions, cuts):
     assert state[0].tolist() == [LENGTH] * 3
 
 
+def test_a_stream_beyond_learned_positions_is_refused(averaging):
+    model = build(averaging, Head.language_modelling)
+    _, state = model.predict(tokens(), state=model.initial_state(3, 99))
+    with pytest.raises(ValueError, match=f"end at {LENGTH} tokens: the stream would reach 13"):
+        model.predict(tokens(length=1), state=state)
+    endless = build(averaging, Head.language_modelling, positions=Positions.sinusoidal)
+    _, state = endless.predict(tokens(), state=endless.initial_state(3, 99))
+    assert endless.predict(tokens(length=1), state=state)[1][0].tolist() == [LENGTH + 1] * 3
+
+
 def test_streams_can_be_reordered_and_stand_at_different_places(averaging):
     model = build(averaging, Head.language_modelling)
     whole, _ = model.predict(tokens())

@@ -191,3 +191,14 @@ def test_site_picks_per_layer_options():
     assert site.at([3, 4]) == 4
     with pytest.raises(ValueError, match="1 value or depth=2 values: got 3"):
         site.at([1, 2, 3])
+
+
+@pytest.mark.compile
+def test_a_stack_is_captured_as_one_graph():
+    torch.manual_seed(0)
+    model = stack(Streaming(), Plain())
+    flow = Flow(torch.randn(2, 5, WIDTH))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)(flow, Layout())
+    plain = model(flow, Layout())
+    assert torch.equal(compiled.x, plain.x)
+    assert torch.equal(compiled.penalties["size"], plain.penalties["size"])
