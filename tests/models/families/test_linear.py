@@ -1,0 +1,335 @@
+"""Linear attention against the literal form, and what follows from being exact."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families import feature_product as blocked
+from models.families.causal_product import causal_product
+from models.families.feature_product import FeatureMaps, feature_product
+from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Flow, Layout, Site, Unsupported
+
+LITERAL = {
+    FeatureChoice.elu1: lambda x: torch.nn.functional.elu(x) + 1,
+    FeatureChoice.relu_eps: lambda x: x.relu() + 1e-3,
+    FeatureChoice.sqr: lambda x: x**2,
+    FeatureChoice.exp: lambda x: x.exp(),
+}
+CHOICES = list(FeatureChoice)
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+
+
+def draw(length: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, 3, length, 5)
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+
+
+def dense(q, k, v, feature_map, *, keep=None, causal=False):
+    """The paper's equation, with the whole matrix of weights."""
+    phi = LITERAL[feature_map]
+    weights = phi(q) @ phi(k).mT
+    if causal:
+        weights = weights.tril()
+    if keep is not None:
+        weights = weights * keep[:, None, None, :]
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights @ v / torch.where(total > 0, total, 1), 0)
+
+
+def compare(run, reference, inputs):
+    out, wanted = run(), reference()
+    torch.testing.assert_close(out, wanted, rtol=1e-11, atol=1e-12)
+    cotangent = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9)).to(wanted)
+    for found, want in zip(
+        torch.autograd.grad(out, inputs, cotangent),
+        torch.autograd.grad(wanted, inputs, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-11)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few rows, so that short inputs cross their borders."""
+    monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
+    monkeypatch.setattr(blocked, "MINIMUM_ROWS", 16)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("feature_map", CHOICES)
+@pytest.mark.parametrize("length", [1, 2, 63, 101])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.usefixtures("small_blocks")
+def test_outputs_and_gradients_equal_the_literal_form(feature_map, length, padded, causal):
+    q, k, v = draw(length)
+    keep = None
+    if padded:
+        keep = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) > 0.3
+        keep[0, : length // 3] = False  # rows that find nothing when causal
+    compare(
+        lambda: linear_attention(q, k, v, feature_map, keep=keep, causal=causal, chunk=8),
+        lambda: dense(q, k, v, feature_map, keep=keep, causal=causal),
+        (q, k, v),
+    )
+
+
+@pytest.mark.parametrize("feature_map", [FeatureChoice.elu1, FeatureChoice.exp])
+@pytest.mark.parametrize("chunk", [1, 3, 10, 16, 37, 64])
+@pytest.mark.parametrize("rows", [1, 16, 1000])
+def test_chunk_and_block_never_change_the_result(feature_map, chunk, rows, monkeypatch):
+    monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
+    monkeypatch.setattr(blocked, "MINIMUM_ROWS", rows)
+    q, k, v = draw(37)
+    compare(
+        lambda: linear_attention(q, k, v, feature_map, causal=True, chunk=chunk),
+        lambda: dense(q, k, v, feature_map, causal=True),
+        (q, k, v),
+    )
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("feature_map", CHOICES)
+@pytest.mark.usefixtures("small_blocks")
+def test_gradcheck(feature_map, causal):
+    q, k, v = (x[:1, :1, :, :2].detach().requires_grad_() for x in draw(6, seed=4))
+    keep = torch.tensor([[False, True, False, True, True, True]])
+
+    def run(*inputs):
+        return linear_attention(*inputs, feature_map, keep=keep, causal=causal, chunk=4)
+
+    assert torch.autograd.gradcheck(run, (q, k, v))
+
+
+def test_backward_twice_is_refused_not_wrong():
+    q, k, v = draw(8)
+    cotangent = torch.ones_like(v, requires_grad=True)
+    (gradient,) = torch.autograd.grad(linear_attention(q, k, v), q, cotangent, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_keys_may_be_more_than_queries():
+    q, (k, v) = draw(7)[0], draw(23, seed=1)[1:]
+    compare(
+        lambda: linear_attention(q, k, v),
+        lambda: dense(q, k, v, FeatureChoice.elu1),
+        (q, k, v),
+    )
+
+
+@DIRECTIONS
+def test_order_of_axes_in_memory_does_not_matter(causal):
+    x = torch.randn(2, 3, 29, 3, 5, dtype=torch.float64).requires_grad_()  # b 3 l h k
+    q, k, v = (part.transpose(1, 2) for part in x.unbind(1))
+    assert not q.is_contiguous()
+    compare(
+        lambda: linear_attention(q, k, v, causal=causal, chunk=8),
+        lambda: dense(q, k, v, FeatureChoice.elu1, causal=causal),
+        (x,),
+    )
+
+
+@DIRECTIONS
+def test_result_joins_its_heads_without_a_copy(causal):
+    q, k, v = (torch.randn(2, 29, 3, 5).transpose(1, 2) for _ in range(3))
+    o = linear_attention(q, k, v, causal=causal)
+    assert o.transpose(1, 2).flatten(-2)._base is not None
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("feature_map", CHOICES)
+def test_weights_are_a_mean(feature_map, causal):
+    q, k, v = draw(63)
+    out = linear_attention(q, k, torch.ones_like(v), feature_map, causal=causal)
+    torch.testing.assert_close(out, torch.ones_like(out), rtol=0, atol=1e-13)
+
+
+@DIRECTIONS
+def test_a_row_without_keys_is_zero_and_has_no_gradient(causal):
+    q, k, v = draw(12)
+    keep = torch.ones(2, 12, dtype=torch.bool)
+    keep[0] = False
+    out = linear_attention(q, k, v, keep=keep, causal=causal)
+    assert not out[0].any()
+    for gradient in torch.autograd.grad(out.sum(), (q, k, v)):
+        assert not gradient[0].any()
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("feature_map", CHOICES)
+def test_a_later_outlier_moves_nothing_before_it(feature_map):
+    q, k, v = (x.detach() for x in draw(40))
+    before = linear_attention(q, k, v, feature_map, causal=True, chunk=16)
+    for x in (q, k, v):
+        x[:, :, 25:] *= 6
+    after = linear_attention(q, k, v, feature_map, causal=True, chunk=16)
+    assert torch.equal(before[:, :, :25], after[:, :, :25])
+    assert not torch.equal(before[:, :, 25:], after[:, :, 25:])
+
+
+@pytest.mark.parametrize("feature_map", CHOICES)
+def test_a_prefix_alone_gives_the_same(feature_map):
+    q, k, v = (x.detach() for x in draw(40))
+    whole = linear_attention(q, k, v, feature_map, causal=True, chunk=16)
+    for length in (1, 15, 16, 17, 39):
+        short = linear_attention(
+            *(x[:, :, :length] for x in (q, k, v)), feature_map, causal=True, chunk=16
+        )
+        torch.testing.assert_close(short, whole[:, :, :length], rtol=1e-12, atol=1e-13)
+
+
+def recurrent(q, k, v, feature_map):
+    """The paper's recurrence: S_i = S_(i-1) + phi(k_i) v_i^T, z_i likewise."""
+    phi, (b, h, _, d) = LITERAL[feature_map], q.shape
+    S, z = q.new_zeros(b, h, d, d), q.new_zeros(b, h, d)
+    outputs = []
+    for q_i, k_i, v_i in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+        S = S + phi(k_i)[..., None] * v_i[..., None, :]
+        z = z + phi(k_i)
+        outputs.append((phi(q_i)[..., None, :] @ S)[..., 0, :] / (phi(q_i) * z).sum(-1, True))
+    return torch.stack(outputs, dim=2)
+
+
+@pytest.mark.parametrize("feature_map", CHOICES)
+def test_chunks_equal_the_recurrence(feature_map):
+    q, k, v = draw(21)
+    compare(
+        lambda: linear_attention(q, k, v, feature_map, causal=True, chunk=8),
+        lambda: recurrent(q, k, v, feature_map),
+        (q, k, v),
+    )
+
+
+@pytest.mark.parametrize("feature_map", [FeatureChoice.elu1, FeatureChoice.exp])
+@pytest.mark.parametrize("sizes", [[24], [1] * 24, [5, 1, 11, 7], [23, 1]])
+def test_any_partition_equals_one_pass_with_gradients(feature_map, sizes):
+    q, k, v = draw(24)
+    maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], 5)
+
+    def pieces():
+        memory, outputs = None, []
+        for parts in zip(*(x.split(sizes, dim=2) for x in (q, k, v)), strict=True):
+            o, memory = causal_product(*parts, maps, chunk=4, memory=memory)
+            outputs.append(o)
+        return torch.cat(outputs, dim=2)
+
+    compare(pieces, lambda: dense(q, k, v, feature_map, causal=True), (q, k, v))
+
+
+def test_the_mixer_extends_its_own_state():
+    torch.manual_seed(0)
+    mixer = LinearAttention(Site(width=12, heads=3, max_length=24, causal=True), chunk=4).double()
+    x = torch.randn(2, 24, 12, dtype=torch.float64)
+    state, outputs = mixer.initial_state(2, 24), []
+    for part in x.split([7, 1, 16], dim=1):
+        flow = mixer.extend(Flow(part, state), Layout())
+        state = flow.state
+        outputs.append(flow.x)
+    torch.testing.assert_close(torch.cat(outputs, 1), mixer(x, Layout()), rtol=1e-11, atol=1e-12)
+
+
+def test_a_mixer_that_looks_ahead_has_no_state():
+    mixer = LinearAttention(Site(width=12, heads=3, max_length=24))
+    with pytest.raises(Unsupported, match="causal"):
+        mixer.initial_state(2, 24)
+
+
+def test_a_chunk_holds_a_token():
+    with pytest.raises(ValueError, match="got 0"):
+        LinearAttention(Site(width=12, heads=3, max_length=24), chunk=0)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("shift", [-100.0, 100.0])
+def test_exponentials_neither_overflow_nor_vanish(causal, shift):
+    q, k, v = (x.detach().float() for x in draw(50))
+    q, k = 4 * q - shift, 4 * k + shift
+    assert (k.exp() * q.exp()).isfinite().logical_not().any()
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = linear_attention(*inputs, FeatureChoice.exp, causal=causal, chunk=16)
+    wanted = dense(*(x.double() for x in inputs), FeatureChoice.exp, causal=causal)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-5)
+    for gradient in torch.autograd.grad(out.square().sum(), inputs):
+        assert gradient.isfinite().all()
+
+
+def test_elu1_stays_positive_far_below_zero():
+    q, k, v = (x.detach().float() for x in draw(10))
+    out = linear_attention(q, k - 25, v)
+    wanted = dense(q.double(), (k - 25).double(), v.double(), FeatureChoice.elu1)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@DIRECTIONS
+def test_half_precision_enters_and_leaves_but_sums_do_not_round(causal):
+    q, k, v = (torch.randn(1, 2, 4096, 8, dtype=torch.bfloat16) for _ in range(3))
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = linear_attention(*inputs, causal=causal)
+    assert out.dtype == torch.bfloat16
+    wanted = linear_attention(*(x.double() for x in inputs), causal=causal)
+    # One rounding of the result, 2^-9 relative, and none of the 4,096 terms.
+    torch.testing.assert_close(out.double(), wanted, rtol=2**-8, atol=1e-4)
+    for gradient in torch.autograd.grad(out.float().square().sum(), inputs):
+        assert gradient.dtype == torch.bfloat16
+        assert gradient.isfinite().all()
+
+
+@DIRECTIONS
+def test_autocast_does_not_reach_the_sums(causal):
+    q, k, v = (x.detach().float().requires_grad_() for x in draw(50))
+    plain = linear_attention(q, k, v, causal=causal)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = linear_attention(q, k, v, causal=causal)
+        inside_gradient = torch.autograd.grad(inside.square().sum(), q)
+    assert torch.equal(plain, inside)
+    assert torch.equal(inside_gradient[0], torch.autograd.grad(plain.square().sum(), q)[0])
+
+
+@DIRECTIONS
+def test_operations_and_saved_bytes_grow_as_the_length(causal):
+    lengths, operations, kept = (4096, 16384), [], []
+    for length in lengths:
+        with pretending():
+            q, k, v = (torch.empty(1, 8, length, 64, requires_grad=True) for _ in range(3))
+
+            def step(inputs=(q, k, v)):
+                linear_attention(*inputs, causal=causal).sum().backward()
+
+            def forward(inputs=(q, k, v)):
+                linear_attention(*inputs, causal=causal)
+
+            operations.append(count_operations(step))
+            kept.append(saved_bytes(forward, exclude=(q, k, v)))
+    ratio = math.log(lengths[1] / lengths[0])
+    assert math.log(operations[1] / operations[0]) / ratio == pytest.approx(1, abs=0.02)
+    assert math.log(kept[1] / kept[0]) / ratio == pytest.approx(1, abs=0.02)
+    # The output, one number per row, and the sums: far below the literal form's l x l weights.
+    assert kept[1] < 1.2 * 4 * 8 * lengths[1] * 64
+
+
+def test_meta_tensors_pass():
+    with torch.device("meta"):
+        mixer = LinearAttention(Site(width=16, heads=2, max_length=64, causal=True))
+        assert mixer(torch.empty(2, 63, 16), Layout()).shape == (2, 63, 16)
+
+
+def test_unnormalised_product_is_the_plain_numerator():
+    q, k, v = draw(19)
+    phi = LITERAL[FeatureChoice.elu1]
+    features = FEATURES[FeatureChoice.elu1]
+    maps = FeatureMaps(features, features, 5, normalise=False)
+    compare(
+        lambda: feature_product(q, k, v, maps),
+        lambda: phi(q) @ phi(k).mT @ v,
+        (q, k, v),
+    )
+    compare(
+        lambda: causal_product(q, k, v, maps, chunk=4)[0],
+        lambda: (phi(q) @ phi(k).mT).tril() @ v,
+        (q, k, v),
+    )
