@@ -38,8 +38,7 @@ def rotate(
         raise ValueError(f"rotary positions need an even head width: got {width}; change heads")
     precise = torch.float64 if x.dtype == torch.float64 else torch.float32
     frequency = torch.exp(
-        torch.arange(0, width, 2, device=x.device, dtype=precise)
-        * (-math.log(ROTARY_BASE) / width)
+        torch.arange(0, width, 2, device=x.device, dtype=precise) * (-math.log(ROTARY_BASE) / width)
     )
     angle = position_ids(x.shape[2], start, x)[:, None, :, None].to(precise) * frequency
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
