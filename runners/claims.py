@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
-from runners.durable import STALE_S, make_folder
+from runners.durable import STALE_S, make_folder, unwritable
 
 TOUCH_S = 30.0
 
@@ -51,7 +51,7 @@ class Claim:
 
     def _touch(self) -> None:
         while not self._released.wait(self._touch_s):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # a network folder that hiccups; the next touch will do
                 if self._is_mine():
                     os.utime(self._path)
 
@@ -76,6 +76,9 @@ def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> C
         path: the claim's file; its folder is made where missing.
         touch_s: seconds between two signs of life.
         stale_s: age from which a claim counts as left behind.
+
+    Raises:
+        durable.Unwritable: the folder cannot be written.
     """
     make_folder(path.parent)
     content = json.dumps(
@@ -93,6 +96,8 @@ def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> C
             with suppress(FileNotFoundError):
                 path.rename(aside)
                 aside.unlink()
+        except OSError as error:
+            raise unwritable(path, error) from error
         else:
             return Claim(path, content, touch_s)
     return None

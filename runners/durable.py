@@ -103,6 +103,14 @@ def write_whole(path: Path, data: bytes) -> None:
                 left.unlink()
 
 
+def remove(path: Path) -> None:
+    """Remove a file if it is there. Raises `Unwritable`."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def check_writable(folder: Path) -> None:
     """Write, flush and remove a small file. Raises `Unwritable`."""
     make_folder(folder)

@@ -57,7 +57,8 @@ def unpack_outcomes(path: Path) -> list[Outcomes]:
     import numpy as np
 
     try:
-        return list(_unpacked(np.load(path, allow_pickle=False)))
+        with path.open("rb") as file:
+            return list(_unpacked(np.load(file, allow_pickle=False)))
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
         raise BadStore(f"{path}: torn or foreign ({error}); remove it and its rows file") from error
 

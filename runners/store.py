@@ -180,7 +180,7 @@ class Store:
         if outcomes:
             durable.write_whole(results, pack_outcomes(outcomes))
         else:
-            results.unlink(missing_ok=True)  # of an earlier attempt at this cell
+            durable.remove(results)  # of an earlier attempt at this cell
         durable.write_whole(folder / "cell.json", pretty(description))
         durable.write_whole(
             folder / f"environment-{cell.fingerprint}.json", pretty(dict(environment))

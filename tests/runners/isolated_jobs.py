@@ -1,0 +1,234 @@
+"""Work for the isolation tests: each function is one fault, or one honest piece of work."""
+
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+class Unsupported(ValueError):
+    pass
+
+
+class CannotEven(Unsupported):
+    pass
+
+
+class Diverged(ArithmeticError):
+    pass
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Unreadable:
+    """Pickles, and cannot be read back."""
+
+    def __reduce__(self):
+        return (int, ("not a number",))
+
+
+def echo(argument, send):
+    for item in argument:
+        send(item)
+
+
+def pid_then_wait(argument, send):
+    send(os.getpid())
+    time.sleep(argument)
+
+
+def raise_error(argument, send):
+    send("before")
+    kind, message = argument
+    errors = {
+        "ValueError": ValueError,
+        "Unsupported": Unsupported,
+        "CannotEven": CannotEven,
+        "Diverged": Diverged,
+        "FloatingPointError": FloatingPointError,
+        "MemoryError": MemoryError,
+        "RuntimeError": RuntimeError,
+        "SystemExit": SystemExit,
+        "KeyboardInterrupt": KeyboardInterrupt,
+        "Interrupted": Interrupted,
+    }
+    raise errors[kind](message)
+
+
+def kill_self(argument, send):
+    send("before")
+    os.kill(os.getpid(), argument)
+    time.sleep(60)
+
+
+def segfault(argument, send):
+    send("before")
+    ctypes.string_at(0)
+
+
+def leave(argument, send):
+    send("before")
+    os._exit(argument)
+
+
+def hang(argument, send):
+    send("before")
+    time.sleep(600)
+
+
+def hang_deaf(argument, send):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    send(os.getpid())
+    time.sleep(600)
+
+
+def take_numpy(argument, send):
+    import numpy as np
+
+    send("before")
+    send(float(np.ones(argument, dtype=np.uint8).sum()))
+
+
+def take_torch(argument, send):
+    import torch
+
+    send("before")
+    send(float(torch.ones(argument, dtype=torch.uint8).sum()))
+
+
+def nan_loss(argument, send):
+    import torch
+
+    weight = torch.ones(4, requires_grad=True)
+    for step in range(argument):
+        loss = (weight * 1e20).square().sum()
+        if not torch.isfinite(loss):
+            raise FloatingPointError(f"loss {loss.item()} at step {step}")
+        send(loss.item())
+
+
+def threads(argument, send):
+    import torch
+
+    send((torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]))
+
+
+def variable(argument, send):
+    send(os.environ.get(argument))
+
+
+def torch_is_loaded(argument, send):
+    send("torch" in sys.modules)
+
+
+def draw(argument, send):
+    import torch
+
+    if argument is not None:
+        torch.manual_seed(argument)
+    send(torch.rand(3).tolist())
+
+
+def save_on_sigterm(argument, send):
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    send("ready")
+    while not stopped:
+        time.sleep(0.01)
+    Path(argument).write_text("saved")
+    send("saved")
+    raise Interrupted("saved at step 7")
+
+
+def save_and_return(argument, send):
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    send("ready")
+    while not stopped:
+        time.sleep(0.01)
+
+
+def count_sigterm(argument, send):
+    seen = []
+    signal.signal(signal.SIGTERM, lambda *_: seen.append(True))
+    send("ready")
+    while not seen:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    Path(argument).write_text(str(len(seen)))
+
+
+def leave_orphan(argument, send):
+    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    send(orphan.pid)
+    if argument == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_orphan_with_pipe(argument, send):
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(600)
+    send(pid)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def send_unreadable(argument, send):
+    send(Unreadable())
+    time.sleep(600)
+
+
+def linger(argument, send):
+    import threading
+
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    send("done")
+
+
+def talk(argument, send):
+    sys.stdout.write("on the output\n")
+    sys.stderr.write("on the error output\n")
+    sys.stdout.flush()
+    os._exit(argument)
+
+
+def many(argument, send):
+    for number in range(argument):
+        send((number, b"x" * 1000))
+
+
+def rank_sum(argument, send):
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(total)
+    send((os.environ["RANK"], os.environ["WORLD_SIZE"], total.item()))
+    dist.destroy_process_group()
+
+
+def rank_fails(argument, send):
+    import torch
+    import torch.distributed as dist
+
+    send("before")
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 1:
+        if argument == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise Unsupported("rank 1 cannot")
+    dist.all_reduce(torch.ones(1))
+    time.sleep(600)
+
+
+def random_work(argument, send):
+    time.sleep(random.Random(argument).random() * 0.05)
+    send(argument)

@@ -1,0 +1,162 @@
+import math
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runners.metrics import METRICS
+from runners.records import (
+    CELL_COLUMNS,
+    COLUMNS,
+    SCHEMA,
+    Cell,
+    Measurement,
+    Outcomes,
+    Status,
+    canonical,
+    digest,
+    row,
+)
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "results.md"
+
+
+def make_cell(**changes):
+    columns = dict.fromkeys(CELL_COLUMNS, None) | {"runner": "train", "model": "linear", "seed": 0}
+    given = {
+        "identity": {"model": "linear", "seed": 0},
+        "columns": columns,
+        "config": {"seed": 0},
+        "fingerprint": "abc123",
+    }
+    return Cell(**(given | changes))
+
+
+def test_keys_do_not_depend_on_order_and_do_on_values():
+    assert digest({"a": 1, "b": [1.5, None]}) == digest({"b": [1.5, None], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+    assert digest({"a": 1}) != digest({"a": 1.0})  # the resolved type is part of the identity
+
+
+def test_the_key_is_fixed_for_ever():
+    """A change of this value would make every stored cell invisible."""
+    key = make_cell(identity={"model": "performer", "steps": 100, "rate": 0.001, "x": None}).key
+    assert key == "aea28773f483aa76"
+    assert canonical({"b": 0.001, "a": "é"}) == '{"a":"\\u00e9","b":0.001}'
+
+
+def test_key_ignores_what_does_not_decide_the_result():
+    cell = make_cell()
+    other = replace(cell, config={"logger": "x"}, overrides=("a=1",), fingerprint="def")
+    assert cell.key == other.key
+    assert re.fullmatch(r"[0-9a-f]{16}", cell.key)
+
+
+def test_identity_must_be_plain_json():
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        _ = make_cell(identity={"path": Path("x")}).key
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        _ = make_cell(identity={"rate": math.nan}).key
+
+
+def test_a_cell_with_wrong_columns_is_refused_at_once():
+    columns = dict(make_cell().columns)
+    del columns["seed"]
+    with pytest.raises(ValueError, match=r"missing \['seed'\], unknown \['sede'\]"):
+        make_cell(columns=columns | {"sede": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metric": "time"}, "value exactly when"),
+        ({"metric": "time", "value": 1.0, "status": Status.timeout, "reason": "x"}, "exactly when"),
+        ({"metric": "time", "status": Status.timeout}, "needs a reason"),
+        ({"metric": "acuracy", "value": 1.0}, "unknown metric 'acuracy'; near matches: accuracy"),
+        ({"metric": "zzz", "value": 1.0}, "unknown metric 'zzz'"),
+        ({"metric": "loss", "value": math.nan}, "finite"),
+        ({"metric": "loss", "value": math.inf}, "finite"),
+        ({"metric": "time", "value": 1.0, "samples": (1.0, math.nan)}, "finite"),
+    ],
+)
+def test_rows_that_say_nothing_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Measurement(**given)
+
+
+def test_a_row_has_exactly_the_columns_and_the_unit_of_its_metric():
+    measurement = Measurement(metric="time", value=0.5, samples=(0.5, 0.6), labels={"a": "b"})
+    made = row(make_cell(), measurement, "2026-01-01T00:00:00+00:00")
+    assert tuple(made) == COLUMNS
+    assert made["schema"] == SCHEMA
+    assert made["unit"] == "s"
+    assert made["samples"] == [0.5, 0.6]
+    assert made["labels"] == {"a": "b"}
+    assert made["model"] == "linear"
+    assert made["cell"] == make_cell().key
+
+
+def test_a_floor_names_itself():
+    measurement = Measurement(metric="accuracy", value=0.2, model="floor/majority")
+    assert row(make_cell(), measurement, "")["model"] == "floor/majority"
+
+
+def test_what_travels_between_processes_arrives():
+    for thing in (
+        Measurement(metric="loss", value=1.0, labels={"split": "test"}),
+        Outcomes(split="test", index=[0], hit=[True], nll=[0.5]),
+    ):
+        assert pickle.loads(pickle.dumps(thing)) == thing  # noqa: S301
+
+
+def test_metrics_are_documented_by_themselves():
+    for name, metric in METRICS.items():
+        assert re.fullmatch(r"[a-z_]+", name)
+        assert metric.unit
+        assert len(metric.meaning) > 10
+
+
+def tables(text):
+    """Return the tables of a Markdown text as lists of rows of cells."""
+    found, rows = [], []
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split(" | ")])
+        elif rows:
+            found.append(rows)
+            rows = []
+    return found
+
+
+def named(heading):
+    return next(rows for rows in tables(DOCUMENT.read_text()) if rows[0][0] == heading)
+
+
+def test_the_document_lists_every_column_in_order():
+    assert [cells[0].strip("`") for cells in named("column")[2:]] == list(COLUMNS)
+    assert f"version {SCHEMA}" in DOCUMENT.read_text()
+
+
+def test_the_document_lists_every_status():
+    assert [cells[0].strip("`") for cells in named("status")[2:]] == [each.value for each in Status]
+
+
+def test_the_document_lists_every_metric_with_unit_and_meaning():
+    better = {True: "higher", False: "lower", None: "–"}
+    assert named("metric")[2:] == [
+        [f"`{name}`", metric.unit, better[metric.higher_is_better], metric.meaning]
+        for name, metric in METRICS.items()
+    ]
+
+
+def test_what_reports_import_needs_no_torch_and_no_pandas():
+    code = (
+        "import sys, runners.records, runners.metrics, runners.store, runners.fingerprint;"
+        "heavy = {'torch', 'pandas', 'numpy', 'pyarrow'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=DOCUMENT.parent.parent)
