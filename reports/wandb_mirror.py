@@ -103,7 +103,11 @@ def mirror(
         "mode": str(mode),
         "project": project,
     }
-    events = _run(job, due, folder, deadline=init_timeout_s + seconds_per_run * len(due))
+    # staged copies of the report's files must outlive the run until it is sent, but no longer
+    data = folder / "data" / plans[-1].id
+    if plans[-1] in due:
+        shutil.rmtree(data, ignore_errors=True)
+    events = _run(job, due, folder, data, deadline=init_timeout_s + seconds_per_run * len(due))
     written = {e["id"]: e for e in events if e["event"] == "written"}
     if mode is Mode.online and len(written) < len(due):
         # a new child, since W&B's service keeps the run that it could not send
@@ -112,7 +116,7 @@ def mirror(
         job["mode"] = "offline"
         events = [e for e in events if e["event"] == "written"]
         events.append({"event": "offline", "reason": why})
-        events += _run(job, left, folder, deadline=seconds_per_run * len(left))
+        events += _run(job, left, folder, data, deadline=seconds_per_run * len(left))
         written = {e["id"]: e for e in events if e["event"] == "written"}
     for run, event in written.items():
         _forget(run, keep=Path(event["path"]))
@@ -160,12 +164,12 @@ def _reason(events: Iterable[Mapping[str, str]], kind: str) -> str:
 # ----------------------------------------------------------------------------- the child
 
 
-def _environment(folder: Path, mode: str) -> dict[str, str]:
+def _environment(folder: Path, data: Path, mode: str) -> dict[str, str]:
     keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
     inside = {
         "TMPDIR": folder / "tmp",
         "WANDB_CACHE_DIR": folder / "cache",
-        "WANDB_DATA_DIR": folder / "data",
+        "WANDB_DATA_DIR": data,
         "WANDB_ARTIFACT_DIR": folder / "artifacts",
     }
     if mode == "offline":
@@ -187,7 +191,7 @@ def _environment(folder: Path, mode: str) -> dict[str, str]:
 
 
 def _run(
-    job: Mapping[str, Any], plans: Sequence[RunPlan], folder: Path, deadline: float
+    job: Mapping[str, Any], plans: Sequence[RunPlan], folder: Path, data: Path, *, deadline: float
 ) -> list[dict[str, str]]:
     """Let a child write `plans`; return what it said before it ended or its time was up."""
     if not plans:
@@ -202,7 +206,7 @@ def _run(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env=_environment(folder, str(job["mode"])),
+        env=_environment(folder, data, str(job["mode"])),
         start_new_session=True,  # no terminal to ask on, and one group to end
     )
     try:

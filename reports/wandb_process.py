@@ -35,7 +35,7 @@ def _say(**event: str) -> None:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:199] + "…"
+    return text if len(text) <= 120 else text[:119] + "…"
 
 
 def _settings(wandb: Any, job: dict[str, Any]) -> Any:
