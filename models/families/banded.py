@@ -19,11 +19,23 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.families.feature_product import full_precision
+
 NEVER = -1e30
 """Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 24
+
+
+def _add_product(
+    target: Float[Tensor, "m i j"],
+    a: Float[Tensor, "m i r"],
+    b: Float[Tensor, "m r j"],
+    scale: float,
+) -> None:
+    """Add `scale * a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
+    torch.baddbmm(target, a, b, alpha=scale, out=target)
 
 
 class Fold(NamedTuple):
@@ -104,7 +116,8 @@ class Fold(NamedTuple):
         block = self.block
         for first in range(0, self.reach, block):
             target = buffer[part.start * block + first : part.stop * block + first]
-            target.view(x.shape).baddbmm_(weights[:, :, first : first + block].mT, x, alpha=scale)
+            columns = weights[:, :, first : first + block]
+            _add_product(target.view(x.shape), columns.mT, x, scale)
 
     def band(self, like: Tensor) -> Float[Tensor, "c w"]:
         """Return 0 inside the band and NEVER outside, the same for every block."""
@@ -158,7 +171,9 @@ class BandedAttention(torch.autograd.Function):
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
         """Attend. `remember`: whether a backward pass will come."""
-        with torch.autocast(q.device.type, enabled=False):
+        ctx.fold, ctx.dropout, ctx.scale = fold, dropout, q.shape[-1] ** -0.5
+        ctx.dtypes = q.dtype, k.dtype, v.dtype
+        with full_precision(q):
             buffers = fold.lay(q, keys=False), fold.lay(k, keys=True), fold.lay(v, keys=True)
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
             band, gaps = fold.band(queries), fold.gaps(keep, queries)
@@ -166,7 +181,7 @@ class BandedAttention(torch.autograd.Function):
             kept: list[Tensor] = []
             for part in fold.passes(q.device):
                 weights = band + gaps[part]
-                weights.baddbmm_(queries[part], keys[part].mT, alpha=q.shape[-1] ** -0.5)
+                _add_product(weights, queries[part], keys[part].mT, ctx.scale)
                 torch.softmax(weights, -1, out=weights)
                 if remember:
                     kept.append(weights)
@@ -178,8 +193,6 @@ class BandedAttention(torch.autograd.Function):
                 torch.bmm(weights, values[part], out=out[part])
         if remember:
             ctx.save_for_backward(*buffers, *kept)
-        ctx.fold, ctx.dropout, ctx.scale = fold, dropout, q.shape[-1] ** -0.5
-        ctx.dtypes = q.dtype, k.dtype, v.dtype
         return fold.lift(out.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
 
     @staticmethod
@@ -194,7 +207,7 @@ class BandedAttention(torch.autograd.Function):
             torch.zeros_like(k_buffer),
             torch.zeros_like(v_buffer),
         )
-        with torch.autocast(gradient.device.type, enabled=False):
+        with full_precision(gradient):
             given = fold.queries(fold.lay(gradient, keys=False))
             weights_of = iter(kept)
             for part in fold.passes(gradient.device):

@@ -11,8 +11,8 @@ materialised on purpose; `models.families.sdpa` is the same function without it.
 Source: Vaswani et al. 2017, arXiv:1706.03762. Notation: the paper's Q, K, V of one head are
 q[b, h], k[b, h], v[b, h]; its d_k is the axis k.
 
-Differences from the paper: none in the function. Under autocast the matrix products take the
-precision of their inputs and the softmax runs in float32.
+Differences from the paper: none in the function. In half precision, and under autocast, the
+products with keys and values are half, the softmax between them is float32.
 """
 
 from collections.abc import Callable
@@ -53,15 +53,14 @@ def softmax_attention(
     if causal and visible is None:
         length, keys = q.shape[2], k.shape[2]
         visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
-    with torch.autocast(q.device.type, enabled=False):
-        scores = (q * q.shape[-1] ** -0.5) @ k.to(q.dtype).mT
-        precise = torch.promote_types(scores.dtype, torch.float32)
-        scores = scores.to(precise)
-        if visible is not None:
-            # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
-            scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
-        weights = F.dropout(scores.softmax(-1), dropout)
-        o = weights.to(v.dtype) @ v
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    scores = scores.to(precise)
+    if visible is not None:
+        # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
+        scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
+    weights = F.dropout(scores.softmax(-1), dropout)
+    o = weights.to(v.dtype) @ v
     if visible is not None:
         o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
     return o

@@ -1,0 +1,55 @@
+"""The bound without attention: two projections, and nothing that mixes."""
+
+import pytest
+import torch
+
+from models.families.identity import Identity
+from models.families.sdpa import SDPA
+from models.mixer import Flow, Layout, Site
+
+
+def built(**facts) -> Identity:
+    return Identity(Site(**({"width": 12, "heads": 3, "max_length": 24} | facts))).double()
+
+
+def test_is_the_product_of_value_and_output_projection() -> None:
+    mixer, x = built(), torch.randn(2, 7, 12, dtype=torch.float64)
+    weight = mixer.out_proj.weight @ mixer.v_proj.weight
+    bias = mixer.out_proj.weight @ mixer.v_proj.bias + mixer.out_proj.bias
+    torch.testing.assert_close(mixer(x, Layout()), x @ weight.T + bias)
+
+
+def test_every_parameter_has_a_gradient_and_a_name_of_the_attentions() -> None:
+    mixer = built()
+    mixer(torch.randn(2, 7, 12, dtype=torch.float64), Layout()).square().sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in mixer.parameters())
+    full = SDPA(Site(width=12, heads=3, max_length=24)).double()
+    missing = mixer.load_state_dict(full.state_dict(), strict=False)
+    assert not missing.missing_keys
+
+
+def test_no_token_sees_another() -> None:
+    mixer, x = built(), torch.randn(2, 7, 12, dtype=torch.float64)
+    moved = x.clone()
+    moved[:, 3] *= 1e6
+    same = torch.arange(7) != 3
+    assert torch.equal(mixer(moved, Layout())[:, same], mixer(x, Layout())[:, same])
+
+
+@pytest.mark.parametrize("cuts", [[7], [3, 4], [1] * 7])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_partition_equals_one_pass(cuts: list[int], causal: bool) -> None:
+    mixer, x = built(causal=causal), torch.randn(2, 7, 12, dtype=torch.float64)
+    state, seen = mixer.initial_state(2, 7), []
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state, seen = flow.state, [*seen, flow.x]
+    assert state == ()
+    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()))
+
+
+def test_honours_every_fact_but_applies_no_positions() -> None:
+    traits = built(causal=True).traits
+    assert traits.honours == set(Layout._fields)
+    assert traits.positions == frozenset()
+    assert traits.causal

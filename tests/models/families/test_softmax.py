@@ -1,0 +1,211 @@
+"""Literal softmax attention against explicit loops; memory, masks, dropout, cost."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families import kv_cache
+from models.families.softmax import SoftmaxAttention, softmax_attention, visibility
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.state import join, reset, select
+
+
+def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64) * scale
+
+
+def heads(length: int, *, scale: float = 1.0, width: int = 4) -> list[Tensor]:
+    return [drawn(2, 3, length, width, seed=s, scale=scale).requires_grad_() for s in range(3)]
+
+
+def literal(q: Tensor, k: Tensor, v: Tensor, sees) -> Tensor:
+    """Softmax attention as loops over single numbers; `sees(row, i, j)`."""
+    batch, count, length, width = q.shape
+    rows = []
+    for b in range(batch):
+        for h in range(count):
+            for i in range(length):
+                seen = [j for j in range(length) if sees(b, i, j)]
+                total, norm = torch.zeros(v.shape[-1], dtype=v.dtype), 0.0
+                scores = [(q[b, h, i] * k[b, h, j]).sum() / math.sqrt(width) for j in seen]
+                top = max((s.detach() for s in scores), default=0.0)
+                for j, score in zip(seen, scores, strict=True):
+                    weight = (score - top).exp()
+                    total, norm = total + weight * v[b, h, j], norm + weight
+                rows.append(total / norm if seen else total)
+    return torch.stack(rows).view(batch, count, length, -1)
+
+
+KEEP = torch.tensor([[0, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
+DOCUMENT = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5]])
+PREFIX = torch.tensor([3, 0])
+LAYOUTS = {
+    "plain": Layout(),
+    "keep": Layout(keep=KEEP),
+    "document": Layout(document=DOCUMENT),
+    "prefix": Layout(prefix=PREFIX),
+    "all": Layout(keep=KEEP, document=DOCUMENT, prefix=PREFIX),
+}
+
+
+def sees(layout: Layout, causal: bool):
+    def answer(b: int, i: int, j: int) -> bool:
+        inside = layout.prefix is not None and max(i, j) < layout.prefix[b]
+        allowed = not causal or j <= i or bool(inside)
+        if layout.keep is not None:
+            allowed = allowed and bool(layout.keep[b, j])
+        if layout.document is not None:
+            allowed = allowed and bool(layout.document[b, i] == layout.document[b, j])
+        return allowed
+
+    return answer
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_equals_the_loops_in_output_and_gradients(name: str, causal: bool) -> None:
+    layout, qkv, g = LAYOUTS[name], heads(7), drawn(2, 3, 7, 4, seed=9)
+    visible = visibility(layout, 7, causal=causal, device=g.device)
+    seen = softmax_attention(*qkv, causal=causal, visible=visible)
+    wanted = literal(*qkv, sees(layout, causal))
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    pairs = zip(torch.autograd.grad(seen, qkv, g), torch.autograd.grad(wanted, qkv, g), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_no_mask_is_made_where_the_direction_says_all() -> None:
+    device = torch.device("cpu")
+    assert visibility(Layout(), 7, causal=True, device=device) is None
+    # all tokens see each other already, so a prefix adds nothing
+    assert visibility(Layout(prefix=PREFIX), 7, causal=False, device=device) is None
+
+
+def test_rows_without_keys_are_zero_and_send_no_gradient() -> None:
+    q, k, v = heads(5, scale=30.0)
+    visible = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    visible[1] = False
+    o = softmax_attention(q, k, v, visible=visible)
+    assert (o[1] == 0).all()
+    assert (o[0] != 0).all()
+    for gradient in torch.autograd.grad(o.sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+        assert (gradient[1] == 0).all()
+
+
+def test_weights_of_each_row_sum_to_one_and_hide_the_future() -> None:
+    q, k, _ = heads(6, width=6)
+    weights = softmax_attention(
+        q, k, torch.eye(6, dtype=torch.float64).expand(2, 3, 6, 6), causal=True
+    )
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 6, dtype=torch.float64))
+    assert torch.equal(weights > 0, torch.ones(6, 6).tril().bool().expand(2, 3, 6, 6))
+
+
+def test_huge_scores_stay_finite() -> None:
+    q, k, v = heads(6, scale=1e6)
+    o = softmax_attention(q, k, v, causal=True)
+    best = (q @ k.mT).masked_fill(~torch.ones(6, 6).tril().bool(), -math.inf).argmax(-1)
+    torch.testing.assert_close(o, v.gather(2, best[..., None].expand_as(v)))
+
+
+def test_under_autocast_the_softmax_is_precise() -> None:
+    q, k, v = (x.detach().bfloat16() for x in heads(33, scale=2.0))
+    exact = softmax_attention(q.double(), k.double(), v.double(), causal=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = softmax_attention(q, k, v, causal=True)
+    assert o.dtype == torch.bfloat16
+    torch.testing.assert_close(o.double(), exact, atol=0.1, rtol=0.02)
+
+
+def site(**facts) -> Site:
+    return Site(**({"width": 12, "heads": 3, "max_length": 24} | facts))
+
+
+def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
+    core = SoftmaxAttention(site(attention_dropout=0.25)).core
+    q, k = drawn(1, 1, 64, 4), drawn(1, 1, 64, 4, seed=1)
+    weights = softmax_attention(q, k, torch.eye(64, dtype=torch.float64)[None, None])
+    identity = torch.eye(64, dtype=torch.float64)[None, None]
+    torch.testing.assert_close(core.eval()(q, k, identity, Layout()), weights)
+    torch.manual_seed(0)
+    dropped = core.train()(q, k, identity, Layout())
+    alive = dropped != 0
+    assert 0.72 < alive.double().mean() < 0.78
+    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
+
+
+@pytest.mark.parametrize("cuts", [[24], [10, 7, 7], [1, 22, 1], [1] * 24])
+def test_every_partition_equals_one_pass(cuts: list[int]) -> None:
+    mixer = SoftmaxAttention(site(causal=True)).double().eval()
+    x = drawn(2, 24, 12)
+    state, seen = mixer.initial_state(2, 24), []
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state, seen = flow.state, [*seen, flow.x]
+    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_gradients_reach_through_the_memory() -> None:
+    mixer = SoftmaxAttention(site(causal=True)).double().eval()
+    x = drawn(2, 9, 12).requires_grad_()
+    first = mixer.extend(Flow(x[:, :4], mixer.initial_state(2, 12)), Layout())
+    second = mixer.extend(Flow(x[:, 4:], first.state), Layout())
+    by_pieces = torch.autograd.grad(second.x.square().sum(), x)[0]
+    at_once = torch.autograd.grad(mixer(x, Layout())[:, 4:].square().sum(), x)[0]
+    torch.testing.assert_close(by_pieces, at_once, atol=1e-12, rtol=0)
+
+
+def test_rows_of_different_age_share_a_batch_and_old_states_stay_valid() -> None:
+    mixer = SoftmaxAttention(site(causal=True)).double().eval()
+    x = drawn(2, 9, 12)
+    old = mixer.extend(Flow(x[:, :5], mixer.initial_state(2, 12)), Layout()).state
+    mixer.extend(Flow(-x[:, 5:], old), Layout())  # another future of the same past
+    fresh = mixer.initial_state(2, 12)
+    mixed = reset(old, fresh, torch.tensor([True, False]))
+    y = mixer.extend(Flow(x[:, 5:], mixed), Layout()).x
+    torch.testing.assert_close(y[:1], mixer(x[:1, 5:], Layout()), atol=1e-12, rtol=0)
+    torch.testing.assert_close(y[1:], mixer(x[1:], Layout())[:, 5:], atol=1e-12, rtol=0)
+    again = join(select(mixed, slice(1, 2)), select(mixed, slice(0, 1)))
+    y_again = mixer.extend(Flow(x[[1, 0], 5:], again), Layout()).x
+    torch.testing.assert_close(y_again, y[[1, 0]], atol=1e-12, rtol=0)
+
+
+def test_a_full_memory_says_so() -> None:
+    state = kv_cache.empty((2, 3, 4, 4, 4), drawn(1))
+    *_, state = kv_cache.append(state, drawn(2, 3, 3, 4), drawn(2, 3, 3, 4))
+    with pytest.raises(ValueError, match=r"holds 3 of 4 tokens and 2 more.*larger memory"):
+        kv_cache.append(state, drawn(2, 3, 2, 4), drawn(2, 3, 2, 4))
+
+
+def test_extend_refuses_what_the_memory_cannot_know() -> None:
+    mixer = SoftmaxAttention(site(causal=True)).double()
+    with pytest.raises(ValueError, match="reset rows where documents begin"):
+        mixer.extend(Flow(drawn(2, 7, 12), mixer.initial_state(2, 12)), Layout(document=DOCUMENT))
+    with pytest.raises(Unsupported, match="set causal"):
+        SoftmaxAttention(site()).initial_state(2, 12)
+
+
+def cost(length: int) -> tuple[int, int]:
+    """Operations forward and backward, and bytes kept in between."""
+    with pretending():
+        qkv = [torch.randn(1, 4, length, 64, requires_grad=True) for _ in range(3)]
+        operations = count_operations(lambda: softmax_attention(*qkv).sum().backward())
+        return operations, saved_bytes(lambda: softmax_attention(*qkv), qkv)
+
+
+def test_operations_and_saved_bytes_grow_with_the_square() -> None:
+    assert cost(1024)[0] == 3 * 4 * 4 * 1024**2 * 64
+    for small, large in zip(cost(8192), cost(16384), strict=True):
+        assert abs(math.log2(large / small) - 2) < 0.02
+
+
+def test_builds_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        mixer = SoftmaxAttention(site(causal=True), bias=False)
+        assert mixer(torch.empty(2, 5, 12), Layout()).shape == (2, 5, 12)
+    assert mixer.q_proj.bias is None
