@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("conf", "lra", "models", "tasks", "runners", "reports")
@@ -73,3 +76,20 @@ def test_the_unpacked_wheel_runs_from_another_directory(wheel, tmp_path):
     composed = lra("run", "model=linear", "--cfg", "job")
     assert composed.returncode == 0, composed.stderr
     assert "models.families.linear.LinearAttention" in composed.stdout
+
+
+def test_every_dependency_is_pinned_to_a_version_that_it_allows():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    lines = [line.partition("#")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    pins = {}
+    for line in filter(str.strip, lines):
+        requirement = Requirement(line)
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", line
+        assert "+" not in specifier.version, f"{line}: a local build is not on every index"
+        pins[canonicalize_name(requirement.name)] = specifier.version
+    assert pins["torch"] == "2.13.0"
+    for line in wanted:
+        requirement = Requirement(line)
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, line

@@ -100,12 +100,16 @@ def test_a_slip_is_answered(folder, capsys, words, complaint):
 def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
     (folder / "tasks").mkdir()
     (folder / "tasks" / "__init__.py").write_text("raise SystemExit('a stranger was imported')\n")
+    code = "from lra.verify import resolve; resolve('their_mixers:Mean', []); import tasks.task"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", "import sys; from lra.cli import main; "
-         "code = main(['verify', 'their_mixers:Mean']); import tasks; sys.exit(code)"],
-        cwd=folder, env={"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-P", "-c", code],
+        cwd=folder,
+        env={"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "a stranger was imported" not in done.stderr
 
