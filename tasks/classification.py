@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
 from tasks.batching import collated, plan_epoch
@@ -84,6 +84,18 @@ class ClassificationTask(ABC):
             raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
         return self.store().splits[name]
 
+    def example(self, split: str, index: int) -> tuple[Shaped[np.ndarray, " _"], int]:
+        """Return what is stored of one example (bytes or ids), cut to `max_length`, and its class.
+
+        Raises:
+            IndexError: The split has no such example.
+        """
+        data = self.split(split)
+        if not 0 <= index < len(data.targets):
+            raise IndexError(f"{split} has examples 0 … {len(data.targets) - 1}: got {index}")
+        row = data.rows(np.array([index]))[0][: self.max_length]
+        return row, int(data.targets[index])
+
     def batches(
         self,
         split: str,
@@ -127,7 +139,7 @@ class ClassificationTask(ABC):
             )
         ]
 
-    def counts(self, targets: Int[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
+    def counts(self, targets: Integer[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
         """Return how often each class occurs."""
         return np.bincount(targets, minlength=self.spec.classes)
 

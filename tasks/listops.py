@@ -17,6 +17,7 @@ the official files belong to google-research/long-range-arena (Apache-2.0).
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,7 @@ from tasks.listops_text import (
     HEADER,
     VOCABULARY,
     VOCABULARY_VERSION,
+    decode,
     official_lines,
     read_tsv,
 )
@@ -98,17 +100,17 @@ class ListOps(ClassificationTask):
                 f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
                 f"path={path!r}; give both or neither"
             )
+        self.numbers = (train_examples, validation_examples, test_examples)
+        self.data_seed = data_seed
         if self.source is Source.sample:
             self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
-        else:
+        elif self.source is Source.generated:
             self.limits = Limits(
                 min_length=min_length,
                 max_length=max_length,
                 max_depth=max_depth,
                 max_args=max_args,
             )
-            self.numbers = (train_examples, validation_examples, test_examples)
-            self.data_seed = data_seed
         wrong = [
             f"{name}={value} (wanted at least {least})"
             for name, value, least in (
@@ -117,6 +119,7 @@ class ListOps(ClassificationTask):
                 ("test_examples", test_examples, 1),
                 ("data_seed", data_seed, 0),
                 ("processes", processes, 0),
+                ("max_length", max_length, 1),
                 ("bucket_batches", bucket_batches, 1),
             )
             if value < least
@@ -128,7 +131,7 @@ class ListOps(ClassificationTask):
                 f"task.write_tsv writes generated trees: got source={source}; set source=generated"
             )
         self.path = Path(path).expanduser() if path is not None else None
-        self.max_length = self.limits.max_length
+        self.max_length = max_length if self.path else self.limits.max_length
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches
 
@@ -154,15 +157,7 @@ class ListOps(ClassificationTask):
         if self.path is not None:
             facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
         else:
-            limits = self.limits
-            facts |= {
-                "min_length": limits.min_length,
-                "max_length": limits.max_length,
-                "max_depth": limits.max_depth,
-                "max_args": limits.max_args,
-                "numbers": self.numbers,
-                "seed": self.data_seed,
-            }
+            facts |= {"numbers": self.numbers, "seed": self.data_seed, **asdict(self.limits)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _file(self, split: str) -> Path:
@@ -180,6 +175,11 @@ class ListOps(ClassificationTask):
         """Where the prepared data lie."""
         return data_root() / f"listops-{self.source}-{self.spec.data_hash}"
 
+    def describe(self, split: str, index: int) -> str:
+        """Return one tree in plain form and its answer."""
+        row, target = self.example(split, index)
+        return f"{decode(row)}\n-> {target}"
+
     def make(self) -> None:
         """Generate or read the trees and store them."""
         splits = dict(self._read()) if self.path is not None else self._generate()
@@ -190,8 +190,7 @@ class ListOps(ClassificationTask):
             "vocabulary": list(VOCABULARY),
             "source": self.source.value,
             "data_hash": self.spec.data_hash,
-            "seed": self.data_seed,
-            "limits": {name: getattr(self.limits, name) for name in Limits.__slots__},
+            **({} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}),
         }
         write_store(self.folder, splits, about)
 

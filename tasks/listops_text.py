@@ -194,5 +194,5 @@ def _is_tree(tokens: bytes) -> bool:
     ids = np.frombuffer(tokens, np.uint8)
     opens, closes = (ids >= FIRST_OPERATOR) & (ids < CLOSE), ids == CLOSE
     depth = np.cumsum(opens.astype(np.int64) - closes)
-    ends_once = len(ids) > 0 and depth[-1] == 0 and bool((depth[:-1] > 0).all())
+    ends_once = len(ids) > 0 and bool(depth[-1] == 0) and bool((depth[:-1] > 0).all())
     return ends_once and not bool((opens[:-1] & closes[1:]).any())

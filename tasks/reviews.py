@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import ARCHIVE_ERRORS, damaged, data_root
+from tasks.sources import ARCHIVE_ERRORS, CHUNK_BYTES, damaged, data_root
 
 Labelled: TypeAlias = list[tuple[bytes, int]]
 LABELS = {"neg": 0, "pos": 1}
@@ -112,6 +112,9 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
                     file = tar.extractfile(member)
                     if file is not None:
                         contents[f"{part}/{path.name}"] = file.read()
+            # To the very end: only there the compressor's checksum is compared.
+            while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
+                pass
     except OSError as error:
         if error.errno is not None:
             raise
@@ -157,6 +160,7 @@ def read_datasets(path: Path | None) -> dict[str, Labelled]:
         BadData: A column is missing, a text is empty or no string, or a label is neither 0 nor 1.
     """
     import datasets
+    import pyarrow
 
     if path is not None and not path.is_dir():
         raise NotPrepared(
@@ -176,6 +180,7 @@ def read_datasets(path: Path | None) -> dict[str, Labelled]:
     except (
         datasets.exceptions.DatasetGenerationError,
         datasets.data_files.EmptyDatasetError,
+        pyarrow.ArrowException,
     ) as error:
         cause = error.__cause__ or error
         raise BadData(

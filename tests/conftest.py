@@ -22,3 +22,9 @@ def pytest_collection_modifyitems(config, items):
         leave_out("compile", f"needs a C++ compiler: no {compiler} on PATH")
     elif config.getoption("--jaxtyping-packages"):
         leave_out("compile", "torch.compile cannot trace through the type-checking hook: make test")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Keep every test away from the data cache of whoever runs it."""
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "lra_data"))

@@ -1,0 +1,243 @@
+"""What every task must keep, as plain functions: tests, `lra data verify` and newcomers run them.
+
+Each check takes a prepared task and returns a finding; none raises for a broken promise.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from tasks.task import SPLITS, Batch, Certified, Kind, Task
+
+BATCH_SIZE = 16
+SEED = 7
+MANY = 64
+"""Batches that are compared where a whole epoch would add nothing."""
+
+
+class Finding(NamedTuple):
+    """The result of one check."""
+
+    check: str
+    passed: bool
+    detail: str
+    """What was seen; says what is wrong where it did not pass."""
+
+
+@runtime_checkable
+class Copies(Protocol):
+    """A task whose public data repeat some examples across splits."""
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of `second` that may stand in `first` as well."""
+        ...
+
+
+def check_task(task: Task) -> list[Finding]:
+    """Prepare `task` and run every check on it."""
+    before = task.spec
+    task.prepare()
+    checks: tuple[Callable[[Task], Finding], ...] = (
+        check_repeats,
+        check_seed_matters,
+        check_start,
+        check_ranks,
+        check_whole,
+        check_disjoint,
+        check_tokens,
+        check_keep,
+        check_perfect,
+        check_floors,
+    )
+    stable = Finding("spec", task.spec == before, "the same before and after prepare")
+    return [stable, *(check(task) for check in checks)]
+
+
+def fingerprint(batches: Iterable[Batch]) -> str:
+    """Return a hash of everything that some batches hold."""
+    seen = hashlib.sha256()
+    for batch in batches:
+        for name, part in zip(Batch._fields, batch, strict=True):
+            seen.update(name.encode())
+            if part is not None:
+                array = part.contiguous().numpy()
+                seen.update(f"{array.dtype} {array.shape}".encode())
+                seen.update(array.tobytes())
+    return seen.hexdigest()
+
+
+def _batches(task: Task, split: str, seed: int = SEED) -> Iterator[Batch]:
+    return task.batches(split, batch_size=BATCH_SIZE, seed=seed)
+
+
+def check_repeats(task: Task) -> Finding:
+    """Same arguments, same batches."""
+    differing = [
+        split
+        for split in SPLITS
+        if fingerprint(islice(_batches(task, split), MANY))
+        != fingerprint(islice(_batches(task, split), MANY))
+    ]
+    detail = f"differs in {', '.join(differing)}" if differing else "same arguments, same batches"
+    return Finding("repeats", not differing, detail)
+
+
+def check_seed_matters(task: Task) -> Finding:
+    """Another seed, another training order; evaluation keeps its order."""
+    moved = [
+        split
+        for split in SPLITS
+        if fingerprint(islice(_batches(task, split, SEED), MANY))
+        != fingerprint(islice(_batches(task, split, SEED + 1), MANY))
+    ]
+    return Finding("seed", moved == ["train"], f"splits whose order the seed moves: {moved}")
+
+
+def check_start(task: Task) -> Finding:
+    """Starting at batch k equals skipping k batches."""
+    wrong = []
+    for split in SPLITS:
+        for start in (1, 3):
+            skipped = islice(_batches(task, split), start, start + 4)
+            begun = task.batches(split, batch_size=BATCH_SIZE, seed=SEED, start=start)
+            if fingerprint(skipped) != fingerprint(islice(begun, 4)):
+                wrong.append(f"{split} from {start}")
+    detail = f"differs for {', '.join(wrong)}" if wrong else "start=k equals skipping k batches"
+    return Finding("start", not wrong, detail)
+
+
+def _indices(batches: Iterable[Batch]) -> list[int]:
+    return [place for batch in batches for place in batch.index.tolist()]
+
+
+def check_ranks(task: Task) -> Finding:
+    """The ranks' batches are those of one rank with the whole batch, each row once."""
+    wrong = []
+    for split in SPLITS:
+        for ranks in (2, 3):
+            shares = [
+                _indices(task.batches(split, batch_size=4, seed=SEED, rank=rank, ranks=ranks))
+                for rank in range(ranks)
+            ]
+            together = sorted(place for share in shares for place in share)
+            alone = sorted(_indices(task.batches(split, batch_size=4 * ranks, seed=SEED)))
+            if together != alone or len(set(together)) != len(together):
+                wrong.append(f"{split} over {ranks}")
+            if split == "train" and len({len(share) for share in shares}) > 1:
+                wrong.append(f"{split} over {ranks}: unequal shares, which stalls training")
+    detail = f"wrong for {', '.join(wrong)}" if wrong else "ranks partition every epoch"
+    return Finding("ranks", not wrong, detail)
+
+
+def check_whole(task: Task) -> Finding:
+    """Evaluation splits come whole; train drops an incomplete batch and nothing else."""
+    faults = []
+    for split in SPLITS:
+        places = _indices(_batches(task, split))
+        size = task.spec.sizes.get(split)
+        if split == "train":
+            if len(set(places)) != len(places) or len(places) % BATCH_SIZE:
+                faults.append("train repeats examples or has an incomplete batch")
+            if size is not None and len(places) != size - size % BATCH_SIZE:
+                faults.append(f"train yields {len(places)} of {size}")
+        elif sorted(places) != list(range(size if size is not None else len(places))):
+            faults.append(f"{split} does not yield each of {size} examples once")
+    return Finding("whole", not faults, "; ".join(faults) or "each example once an epoch")
+
+
+def check_disjoint(task: Task) -> Finding:
+    """No example stands in two splits, beyond what the public data are known to repeat."""
+    rows = {split: set(_row_hashes(_batches(task, split))) for split in SPLITS}
+    faults, seen = [], []
+    for place, first in enumerate(SPLITS):
+        for second in SPLITS[place + 1 :]:
+            share = len(rows[first] & rows[second]) / len(rows[second])
+            allowed = task.copies_allowed(first, second) if isinstance(task, Copies) else 0.0
+            if share > 0:
+                seen.append(f"{share:.2%} of {second} also in {first}")
+            if share > allowed:
+                faults.append(f"{second} shares {share:.2%} with {first}, allowed {allowed:.2%}")
+    return Finding("disjoint", not faults, "; ".join(faults or seen) or "no example in two splits")
+
+
+def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
+    for batch in batches:
+        for place, row in enumerate(batch.tokens):
+            real = row if batch.keep is None else row[batch.keep[place]]
+            yield hashlib.blake2b(real.contiguous().numpy().tobytes(), digest_size=16).digest()
+
+
+def check_tokens(task: Task) -> Finding:
+    """Tokens and targets lie inside the vocabulary and the classes; lengths inside the limit."""
+    spec, faults = task.spec, set()
+    bound = spec.vocabulary if spec.kind is Kind.language_modelling else spec.classes
+    for split in SPLITS:
+        for batch in _batches(task, split):
+            if batch.tokens.min() < 0 or batch.tokens.max() >= spec.vocabulary:
+                faults.add(f"{split}: a token outside 0 … {spec.vocabulary - 1}")
+            if batch.target.min() < 0 or batch.target.max() >= bound:
+                faults.add(f"{split}: a target outside 0 … {bound - 1}")
+            if batch.tokens.shape[-1] > spec.max_length:
+                faults.add(f"{split}: longer than max_length={spec.max_length}")
+    detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are in range"
+    return Finding("tokens", not faults, detail)
+
+
+def check_keep(task: Task) -> Finding:
+    """`keep` is False exactly at padding, and batches are no longer than their longest row."""
+    faults = set()
+    for split in SPLITS:
+        for batch in _batches(task, split):
+            real = batch.tokens != 0
+            keep = torch.ones_like(real) if batch.keep is None else batch.keep
+            if batch.keep is not None and not task.spec.padded:
+                faults.add(f"{split}: keep is given though spec.padded is False")
+            if not torch.equal(keep, real):
+                faults.add(f"{split}: keep disagrees with padding (id 0)")
+            if not bool(keep.any(dim=-1).all()):
+                faults.add(f"{split}: a row without any token")
+            if not bool(keep[..., -1].any()):
+                faults.add(f"{split}: padded beyond the longest row")
+    detail = "; ".join(sorted(faults)) or "keep is False exactly at padding"
+    return Finding("keep", not faults, detail)
+
+
+def check_perfect(task: Task) -> Finding:
+    """A perfect answer scores 1, a wrong one 0, and every example's outcome is reported once."""
+    faults = []
+    for split in SPLITS[1:]:
+        for right in (True, False):
+            hits = count = 0.0
+            places: list[int] = []
+            for batch in _batches(task, split):
+                nll = torch.zeros(batch.target.shape)
+                outcome = task.tally(nll, torch.full(batch.target.shape, right), batch)
+                hits, count = hits + outcome.hits, count + outcome.count
+                places += outcome.index.tolist()
+            if count == 0 or hits != count * right:
+                faults.append(f"{split}: {hits:g} of {count:g} when all are {right}")
+            if task.spec.kind is not Kind.language_modelling and len(set(places)) != len(places):
+                faults.append(f"{split}: an outcome is reported twice")
+    return Finding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
+
+
+def check_floors(task: Task) -> Finding:
+    """Floors have one outcome for each example, whose mean is their accuracy."""
+    if not isinstance(task, Certified):
+        return Finding("floors", True, "the task computes no floors")
+    faults = []
+    for split in SPLITS[1:]:
+        number = len(_indices(_batches(task, split)))
+        for floor in task.floors(split):
+            outcomes: Tensor = floor.outcomes
+            if len(outcomes) != number:
+                faults.append(f"{floor.name}: {len(outcomes)} outcomes for {number} examples")
+            elif abs(float(outcomes.double().mean()) - floor.accuracy) > 1e-9:
+                faults.append(f"{floor.name}: accuracy is not the mean of its outcomes")
+            if not floor.sentence:
+                faults.append(f"{floor.name}: no sentence says what it means")
+    return Finding("floors", not faults, "; ".join(faults) or "one outcome for each example")

@@ -1,0 +1,107 @@
+"""How fast data are made and fed: `python tests/benchmarks/data.py [--trees N]`.
+
+Prints wall seconds and processor seconds (of all processes): on a shared machine only the second
+says what the work costs. Writes into a temporary folder and removes it.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+STEP_S = 0.020
+"""A short training step, against which waiting for a batch is put."""
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of its ended children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Print how long the block took."""
+    wall, work = time.perf_counter(), processor_seconds()
+    yield
+    wall, work = time.perf_counter() - wall, processor_seconds() - work
+    print(f"{what:<58}{wall:8.2f} s wall {work:8.2f} s processor", flush=True)
+
+
+def median(function: Callable[[], object], repeats: int = 9) -> float:
+    """Return the median seconds of a call."""
+    samples = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        samples.append(time.perf_counter() - began)
+    return statistics.median(samples)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trees", type=int, default=100_000, help="training trees of ListOps")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LRA_DATA"] = folder
+        run(arguments.trees)
+
+
+def run(trees: int) -> None:
+    """Measure and print."""
+    from tasks.batching import collate
+    from tasks.listops import ListOps
+    from tasks.ragged import from_rows
+    from tasks.text import Source, Text
+
+    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
+    sizes = {"train_examples": trees - 4000, "validation_examples": 2000, "test_examples": 2000}
+    listops = ListOps(**sizes)
+    with timed(f"{trees:,} official trees, encoded"):
+        listops.prepare()
+    with timed("the official TSV of the same trees"):
+        ListOps(write_tsv=True, **sizes).prepare()
+    with timed("opening the prepared task"):
+        ListOps(**sizes).prepare()
+    with timed("quickstart trees (40,000; 50 < length < 150)"):
+        quick = ListOps(min_length=50, max_length=150, max_depth=4, train_examples=36_000)
+        quick.prepare()
+
+    text = np.random.PCG64(0).random_raw(8_000_000).view(np.uint8)
+    offsets = np.arange(0, len(text), 2000)
+    split = from_rows([text[i : i + 2000] for i in offsets], np.zeros(len(offsets), np.uint8))
+    rows = np.arange(len(offsets)).reshape(-1, 32)
+    seconds = median(lambda: [collate(split, row, max_length=2000, shift=1) for row in rows])
+    print(
+        f"byte tokenisation, 32 x 2,000 bytes to ids: {rows.size * 2000 / seconds / 1e6:,.0f} MB/s"
+    )
+    sample = Text(source=Source.sample)
+    sample.prepare()
+    fed = {"listops quickstart": quick, "listops official": listops, "text sample": sample}
+    for name, task in fed.items():
+        plan = list(task.batches("train", batch_size=32, seed=0))[:200]
+        batches = task.batches("train", batch_size=32, seed=1)
+        began = time.perf_counter()
+        next(batches)
+        first = time.perf_counter() - began
+        waits = []
+        for _ in range(min(len(plan), 200) - 1):
+            began = time.perf_counter()
+            next(batches)
+            waits.append(time.perf_counter() - began)
+        wait = statistics.median(waits)
+        print(
+            f"{name}, batch 32: {1 / wait:8,.0f} batches/s, {wait / STEP_S:.2%} of a "
+            f"{STEP_S * 1e3:.0f} ms step; first batch after {first * 1e3:.0f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

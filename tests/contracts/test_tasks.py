@@ -1,0 +1,135 @@
+"""The contract of tasks over what we ship, and over tasks that break one promise each."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tasks.contract import check_task
+from tasks.listops import ListOps
+from tasks.listops import Source as Trees
+from tasks.text import Source as Reviews
+from tasks.text import Text, Validation
+
+SHIPPED = {
+    "listops-sample": lambda: ListOps(source=Trees.sample),
+    "listops-generated": lambda: ListOps(
+        min_length=20,
+        max_length=80,
+        max_depth=4,
+        max_args=6,
+        train_examples=500,
+        validation_examples=90,
+        test_examples=110,
+    ),
+    "text-sample": lambda: Text(source=Reviews.sample),
+    "text-sample-cut": lambda: Text(source=Reviews.sample, max_length=150, bucket_batches=2),
+    "text-sample-test": lambda: Text(source=Reviews.sample, validation=Validation.test),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_tasks_keep_the_contract(name):
+    findings = check_task(SHIPPED[name]())
+    assert len(findings) == 11
+    assert [finding for finding in findings if not finding.passed] == []
+
+
+class Broken(Text):
+    """The sample, one promise of which a subclass breaks."""
+
+    def __init__(self):
+        super().__init__(source=Reviews.sample)
+
+    def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
+        places = {"rank": rank, "ranks": ranks, "start": start}
+        for batch in super().batches(split, batch_size=batch_size, seed=seed, **places):
+            yield self.spoil(split, batch)
+
+    def spoil(self, split, batch):
+        return batch
+
+
+class Unrepeatable(Broken):
+    def spoil(self, split, batch):
+        return batch._replace(target=torch.randint(2, batch.target.shape))
+
+
+class IgnoresSeed(Broken):
+    def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
+        places = {"rank": rank, "ranks": ranks, "start": start}
+        return super().batches(split, batch_size=batch_size, seed=0, **places)
+
+
+class IgnoresStart(Broken):
+    def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
+        places = {"rank": rank, "ranks": ranks}
+        return super().batches(split, batch_size=batch_size, seed=seed, **places)
+
+
+class IgnoresRank(Broken):
+    def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
+        return super().batches(split, batch_size=batch_size, seed=seed, start=start)
+
+
+class LosesExamples(Broken):
+    def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
+        places = {"rank": rank, "ranks": ranks, "start": start}
+        made = list(super().batches(split, batch_size=batch_size, seed=seed, **places))
+        return iter(made[:-1])
+
+
+class LeaksTest(Broken):
+    def split(self, name):
+        return super().split("test")
+
+
+class LargeToken(Broken):
+    def spoil(self, split, batch):
+        return batch._replace(tokens=batch.tokens + 200)
+
+
+class ShiftedKeep(Broken):
+    def spoil(self, split, batch):
+        keep = None if batch.keep is None else batch.keep.roll(1, dims=-1)
+        return batch._replace(keep=keep)
+
+
+class Miscounts(Broken):
+    def tally(self, nll, hit, batch):
+        return super().tally(nll, hit, batch)._replace(hits=float(len(hit)))
+
+
+class UnsteadySpec(Broken):
+    @property
+    def spec(self):
+        known = super().spec
+        return replace(known, data_hash="prepared") if self._store else known
+
+
+class InventsFloor(Broken):
+    def floors(self, split):
+        return [floor._replace(accuracy=0.99) for floor in super().floors(split)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (Unrepeatable, "repeats"),
+        (IgnoresSeed, "seed"),
+        (IgnoresStart, "start"),
+        (IgnoresRank, "ranks"),
+        (LosesExamples, "whole"),
+        (LeaksTest, "disjoint"),
+        (LargeToken, "tokens"),
+        (ShiftedKeep, "keep"),
+        (Miscounts, "perfect"),
+        (UnsteadySpec, "spec"),
+        (InventsFloor, "floors"),
+    ],
+)
+def test_broken_promises_are_found(broken, check):
+    failed = {
+        finding.check: finding.detail for finding in check_task(broken()) if not finding.passed
+    }
+    assert failed.get(check)
