@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lra import cli
 from lra.compose import Run, build_model, facts, group_file, plain, typed
 from runners.fingerprint import fingerprint
 from runners.hardware import Device, device_name
@@ -103,11 +104,12 @@ _AXES = frozenset({"lengths", "modes"})
 
 def environment() -> dict[str, str]:
     """Return what a reader needs to judge a number: versions and the machine."""
-    names = ("torch", "numpy", "hydra-core", "lra")
+    names = ("torch", "numpy", "hydra-core")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: version(name) for name in names},
+        "lra": cli.version(),
     }
 
 
