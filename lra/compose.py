@@ -113,14 +113,14 @@ def schema(target: Callable[..., Any]) -> type:
         return make_dataclass(
             "Options",
             [
-                (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))  # type: ignore[call-overload]
+                (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))
                 if f.default is not MISSING or f.default_factory is not MISSING
                 else (f.name, hints[f.name])
                 for f in fields(target)
             ],
             kw_only=True,
         )
-    call = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+    call = target.__init__ if inspect.isclass(target) else target
     hints = get_type_hints(call)
     specification: list[Any] = []
     for name, parameter in inspect.signature(call).parameters.items():

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.compose import ConfigError
+from lra.listing import names
 from lra.suggest import near, unknown
 
 
@@ -51,7 +52,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
             raise ConfigError(str(error)) from error
         if not isinstance(tree, dict):
             raise ConfigError(f"the configuration is no mapping: got {type(tree).__name__}")
-        entry = Entry(per_model({str(k): v for k, v in tree.items()}, words), words)
+        entry = Entry(own_options({str(k): v for k, v in tree.items()}, words), words)
         if runtime.launcher._target_.endswith("BasicLauncher"):
             collected.append(entry)
         else:
@@ -69,25 +70,32 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
     return collected
 
 
-def per_model(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Apply the entry of `per_model` for the chosen model; words of the command line win.
+def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Apply what `per_model` and `per_runner` hold for the chosen model and runner.
 
-    A preset that sweeps over models uses it to give one family its own options.
+    A preset that sweeps over models or runners uses them to give one of these its own options. What
+    the command line names itself wins.
     """
-    table: Mapping[str, Any] = config.pop("per_model", None) or {}
-    model = config["model"]
-    for name in table:
-        if not isinstance(table[name], dict) or set(table[name]) - {"mixer", "backbone"}:
-            raise ConfigError(
-                f"per_model.{name}: got {table[name]!r}; wanted a mapping with mixer, backbone"
-            )
-    own = table.get(str(model["name"]), {})
     by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
-    for part in ("mixer", "backbone"):
-        for key, value in own.get(part, {}).items():
-            if f"model.{part}.{key}" not in by_hand:
-                model[part][key] = value
-    return {**config, "per_model": {}}
+
+    def apply(node: dict[str, Any], own: Any, path: str) -> None:
+        if not isinstance(own, dict):
+            raise ConfigError(f"{path}: got {own!r}; wanted a mapping of options")
+        for key, value in own.items():
+            if isinstance(value, dict) and isinstance(node.get(key), dict):
+                apply(node[key], value, f"{path}.{key}")
+            elif f"{path}.{key}" not in by_hand:
+                node[key] = value
+
+    for group in ("model", "runner"):
+        table: Mapping[str, Any] = config[f"per_{group}"] or {}
+        known = names(group)
+        for name in table:
+            if name not in known and name != config[group]["name"]:
+                raise ConfigError(f"per_{group}: " + unknown(group, str(name), known))
+        apply(config[group], table.get(str(config[group]["name"]), {}), group)
+        config[f"per_{group}"] = {}
+    return config
 
 
 def _explain(error: Exception) -> str:

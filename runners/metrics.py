@@ -29,7 +29,7 @@ METRICS: dict[str, Metric] = {
     "examples_seen": _metric("1", None, "training examples used"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
-    "reference_time": _metric("s", False, "the same for the reference, interleaved; label reference"),
+    "reference_time": _metric("s", False, "the reference, interleaved; label reference"),
     "time_ratio": _metric("ratio", False, "model / reference, paired samples; label reference"),
     "tokens_per_second": _metric("token/s", True, "tokens of one batch / median time"),
     "peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one pass"),

@@ -1,0 +1,23 @@
+"""What a finished sweep tells its reader on the terminal: the short tables, floors included."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports.accuracy import accuracy_table
+from reports.efficiency import crossover_table
+from reports.rows import cost_points, cost_rows, prepare, settings
+from reports.tables import to_markdown
+
+
+def conclusions(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the accuracy table with its floors, and where each model overtakes the references."""
+    frame = prepare(rows)
+    accuracy = accuracy_table(frame)
+    if accuracy is not None:
+        yield "\n" + to_markdown(accuracy).rstrip()
+    timed = cost_rows(frame)
+    for part in settings(timed) if not timed.empty else ():
+        crossing = crossover_table(cost_points(part.rows))
+        if crossing is not None:
+            yield "\n" + to_markdown(crossing).rstrip()

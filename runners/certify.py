@@ -1,0 +1,37 @@
+"""The floors of a task: scores that need no long-range model, as ordinary rows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from models.mixer import Unsupported
+from runners.records import Measurement
+from tasks.task import SPLITS, Certified, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifyConfig:
+    """Which split the floors are computed on."""
+
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown split."""
+        if self.split not in SPLITS:
+            raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
+
+
+def certify(task: Task, *, split: str) -> Iterator[Measurement]:
+    """Yield one accuracy row per floor; its model is `floor/<name>`.
+
+    Raises:
+        Unsupported: the task computes no floors.
+    """
+    if not isinstance(task, Certified):
+        raise Unsupported(f"{task.spec.name} computes no floors: it has no method floors(split)")
+    for floor in task.floors(split):
+        yield Measurement(
+            metric="accuracy",
+            value=floor.accuracy,
+            model=f"floor/{floor.name}",
+            labels={"split": split, "sentence": floor.sentence},
+        )

@@ -1,0 +1,138 @@
+"""Time, memory and machine rates, measured so that the numbers can be compared.
+
+Times are taken after warm-up, synchronised, in turns over everything that is compared, and every
+sample is kept. Memory is the peak of live *tensor* bytes, in a pass of its own: on a GPU the
+allocator's peak, on a CPU the running total of the allocator's events, workspaces inside operators
+included. Both are counted above what was alive before the pass, so parameters, optimiser state and
+inputs are left out, and gradients that the pass makes are in.
+"""
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import torch
+
+Call = Callable[[], object]
+
+STALL = 3.0
+"""A sample above this many medians is a stall of the machine."""
+STABLE = 1.2
+"""Warm-up ends when a call takes less than this times the call before."""
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(call: Call, device: torch.device) -> float:
+    """Return the seconds of one call, device work included."""
+    synchronise(device)
+    begin = time.perf_counter()
+    call()
+    synchronise(device)
+    return time.perf_counter() - begin
+
+
+def warm_up(call: Call, device: torch.device, *, least: int, most: int = 8) -> list[float]:
+    """Call until the time is stable, at least `least` times; return the times of these calls."""
+    times = [timed(call, device)]
+    while len(times) < least or (times[-1] * STABLE < times[-2] and len(times) < most):
+        times.append(timed(call, device))
+        if least <= 1 and len(times) >= 2:
+            break
+    return times
+
+
+def in_turns(
+    calls: Mapping[str, Call], device: torch.device, rounds: int
+) -> dict[str, list[float]]:
+    """Time each call once per round; every other round goes backwards.
+
+    Sample i of one call and sample i of another are neighbours in time: a pair.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            samples[name].append(timed(calls[name], device))
+    return samples
+
+
+def stalls(samples: list[float]) -> int:
+    """Return how many samples lie above three medians."""
+    middle = sorted(samples)[len(samples) // 2]
+    return sum(sample > STALL * middle for sample in samples)
+
+
+def peak_tensor_bytes(call: Call, device: torch.device) -> int:
+    """Return the peak of tensor bytes that `call` adds to what is alive before it.
+
+    Call it once before, so that lazily made buffers and autotuning do not count.
+    """
+    if device.type == "cuda":
+        synchronise(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        synchronise(device)
+        return int(torch.cuda.max_memory_allocated(device) - before)
+    # torch.profiler.profile would import 800 modules first; this is the same recorder.
+    with torch.autograd.profiler.profile(use_cpu=True, profile_memory=True) as record:
+        call()
+    results = record.kineto_results
+    if results is None:
+        raise RuntimeError("this build of PyTorch records no memory events")
+    events = [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]
+    total = peak = 0
+    for _, change in sorted(events, key=lambda event: event[0]):
+        total += change
+        peak = max(peak, total)
+    return peak
+
+
+def process_peak_bytes() -> int:
+    """Return the peak resident bytes of this process so far.
+
+    From VmHWM where the system has it: `ru_maxrss` would start at the parent's peak.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@cache
+def machine_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Return flop/s of a large matrix product and B/s of a large copy (read + write), best of 5.
+
+    Measured once per process, with the threads that are set when it is first asked for.
+    """
+    on_gpu = device.type == "cuda"
+    side = 8192 if on_gpu else 1024
+    left = torch.randn(side, side, device=device).to(dtype)
+    right = torch.randn(side, side, device=device).to(dtype)
+    source = torch.empty(2**28 if on_gpu else 2**24, device=device).normal_()
+    target = torch.empty_like(source)
+
+    def multiply() -> object:
+        return left @ right
+
+    def copy() -> object:
+        return target.copy_(source)
+
+    best = {}
+    for name, call in (("multiply", multiply), ("copy", copy)):
+        timed(call, device)
+        best[name] = min(timed(call, device) for _ in range(5))
+    moved = 2 * source.numel() * source.element_size()
+    return 2 * side**3 / best["multiply"], moved / best["copy"]

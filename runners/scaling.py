@@ -1,0 +1,356 @@
+"""What one model costs at one length: time, memory, operations, beside the references.
+
+`forward` is one pass in eval mode without gradients; `step` is a training step: forward, backward,
+gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
+the given length, no padding, made before the clock starts. The batch is `token_budget // length`
+sequences, or a fixed number: the two are never mixed in one run. References (exact attention
+through SDPA, and literal softmax) are the same backbone with another mixer, timed in turns with
+the model in the same process, so that a ratio compares neighbours in time.
+
+The model's own numbers come first; a reference that fails costs only its own rows.
+"""
+
+import gc
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone, Facts, Head
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Unsupported
+from runners.child import MEMORY_WORDS
+from runners.hardware import HardwareProfile, Precision
+from runners.measure import (
+    in_turns,
+    machine_rates,
+    peak_tensor_bytes,
+    process_peak_bytes,
+    stalls,
+    synchronise,
+    timed,
+    warm_up,
+)
+from runners.optim import OptimConfig, build_optimiser, set_learning_rate
+from runners.records import Measurement, Progress, Status
+
+Item = Measurement | Progress
+OWN = "model"
+DTYPES = {
+    Precision.float32: torch.float32,
+    Precision.bfloat16: torch.bfloat16,
+    Precision.float16: torch.float16,
+}
+
+
+class Mode(StrEnum):
+    """What is measured."""
+
+    forward = auto()
+    step = auto()
+
+
+class Batching(StrEnum):
+    """How many sequences a batch holds."""
+
+    token_budget = auto()
+    fixed = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingConfig:
+    """How cost is measured against length."""
+
+    lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
+    modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
+    """Families that are measured beside the model."""
+    reference_max_length: dict[str, int] = field(default_factory=lambda: {"softmax": 4096})
+    """Longest length at which a reference is measured; no entry = at all."""
+    batch: Batching = Batching.token_budget
+    batch_size: int | None = None
+    """Sequences in a batch, for `batch: fixed` only."""
+    warmup_steps: int = 2
+    timed_steps: int = 10
+    long_step_s: float = 0.5
+    """Where one call takes longer, `long_timed_steps` samples do."""
+    long_timed_steps: int = 5
+    step_limit_s: float | None = 30.0
+    """A model whose first call takes longer is left out, with a row that says so."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted forward, step or both")
+        if (self.batch is Batching.fixed) != (self.batch_size is not None):
+            raise ValueError(
+                "batch=fixed goes with a batch_size, batch=token_budget without: got "
+                f"batch={self.batch}, batch_size={self.batch_size}"
+            )
+        for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+
+    def sequences(self, length: int, budget: int) -> int:
+        """Return how many sequences of `length` a batch holds; 0 where the budget is too small."""
+        return budget // length if self.batch_size is None else self.batch_size
+
+
+def scale(
+    build: Callable[[str], Backbone],
+    *,
+    model: str,
+    length: int,
+    mode: Mode,
+    config: ScalingConfig,
+    hardware: HardwareProfile,
+    seed: int,
+    facts: Facts,
+) -> Iterator[Item]:
+    """Measure one model at one length, and yield rows.
+
+    Args:
+        build: makes the model for the name "model", or the same backbone with a reference's mixer.
+        model: the model's name; a reference of that name is left out.
+        length: tokens per sequence.
+        mode: forward or step.
+        config: how to measure.
+        hardware: where, and how precisely.
+        seed: of the inputs.
+        facts: what the model answers.
+    """
+    bench = _Bench(build, length, mode, config, hardware, seed, facts)
+    if not bench.sequences:
+        yield _skipped(
+            f"a token budget of {hardware.token_budget:,} holds no sequence of {length:,}; raise "
+            "hardware.token_budget or set runner.batch=fixed"
+        )
+        return
+    yield Progress(done=0, total=4, text="warming up")
+    own = bench.prepare(OWN)
+    first = timed(own, bench.device)
+    if config.step_limit_s is not None and first > config.step_limit_s:
+        yield _skipped(
+            f"one {mode} took {first:.1f} s, the limit is {config.step_limit_s:g} s "
+            "(runner.step_limit_s)"
+        )
+        return
+    if hardware.compile:
+        yield Measurement(metric="compile_time", value=first)
+    warm_up(own, bench.device, least=config.warmup_steps)
+    yield Progress(done=1, total=4, text="memory")
+    own_peak = peak_tensor_bytes(own, bench.device)
+    yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
+    if mode is Mode.step:
+        yield Measurement(metric="saved_bytes", value=float(bench.saved()))
+    yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+
+    yield Progress(done=2, total=4, text="references")
+    calls = {OWN: own}
+    for name in config.references:
+        if name == model:
+            continue
+        found = yield from _reference(bench, name, own_peak)
+        if found is not None:
+            calls[name] = found
+
+    yield Progress(done=3, total=4, text="timing")
+    yield from _times(bench, calls)
+    yield from bench.facts_of_the_model()
+
+
+class _Bench:
+    """One batch, and the calls that are measured on it."""
+
+    def __init__(
+        self,
+        build: Callable[[str], Backbone],
+        length: int,
+        mode: Mode,
+        config: ScalingConfig,
+        hardware: HardwareProfile,
+        seed: int,
+        facts: Facts,
+    ) -> None:
+        self.build, self.length, self.mode = build, length, mode
+        self.config, self.hardware = config, hardware
+        self.device = torch.device(str(hardware.device))
+        self.sequences = config.sequences(length, hardware.token_budget)
+        self.tokens, self.target = _inputs(self.sequences, length, facts, seed)
+        self.tokens, self.target = self.tokens.to(self.device), self.target.to(self.device)
+        self.model: Backbone | None = None
+        self.seconds = 0.0
+
+    def prepare(self, name: str) -> Callable[[], object]:
+        """Build a model and return the call to measure."""
+        model = self.build(name).to(self.device)
+        if self.hardware.compile:
+            for block in model.stack.blocks:
+                block.compile()
+        if name == OWN:
+            self.model = model
+        if self.mode is Mode.forward:
+            model.eval()
+            return lambda: self._forward(model)
+        model.train()
+        optimiser = build_optimiser(model, OptimConfig(clip=None))
+        set_learning_rate(optimiser, 1e-4)
+
+        def step() -> None:
+            torch.autograd.backward(self._loss(model))
+            optimiser.step()
+            optimiser.zero_grad()
+
+        return step
+
+    def _forward(self, model: Backbone) -> Tensor:
+        with torch.inference_mode(), self._precision():
+            nll: Tensor = model(self.tokens, self.target).nll
+            return nll
+
+    def _loss(self, model: Backbone) -> Tensor:
+        with self._precision():
+            outcome = model(self.tokens, self.target)
+            loss: Tensor = outcome.nll.mean()
+            for penalty in outcome.penalties.values():
+                loss = loss + penalty
+            return loss
+
+    def _precision(self) -> torch.autocast:
+        kind = self.hardware.precision
+        half = DTYPES[kind] if kind is not Precision.float32 else torch.bfloat16
+        on = kind is not Precision.float32
+        return torch.autocast(self.device.type, dtype=half, enabled=on)
+
+    def own(self) -> Backbone:
+        """Return the model under test."""
+        if self.model is None:
+            raise RuntimeError("prepare the model first")
+        return self.model
+
+    def saved(self) -> int:
+        """Return the activation bytes that autograd keeps for backward."""
+        model = self.own()
+        exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
+        return saved_bytes(lambda: self._loss(model), exclude)
+
+    def operations(self) -> int:
+        """Count matrix operations without doing them."""
+        with pretending(), torch.device(self.device):
+            model = self.build(OWN).to(self.device)
+            tokens, target = torch.empty_like(self.tokens), torch.empty_like(self.target)
+
+            def once() -> None:
+                with self._precision():
+                    loss = model(tokens, target).nll.mean()
+                if self.mode is Mode.step:
+                    torch.autograd.backward(loss)
+
+            if self.mode is Mode.forward:
+                with torch.no_grad():
+                    return count_operations(once)
+            return count_operations(once)
+
+    def facts_of_the_model(self) -> Iterator[Measurement]:
+        """Yield counts and rates."""
+        model = self.own()
+        flops = self.operations()
+        rate = flops / self.seconds
+        measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
+        peak = self.hardware.peak_flops_per_second or measured
+        parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        for metric, value in (
+            ("flops", flops),
+            ("flops_per_second", rate),
+            ("matrix_rate", measured),
+            ("bandwidth", bandwidth),
+            ("utilisation", rate / peak),
+            ("parameters", parameters),
+            ("batch_size", self.sequences),
+        ):
+            yield Measurement(metric=metric, value=float(value))
+
+
+def _inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    parts = 2 if facts.head is Head.pair else 1
+    shape = (sequences, parts, length)
+    tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
+    if facts.head is Head.language_modelling:
+        return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
+    return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)
+
+
+def _skipped(reason: str) -> Measurement:
+    return Measurement(metric="time", status=Status.skipped, reason=reason)
+
+
+def _reference(
+    bench: _Bench, name: str, own_peak: int
+) -> Generator[Measurement, None, Callable[[], object] | None]:
+    """Build, warm up and weigh one reference; return its call, or None after a row that says why.
+
+    A reference that runs out of memory is caught here, and only here: the model's own result must
+    not be lost to it.
+    """
+    labels = {"reference": name}
+
+    def failed(status: Status, reason: str) -> Measurement:
+        return Measurement(metric="time_ratio", status=status, reason=reason, labels=labels)
+
+    limit = bench.config.reference_max_length.get(name)
+    if limit is not None and bench.length > limit:
+        reason = f"{name} is measured up to {limit:,} tokens (runner.reference_max_length)"
+        yield failed(Status.skipped, reason)
+        return None
+    try:
+        call = bench.prepare(name)
+        warm_up(call, bench.device, least=bench.config.warmup_steps)
+        peak = peak_tensor_bytes(call, bench.device)
+    except Unsupported as error:
+        yield failed(Status.unsupported, str(error))
+        return None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not MEMORY_WORDS.search(str(error)):
+            raise
+        reason = " ".join(str(error).split())[:300] or "no memory left"
+    else:
+        yield Measurement(metric="reference_peak_tensor_bytes", value=float(peak), labels=labels)
+        yield Measurement(metric="peak_tensor_bytes_ratio", value=own_peak / peak, labels=labels)
+        return call
+    # Outside the handler, whose traceback would keep the tensors of the failed call alive.
+    gc.collect()
+    if bench.device.type == "cuda":
+        torch.cuda.empty_cache()
+    synchronise(bench.device)
+    yield failed(Status.out_of_memory, reason)
+    return None
+
+
+def _times(bench: _Bench, calls: dict[str, Callable[[], object]]) -> Iterator[Measurement]:
+    """Time everything in turns; yield times and paired ratios."""
+    config = bench.config
+    slowest = max(timed(call, bench.device) for call in calls.values())
+    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
+    samples = in_turns(calls, bench.device, rounds)
+    own = samples[OWN]
+    bench.seconds = median(own)
+    tokens = float(bench.tokens.numel())
+    yield Measurement(metric="time", value=bench.seconds, samples=tuple(own))
+    yield Measurement(metric="tokens_per_second", value=tokens / bench.seconds)
+    yield Measurement(metric="timed_steps", value=float(rounds))
+    yield Measurement(metric="stalls", value=float(stalls(own)))
+    for name, theirs in samples.items():
+        if name == OWN:
+            continue
+        labels = {"reference": name}
+        ratios = tuple(mine / other for mine, other in zip(own, theirs, strict=True))
+        yield Measurement(
+            metric="reference_time", value=median(theirs), samples=tuple(theirs), labels=labels
+        )
+        yield Measurement(metric="time_ratio", value=median(ratios), samples=ratios, labels=labels)

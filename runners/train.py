@@ -1,0 +1,398 @@
+"""The one training loop: any model on any task, resumable to the bit.
+
+The loss of a step is one formula, in `objective`: the weighted mean of the per-item losses of the
+effective batch, plus the penalties. Accumulation over micro-batches divides by the weight of the
+whole batch, so that the gradient is that of the batch.
+"""
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone, Outcome
+from models.mixer import AfterStep
+from runners.checkpoint import Checkpoints
+from runners.evaluate import evaluate
+from runners.hardware import HardwareProfile, Precision
+from runners.measure import process_peak_bytes
+from runners.optim import (
+    OptimConfig,
+    build_optimiser,
+    clip_gradients,
+    learning_rate,
+    own_clips,
+    set_learning_rate,
+)
+from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress
+from runners.stream import Place, Prefetch, rows_of, to_device
+from tasks.task import SPLITS, Batch, Task
+
+log = logging.getLogger(__name__)
+
+Item = Measurement | Outcomes | Progress
+
+
+class Keep(StrEnum):
+    """Which weights the final evaluation uses."""
+
+    last = auto()
+    best = auto()
+    """Those with the best validation metric so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What a training run does besides moving weights."""
+
+    evaluate_every_steps: int = 0
+    """Validation during training; 0 = only at the end."""
+    evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
+    """Splits of the final evaluation."""
+    evaluation_batch_size: int = 64
+    keep: Keep = Keep.last
+    log_every_steps: int = 50
+    checkpoint_every_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        for name, least in (
+            ("evaluate_every_steps", 0),
+            ("evaluation_batch_size", 1),
+            ("log_every_steps", 1),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+        for split in self.evaluate_splits:
+            if split not in SPLITS:
+                raise ValueError(
+                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(SPLITS)}"
+                )
+        if self.keep is Keep.best and not self.evaluate_every_steps:
+            raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
+        if not self.checkpoint_every_s > 0:
+            raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+
+
+def train(
+    model: Backbone,
+    task: Task,
+    *,
+    optim: OptimConfig,
+    config: TrainConfig,
+    hardware: HardwareProfile,
+    seed: int,
+    checkpoints: Path | None,
+) -> Iterator[Item]:
+    """Train, evaluate, and yield rows, outcomes and progress.
+
+    Raises:
+        Diverged: the loss is no finite number.
+        Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
+    """
+    trainer = Trainer(model, task, optim, config, hardware, seed, Checkpoints(checkpoints))
+    with _asked_to_stop() as stop:
+        yield from trainer.run(stop)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Give an event that SIGTERM sets; outside the main thread nothing is listened to."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def objective(
+    outcome: Outcome, weight: Tensor | None, total: Tensor | float, share: float
+) -> Tensor:
+    """Return the loss of one micro-batch, a part of the batch's: parts add up to the whole.
+
+    Args:
+        outcome: the model's judgement of the micro-batch.
+        weight: like the outcome's items, or None for ones.
+        total: weight of all items of the effective batch.
+        share: rows of the micro-batch / rows of the effective batch.
+    """
+    nll = outcome.nll if weight is None else outcome.nll * weight
+    loss = nll.sum() / total
+    for penalty in outcome.penalties.values():
+        loss = loss + share * penalty
+    return loss
+
+
+class Trainer:
+    """The state of one training run."""
+
+    def __init__(
+        self,
+        model: Backbone,
+        task: Task,
+        optim: OptimConfig,
+        config: TrainConfig,
+        hardware: HardwareProfile,
+        seed: int,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self.device = torch.device(str(hardware.device))
+        self.model, self.task = model.to(self.device), task
+        self.optim, self.config, self.hardware = optim, config, hardware
+        self.seed, self.checkpoints = seed, checkpoints
+        self.optimiser = build_optimiser(model, optim)
+        self.own_clips = own_clips(model)
+        self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
+        half = hardware.precision is Precision.float16
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=half)
+        self.generator = torch.Generator().manual_seed(seed + 1)
+        """For `after_step`; on the CPU, equal on every rank."""
+        self.step = 0
+        self.place = Place(0, 0)
+        self.running = torch.zeros((), device=self.device, dtype=torch.float64)
+        self.since = 0
+        self.examples = 0
+        self.spent_s = self.waited_s = 0.0
+        self.step_times: list[float] = []
+        self.rows: list[dict[str, Any]] = []
+        self.best: dict[str, Any] = {}
+        if hardware.compile:
+            for block in model.stack.blocks:
+                block.compile()
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def run(self, stop: threading.Event) -> Iterator[Item]:
+        """Train from the last checkpoint on, then evaluate."""
+        torch.manual_seed(self.seed)
+        state = self.checkpoints.load()
+        if state is not None:
+            self.restore(state)
+            log.info("resumed at step %d", self.step)
+        for row in self.rows:
+            yield Measurement(**row)
+        if self.step < self.optim.steps:
+            yield from self.fit(stop)
+        yield from self.conclude(stop)
+
+    def fit(self, stop: threading.Event) -> Iterator[Item]:
+        """Take the steps that are left."""
+        saved_at = shown_at = begun = time.perf_counter()
+        waited = 0.0
+        self.model.train()
+        with Prefetch(self.task, self.optim.batch_size, self.seed, self.place) as source:
+            while self.step < self.optim.steps:
+                self.place, batch = source.next()
+                loss = self.advance(batch)
+                self.running += loss
+                self.since += 1
+                if self.device.type == "cpu":
+                    self.check(float(loss))
+                logging_now = (
+                    self.step % self.config.log_every_steps == 0 or self.step == self.optim.steps
+                )
+                if logging_now:
+                    mean = float(self.running) / self.since
+                    self.check(mean)
+                    now = time.perf_counter()
+                    self.spent_s += now - begun
+                    self.step_times.append((now - begun) / self.since)
+                    self.waited_s += source.waited_s - waited
+                    begun, waited = now, source.waited_s
+                    self.running.zero_()
+                    self.since = 0
+                    yield self.note(metric="train_loss", value=mean, step=self.step)
+                if self.due():
+                    yield from self.validate(stop)
+                    begun, waited = time.perf_counter(), source.waited_s
+                now = time.perf_counter()
+                if now - shown_at > 0.1:
+                    shown_at = now
+                    yield Progress(
+                        done=self.step,
+                        total=self.optim.steps,
+                        text=f"step {self.step}/{self.optim.steps}",
+                    )
+                if stop.is_set() or now - saved_at > self.config.checkpoint_every_s:
+                    # Times since the last row are booked now: a resumed run counts from here.
+                    self.spent_s += now - begun
+                    self.waited_s += source.waited_s - waited
+                    self.save()
+                    saved_at = begun = time.perf_counter()
+                    waited = source.waited_s
+                    if stop.is_set():
+                        raise Interrupted(f"stopped after step {self.step}; resume to go on")
+
+    def advance(self, batch: Batch) -> Tensor:
+        """Take one optimiser step and return its loss, detached."""
+        rate = learning_rate(self.optim, self.step)
+        set_learning_rate(self.optimiser, rate)
+        batch = to_device(batch, self.device)
+        rows = batch.target.shape[0]
+        micro = self.optim.micro_batch_size or rows
+        total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
+        loss = torch.zeros((), device=self.device)
+        for first in range(0, rows, micro):
+            part = batch if micro >= rows else rows_of(batch, slice(first, first + micro))
+            with self.precision():
+                outcome = self.model(part.tokens, part.target, part.keep)
+                share = part.target.shape[0] / rows
+                part_loss = objective(outcome, part.weight, total, share)
+            torch.autograd.backward(self.scaler.scale(part_loss))
+            loss += part_loss.detach()
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(self.optimiser)
+        clip_gradients(self.model, self.optim, self.own_clips)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad()
+        self.step += 1
+        self.examples += rows
+        with torch.no_grad():
+            for hook in self.hooks:
+                hook.after_step(self.step, self.generator)
+        return loss
+
+    def precision(self) -> torch.autocast:
+        """Return the context of a forward pass."""
+        kind = self.hardware.precision
+        return torch.autocast(
+            self.device.type,
+            dtype=torch.float16 if kind is Precision.float16 else torch.bfloat16,
+            enabled=kind is not Precision.float32,
+        )
+
+    def check(self, loss: float) -> None:
+        """Raise `Diverged` for a loss that is no finite number."""
+        if not math.isfinite(loss):
+            rate = learning_rate(self.optim, self.step - 1)
+            raise Diverged(
+                f"the training loss was {loss} at step {self.step} of {self.optim.steps} with "
+                f"learning rate {rate:.3g}; lower optim.peak_learning_rate, warm up for longer, or "
+                "set optim.clip"
+            )
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def due(self) -> bool:
+        """Tell whether validation comes after this step."""
+        every = self.config.evaluate_every_steps
+        return bool(every) and (self.step % every == 0 or self.step == self.optim.steps)
+
+    def validate(self, stop: threading.Event) -> Iterator[Item]:
+        """Evaluate the validation split during training; remember the best weights."""
+        measured, _ = self.judge("validation", stop)
+        for metric, value in measured.items():
+            labels = {"split": "validation"}
+            yield self.note(metric=metric, value=value, step=self.step, labels=labels)
+        score = measured["accuracy"]
+        if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
+            weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            self.best = {"score": score, "step": self.step, "weights": weights}
+        self.model.train()
+
+    def judge(self, split: str, stop: threading.Event) -> tuple[dict[str, float], Outcomes]:
+        """Evaluate one split; give way to a stop signal."""
+
+        def give_way() -> None:
+            if stop.is_set():
+                self.save()
+                raise Interrupted(f"stopped while evaluating after step {self.step}")
+
+        with self.precision():
+            return evaluate(
+                self.model,
+                self.task,
+                split,
+                batch_size=self.config.evaluation_batch_size,
+                device=self.device,
+                each=give_way,
+            )
+
+    def conclude(self, stop: threading.Event) -> Iterator[Item]:
+        """Evaluate with the weights that are kept, and yield the final rows."""
+        self.save()  # an interruption from here on repeats the evaluation only
+        labels = {"weights": "last"}
+        if self.best:
+            self.model.load_state_dict(self.best["weights"])
+            labels = {"weights": f"best validation, step {self.best['step']}"}
+        for split in self.config.evaluate_splits:
+            measured, outcomes = self.judge(split, stop)
+            for metric, value in measured.items():
+                yield Measurement(metric=metric, value=value, labels={"split": split, **labels})
+            yield outcomes
+        yield from self.bookkeeping()
+        self.checkpoints.finish(self.model.state_dict())
+
+    def bookkeeping(self) -> Iterator[Measurement]:
+        """Yield what the run cost."""
+        times = tuple(self.step_times)
+        count = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        yield Measurement(metric="train_step_time", value=median(times), samples=times)
+        yield Measurement(metric="train_time", value=self.spent_s)
+        yield Measurement(metric="data_wait", value=self.waited_s / max(self.spent_s, 1e-9))
+        yield Measurement(metric="examples_seen", value=float(self.examples))
+        yield Measurement(metric="parameters", value=float(count))
+        yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def note(
+        self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
+    ) -> Measurement:
+        """Make a row that a resumed run yields again."""
+        row: dict[str, Any] = {"metric": metric, "value": value, "step": step, "labels": dict(labels or {})}
+        self.rows.append(row)
+        return Measurement(**row)
+
+    def save(self) -> None:
+        """Write everything that decides how the run goes on."""
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": torch.get_rng_state(),
+            "generator": self.generator.get_state(),
+            "running": self.running,
+            "best": self.best,
+            "rows": self.rows,
+            "step_times": self.step_times,
+            "place": [self.place.epoch, self.place.number],
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+        if self.device.type == "cuda":
+            state["cuda_random"] = torch.cuda.get_rng_state()
+        self.checkpoints.save(state)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `save` wrote."""
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"])
+        self.generator.set_state(state["generator"])
+        self.running = state["running"].to(self.device)
+        self.best, self.rows = state["best"], state["rows"]
+        self.step_times, self.place = state["step_times"], Place(*state["place"])
+        for name in _PLAIN:
+            setattr(self, name, state[name])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda_random"])
+
+
+_PLAIN = ("step", "since", "examples", "spent_s", "waited_s")
