@@ -1,0 +1,135 @@
+import re
+import xml.dom.minidom
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from reports.report import MANIFEST, Occupied, write_report
+from reports.rows import NoRows
+
+
+@pytest.fixture
+def small(make: SimpleNamespace) -> pd.DataFrame:
+    cell = {"runner": "scaling", "mode": "step", "length": 512}
+    return make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.floor("majority", 0.18, "The commonest class."),
+        *make.timing("linear", 256, 0.01, references={"sdpa": 0.02}),
+        make.failed("time", "linear", "out_of_memory", "needs 5 GiB | of 4", **cell),
+    )
+
+
+def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path) -> None:
+    paths = write_report(realistic, tmp_path / "out", title="Six models")
+    names = {p.name for p in paths}
+    wanted = {"report.md", "report.html"}
+    for stem in ("accuracy", "accuracy-validation", "efficiency-step", "efficiency-forward",
+                 "crossover", "growth"):  # fmt: skip
+        wanted |= {f"{stem}.{form}" for form in ("md", "csv", "tex")}
+    for stem in ("time-step", "time-forward", "memory-step", "memory-forward", "training-loss"):
+        wanted |= {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")}
+    assert names == wanted
+    assert all(p.is_file() and p.stat().st_size > 100 for p in paths)
+    assert {p.name for p in (tmp_path / "out").iterdir()} == wanted | {MANIFEST}
+
+    page = (tmp_path / "out" / "report.md").read_text()
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        assert target in names
+    assert "Tasks: listops version 1 (data: generated)" in page
+    assert "performer, listops, train: diverged: loss was nan at step 210 (seed 2)" in page
+
+    markup = (tmp_path / "out" / "report.html").read_text()
+    assert "<script" not in markup
+    assert markup.count("<svg") == 5
+    ids = re.findall(r'\bid="([^"]+)"', markup)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", markup)) <= set(ids)
+    assert set(re.findall(r'href="#([^"]+)"', markup)) <= set(ids)
+    for path in paths:
+        if path.suffix == ".svg":
+            xml.dom.minidom.parse(str(path))
+
+
+def test_an_empty_frame_is_refused(make: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(NoRows, match="run something first"):
+        write_report(make.frame(), tmp_path, title="x")
+    with pytest.raises(ValueError, match="lack the columns"):
+        write_report(pd.DataFrame({"metric": ["time"]}), tmp_path, title="x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_out_is_said(small: pd.DataFrame, tmp_path: Path) -> None:
+    write_report(small, tmp_path, title="T * [x](y)")
+    page = (tmp_path / "report.md").read_text()
+    assert page.startswith("# T \\* \\[x](y)\n")
+    assert "- training loss: no loss curves among the rows" in page
+    assert "- growth: no model was measured at two lengths" in page
+    assert "- linear, listops, step: OOM: needs 5 GiB \\| of 4 (length 512)" in page
+    assert "¹ The commonest class." in page
+
+
+def test_only_training_or_only_timing(make: SimpleNamespace, tmp_path: Path) -> None:
+    names = {
+        p.name for p in write_report(make.frame(make.accuracy("a", 0, 0.3)), tmp_path, title="x")
+    }
+    assert names == {"report.md", "report.html", "accuracy.md", "accuracy.csv", "accuracy.tex"}
+    page = (tmp_path / "report.md").read_text()
+    assert "no timed passes among the rows" in page
+    write_report(make.frame(*make.timing("a", 256, 0.1)), tmp_path / "b", title="x")
+    assert "no final accuracy on the test split" in (tmp_path / "b" / "report.md").read_text()
+
+
+def test_an_earlier_reports_files_go_and_foreign_files_stay(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    write_report(make.frame(*make.timing("linear", 256, 0.01)), tmp_path, title="first")
+    assert (tmp_path / "time-step.pdf").exists()
+    (tmp_path / "notes.txt").write_text("mine")
+    write_report(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="second")
+    assert not (tmp_path / "time-step.pdf").exists()
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert "second" in (tmp_path / "report.md").read_text()
+
+
+def test_a_file_that_no_report_wrote_is_not_overwritten(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(Occupied, match=r"no report wrote: report\.md"):
+        write_report(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="x")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.md"]
+    assert (tmp_path / "report.md").read_text() == "mine"
+
+
+def test_a_damaged_manifest_is_named(make: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text("{torn")
+    with pytest.raises(Occupied, match="not a report's list of files"):
+        write_report(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="x")
+
+
+def test_a_manifest_cannot_reach_outside_its_folder(make: SimpleNamespace, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / MANIFEST).write_text('{"files": ["../precious"]}')
+    write_report(make.frame(make.accuracy("linear", 0, 0.3)), folder, title="x")
+    assert precious.read_text() == "mine"
+
+
+def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_path: Path) -> None:
+    rows = make.frame(
+        *make.timing("linear", 256, 0.01), *make.timing("linear", 256, 0.02, causal=True)
+    )
+    names = {p.name for p in write_report(rows, tmp_path, title="x")}
+    assert {"time-step-causal.csv", "time-step-bidirectional.csv"} <= names
+    assert "time-step.csv" not in names
+
+
+def test_the_same_rows_give_the_same_bytes(small: pd.DataFrame, tmp_path: Path) -> None:
+    first = write_report(small, tmp_path / "a", title="x")
+    second = write_report(small, tmp_path / "b", title="x")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
