@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
         print(f"made on\n{indent(yaml.safe_dump(found['environment'], sort_keys=False))}")
     print("rows" if rows else "no rows yet: the cell was begun and did not end")
     if rows:
-        print(rows_table(rows, curves=arguments.curves))
+        print(rows_table(rows, str(cell.columns["model"]), curves=arguments.curves))
     print(f"\nrepeat it (results= another folder, for a complete cell is skipped)\n  {command}")
     return 0
 
@@ -90,18 +90,18 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
     return shlex.join(["lra", "run", *words, f"results={results}"])
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]], *, curves: bool = False) -> str:
+def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False) -> str:
     """Return the rows as aligned text; those along training steps only where asked for."""
     shown = [row for row in rows if curves or row["step"] is None]
     lines = [("metric", "value", "unit", "samples", "labels")]
     for row in shown:
         step = [] if row["step"] is None else [f"step={row['step']}"]
         labels = [f"{key}={value}" for key, value in sorted((row["labels"] or {}).items())]
-        own = [] if row["model"] == rows[0]["model"] else [str(row["model"])]
+        own = [] if row["model"] == model else [str(row["model"])]
         lines.append(
             (
                 str(row["metric"]),
-                f"{row['value']:.6g}"
+                spelt(row["value"])
                 if row["status"] == "ok"
                 else f"{row['status']}: {row['reason']}",
                 str(row["unit"]),
@@ -112,6 +112,11 @@ def rows_table(rows: Sequence[Mapping[str, Any]], *, curves: bool = False) -> st
     text = table(lines)
     hidden = len(rows) - len(shown)
     return text + (f"\n  and {hidden} rows along the training steps: --curves" if hidden else "")
+
+
+def spelt(value: float) -> str:
+    """Return whole numbers whole, and six digits of all others."""
+    return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
 
 
 def indent(text: str) -> str:

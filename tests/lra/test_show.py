@@ -37,6 +37,8 @@ def results(tmp_path):
             reason="wanted 9 GiB of 8",
             labels={"reference": "softmax"},
         ),
+        Measurement(metric="peak_tensor_bytes", value=326185000.0),
+        Measurement(metric="accuracy", value=0.17, model="floor/majority"),
         Measurement(metric="train_loss", value=2.0, step=50),
     ]
     store.write(cell(), rows, (), {"python": "3.11"})
@@ -51,6 +53,8 @@ def test_configuration_rows_and_command(results, capsys):
     assert "0.0123457" in text
     assert "out_of_memory: wanted 9 GiB of 8" in text
     assert "reference=softmax" in text
+    assert "326,185,000" in text
+    assert "floor/majority" in text
     assert "train_loss" not in text
     assert "and 1 rows along the training steps" in text
     assert "python: '3.11'" in text
@@ -65,7 +69,8 @@ def test_json_holds_everything(results, capsys):
     assert main(["show", cell().key, "--results", str(results), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["command"] == show.repeat(cell())
-    assert [row["metric"] for row in found["rows"]] == ["time", "reference_time", "train_loss"]
+    assert [row["metric"] for row in found["rows"]][:2] == ["time", "reference_time"]
+    assert len(found["rows"]) == 5
     assert found["config"]["optim"] == {"steps": 400}
 
 
