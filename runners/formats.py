@@ -9,6 +9,7 @@ from typing import Any
 
 from runners.records import COLUMNS, SCHEMA, Outcomes, Status
 
+_COLUMNS = frozenset(COLUMNS)
 _STATUSES = frozenset(status.value for status in Status)
 
 
@@ -97,29 +98,42 @@ def read_rows_file(path: Path, key: str) -> list[dict[str, Any]]:
     if not text.endswith("\n"):
         number = text.count("\n") + 1
         raise BadStore(f"{path}, line {number}: torn; remove the file, and its cell runs again")
-    return [_parse(line, path, n, key) for n, line in enumerate(text[:-1].split("\n"), start=1)]
+    lines = text[:-1].split("\n")
+    try:  # one call for the whole file takes two thirds of the time of one call for each line
+        rows: list[dict[str, Any]] = json.loads(f"[{','.join(lines)}]")
+    except ValueError:
+        rows = []
+    if len(rows) != len(lines):
+        rows = [_parse(line, path, number) for number, line in enumerate(lines, start=1)]
+    fingerprint = fingerprint_of(path)
+    for number, each in enumerate(rows, start=1):
+        _check(each, path, number, key, fingerprint)
+    return rows
 
 
-def _parse(line: str, path: Path, number: int, key: str) -> dict[str, Any]:
+def _parse(line: str, path: Path, number: int) -> Any:
     try:
-        found = json.loads(line)
+        return json.loads(line)
     except ValueError as error:
         raise BadStore(
             f"{path}, line {number}: torn, not JSON ({error}); remove the file, and its cell "
             "runs again"
         ) from error
+
+
+def _check(found: Any, path: Path, number: int, key: str, fingerprint: str) -> None:
     schema = found.get("schema") if isinstance(found, dict) else None
     if isinstance(schema, int) and schema > SCHEMA:
         raise BadStore(
             f"{path}, line {number}: written with schema {schema}, this version reads up to "
             f"{SCHEMA}; update lra"
         )
-    if not isinstance(found, dict) or found.keys() != set(COLUMNS) or schema != SCHEMA:
+    if not isinstance(found, dict) or found.keys() != _COLUMNS or schema != SCHEMA:
         raise BadStore(
             f"{path}, line {number}: not a row of schema {SCHEMA}; move the file out of the "
             "results folder"
         )
-    if found["cell"] != key or found["fingerprint"] != fingerprint_of(path):
+    if found["cell"] != key or found["fingerprint"] != fingerprint:
         raise BadStore(
             f"{path}, line {number}: belongs to cell {found['cell']}, fingerprint "
             f"{found['fingerprint']}; move the file where it belongs"
@@ -128,4 +142,3 @@ def _parse(line: str, path: Path, number: int, key: str) -> dict[str, Any]:
         raise BadStore(
             f"{path}, line {number}: unknown status {found['status']!r}; known: {', '.join(Status)}"
         )
-    return found

@@ -152,6 +152,7 @@ class Child:
         self.ending: Ending | None = None
         self._cause: str | None = None
         self._kill_at: float | None = None
+        self._log_start = _size(job.log)
         self._ranks: list[_Rank] = []
         try:
             for rank, extra in enumerate(_places(job.processes)):
@@ -206,6 +207,8 @@ class Child:
             for each in self._ranks:
                 each.kill()
                 each.close()
+            if self.job.log is not None and _size(self.job.log) == 0:
+                self.job.log.unlink(missing_ok=True)
         return messages
 
     def interrupt(self, name: str) -> None:
@@ -256,7 +259,7 @@ class Child:
         # Those without a time were ended by us, or fell silent in this very moment.
         failed = [each for each in wrong if each.failed_at is not None] or wrong
         first = min(failed, key=lambda each: each.failed_at or 0.0)
-        ending = first.ending or _judge_death(first.process.exitcode, self.job)
+        ending = first.ending or _judge_death(first.process.exitcode, self.job, self._log_start)
         if len(self._ranks) > 1:
             ending = ending._replace(
                 reason=f"rank {first.rank} of {len(self._ranks)}: {ending.reason}"
@@ -284,8 +287,8 @@ def _places(processes: int) -> list[dict[str, str]]:
     ]
 
 
-def _judge_death(code: int | None, job: Job) -> Ending:
-    said = _last_words(job.log)
+def _judge_death(code: int | None, job: Job, log_start: int) -> Ending:
+    said = _last_words(job.log, log_start)
     if job.memory_bytes is not None and MEMORY_WORDS.search(said):
         limit = f"limit {job.memory_bytes:,} bytes"
         return Ending(Status.out_of_memory, shorten(f"a library gave up{said} ({limit})"))
@@ -305,8 +308,13 @@ def _judge_death(code: int | None, job: Job) -> Ending:
     return Ending(Status.crashed, f"the process was killed by {name}{said}")
 
 
-def _last_words(log: Path | None) -> str:
+def _size(log: Path | None) -> int:
+    return log.stat().st_size if log is not None and log.is_file() else 0
+
+
+def _last_words(log: Path | None, start: int) -> str:
+    """Return what was written after `start`: before it stand the words of earlier attempts."""
     if log is None or not log.is_file():
         return ""
-    lines = log.read_text(errors="replace").strip().splitlines()
+    lines = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
     return f"; last line of {log}: {lines[-1]}" if lines else ""

@@ -198,6 +198,11 @@ def talk(argument, send):
     os._exit(argument)
 
 
+def talk_of_memory(argument, send):
+    os.write(2, b"libgomp: Thread creation failed: Resource temporarily unavailable\n")
+    os._exit(argument)
+
+
 def many(argument, send):
     for number in range(argument):
         send((number, b"x" * 1000))

@@ -303,6 +303,22 @@ def test_output_goes_to_the_log_and_its_last_line_into_the_reason(tmp_path):
     assert sorted(log.read_text().split("\n")[:2]) == ["on the error output", "on the output"]
 
 
+def test_the_log_of_an_earlier_attempt_is_not_this_ones_last_word(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("std::bad_alloc\n")
+    _, ending = done(jobs.leave, 3, log=log, memory_bytes=10**9)
+    assert ending == Ending(Status.crashed, "the process left with exit code 3 in mid-work")
+    _, ending = done(jobs.talk_of_memory, 3, log=log, memory_bytes=10**9)
+    assert ending.status is Status.out_of_memory
+    assert "a library gave up" in ending.reason
+    assert "Thread creation failed" in ending.reason
+
+
+def test_silent_work_leaves_no_log(tmp_path):
+    done(jobs.echo, [1], log=tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
 def test_long_reasons_are_shortened_at_both_ends():
     _, ending = done(jobs.raise_error, ("Unsupported", "begin " + "x" * 5000 + " end"))
     assert len(ending.reason) < 700

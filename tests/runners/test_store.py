@@ -231,6 +231,15 @@ def test_a_table_of_mixed_code_warns_and_one_of_many_models_does_not(store):
 # -- damage ---------------------------------------------------------------------------------------
 
 
+def test_two_halves_do_not_make_a_whole(store):
+    """Joined by a comma these two lines would be one valid row."""
+    path = store.write(make_cell(), measurements()[:1], [], ENVIRONMENT)
+    one, two = path.read_text().split(',"model"')
+    path.write_text(f'{one}\n"model"{two}')
+    with pytest.raises(BadStore, match="line 1: torn, not JSON"):
+        read_rows(store.root)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
