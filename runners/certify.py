@@ -33,5 +33,9 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
             metric="accuracy",
             value=floor.accuracy,
             model=f"floor/{floor.name}",
-            labels={"split": split, "sentence": floor.sentence},
+            labels={
+                "split": split,
+                "examples": str(len(floor.outcomes)),
+                "sentence": floor.sentence,
+            },
         )

@@ -333,8 +333,9 @@ class Trainer:
             labels = {"weights": f"best validation, step {self.best['step']}"}
         for split in self.config.evaluate_splits:
             measured, outcomes = self.judge(split, stop)
+            told = {"split": split, "examples": str(len(outcomes.index)), **labels}
             for metric, value in measured.items():
-                yield Measurement(metric=metric, value=value, labels={"split": split, **labels})
+                yield Measurement(metric=metric, value=value, labels=told)
             yield outcomes
         yield from self.bookkeeping()
         self.checkpoints.finish(self.model.state_dict())
