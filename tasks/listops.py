@@ -16,6 +16,7 @@ the official files belong to google-research/long-range-arena (Apache-2.0).
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum, auto
@@ -38,12 +39,12 @@ from tasks.listops_text import (
     read_tsv,
 )
 from tasks.listops_trees import Limits, distinct_trees, in_order
-from tasks.ragged import Ragged, from_rows, write_store
-from tasks.sources import data_root, lock, placing, remembered_sha256
+from tasks.ragged import Ragged, from_rows, open_store, write_store
+from tasks.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
 from tasks.task import SPLITS, Floor, Kind, TaskSpec
 
 VERSION = 1
-LINES_AT_ONCE = 1000
+LINES_AT_ONCE = 500
 SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
 SAMPLE_SIZES = (2000, 400, 400)
 
@@ -236,10 +237,14 @@ class ListOps(ClassificationTask):
     def _write_tsv(self) -> None:
         with placing(self.tsv_folder) as folder:
             for split, name in FILES.items():
-                data = self.split(split)
-                number = len(data.targets)
+                number = len(self.split(split).targets)
                 jobs = (
-                    data.take(np.arange(first, min(first + LINES_AT_ONCE, number)))
+                    (
+                        self.folder,
+                        split,
+                        range(first, min(first + LINES_AT_ONCE, number)),
+                        folder / f"{name}.{first}",
+                    )
                     for first in range(0, number, LINES_AT_ONCE)
                 )
                 processes = self.processes if number > 4 * LINES_AT_ONCE else 1
@@ -248,8 +253,10 @@ class ListOps(ClassificationTask):
                     tqdm(desc=name, total=number, unit="line", disable=None) as bar,
                 ):
                     file.write(HEADER + b"\n")
-                    for lines in in_order(_lines, jobs, processes):
-                        file.write(lines)
+                    for path in in_order(_write_lines, jobs, processes):
+                        with path.open("rb") as part:
+                            shutil.copyfileobj(part, file, CHUNK_BYTES)
+                        path.unlink()
                         bar.update(LINES_AT_ONCE)
 
     def floors(self, split: str) -> list[Floor]:
@@ -272,5 +279,9 @@ class ListOps(ClassificationTask):
         ]
 
 
-def _lines(part: Ragged) -> bytes:
-    return official_lines(part.tokens, part.offsets, part.targets)
+def _write_lines(job: tuple[Path, str, range, Path]) -> Path:
+    """Write some lines to a file of their own: cheaper than sending them to the parent."""
+    folder, split, rows, path = job
+    part = open_store(folder).splits[split].take(np.array(rows))
+    path.write_bytes(official_lines(part.tokens, part.offsets, part.targets))
+    return path
