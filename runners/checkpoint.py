@@ -46,6 +46,7 @@ class Checkpoints:
             if not path.exists():
                 continue
             try:
+                _verify(path)
                 state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             except DAMAGED as error:
                 log.warning("%s cannot be read (%s); trying the one before it", path, error)
@@ -60,6 +61,18 @@ class Checkpoints:
         durable.write_whole(self.folder / WEIGHTS, _bytes(weights))
         for name in (RESUME, PREVIOUS):
             durable.remove(self.folder / name)
+
+
+def _verify(path: Path) -> None:
+    """Compare every stored tensor with its checksum, which `torch.load` does not do.
+
+    Raises:
+        zipfile.BadZipFile: a byte has changed since it was written.
+    """
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"the checksum of {damaged} does not match")
 
 
 def _bytes(state: dict[str, Any]) -> bytes:

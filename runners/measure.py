@@ -41,11 +41,13 @@ def timed(call: Call, device: torch.device) -> float:
 
 def warm_up(call: Call, device: torch.device, *, least: int, most: int = 8) -> list[float]:
     """Call until the time is stable, at least `least` times; return the times of these calls."""
-    times = [timed(call, device)]
-    while len(times) < least or (times[-1] * STABLE < times[-2] and len(times) < most):
+    times: list[float] = []
+
+    def falling() -> bool:
+        return len(times) > 1 and times[-1] * STABLE < times[-2]
+
+    while len(times) < least or (falling() and len(times) < most):
         times.append(timed(call, device))
-        if least <= 1 and len(times) >= 2:
-            break
     return times
 
 
