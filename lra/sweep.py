@@ -156,6 +156,9 @@ def _run_group(
                 board.finish(cell, "left to another sweep that is working on it")
                 continue
             claims[cell.key] = claim
+            if store.complete(cell, _retry(sweep.control)):  # finished by another sweep just now
+                claims.pop(cell.key).release()
+                continue
             reason = refusal(planned.run, cell)
             if reason is not None:
                 conclude(cell, [_failed(cell, Status.unsupported, reason)], [])

@@ -99,7 +99,7 @@ def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
     """Yield every trainable parameter once, with its special treatment."""
     special: dict[int, Tuning] = {}
     for name, module in model.named_modules():
-        own = dict(module.named_parameters()) if isinstance(module, Tuned) else {}
+        own = dict(module.named_parameters())
         if isinstance(module, Tuned):
             for key, tuning in module.tuning().items():
                 if key not in own:

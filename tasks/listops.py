@@ -22,6 +22,7 @@ from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
@@ -76,6 +77,11 @@ class ListOps(ClassificationTask):
         check_answers: Evaluate every TSV tree and refuse a wrong target.
         bucket_batches: Training batches that are formed together by length.
     """
+
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"path", "processes", "write_tsv", "check_answers"}
+    )
+    """Options that change no number: not part of a result's identity."""
 
     def __init__(
         self,

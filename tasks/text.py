@@ -23,6 +23,7 @@ from enum import StrEnum, auto
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -82,6 +83,9 @@ class Text(ClassificationTask):
     """
 
     shift = 1
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
+    """Options that change no number: not part of a result's identity."""
 
     def __init__(
         self,

@@ -133,4 +133,6 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
 @pytest.mark.parametrize("group", ["model", "task", "hardware", "size", "optim", "runner"])
 def test_every_yaml_is_a_mapping(group: str) -> None:
     for name in _options(group):
-        assert isinstance(yaml.safe_load((files("conf") / group / f"{name}.yaml").read_text()), dict)
+        assert isinstance(
+            yaml.safe_load((files("conf") / group / f"{name}.yaml").read_text()), dict
+        )

@@ -11,7 +11,10 @@ from runners.records import COLUMNS
 def _rows(*cells: tuple[str, str]) -> pd.DataFrame:
     base: dict[str, Any] = dict.fromkeys(COLUMNS)
     return pd.DataFrame(
-        [base | {"cell": cell, "model": model, "task": "t", "runner": "train"} for cell, model in cells]
+        [
+            base | {"cell": cell, "model": model, "task": "t", "runner": "train"}
+            for cell, model in cells
+        ]
     )
 
 

@@ -1,0 +1,192 @@
+"""Rows of one length: complete, paired, and a reason for whatever is left out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.families.linear import LinearAttention
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Layout, Site, Unsupported
+from runners import scaling
+from runners.hardware import HardwareProfile
+from runners.measure import peak_tensor_bytes
+from runners.metrics import METRICS
+from runners.records import Measurement, Status
+from runners.scaling import Batching, Mode, ScalingConfig, scale
+
+CPU = HardwareProfile(name="cpu", token_budget=256)
+FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
+
+
+def facts(length: int, head: Head = Head.classification) -> Facts:
+    return Facts(head=head, vocabulary=11, classes=3, max_length=length)
+
+
+def measured(
+    length: int = 64,
+    *,
+    mode: Mode = Mode.step,
+    families: dict[str, Any] = FAMILIES,
+    model: str = "linear",
+    hardware: HardwareProfile = CPU,
+    head: Head = Head.classification,
+    **options: Any,
+) -> list[Measurement]:
+    def build(name: str) -> Backbone:
+        config = BackboneConfig(depth=1, width=16, heads=2, feed_forward_width=16)
+        return Backbone(config, facts(length, head), [families[name]], seed=0)
+
+    config = ScalingConfig(**{"timed_steps": 3, "long_timed_steps": 3} | options)
+    stream = scale(
+        build,
+        model=model,
+        length=length,
+        mode=mode,
+        config=config,
+        hardware=hardware,
+        seed=0,
+        facts=facts(length, head),
+    )
+    return [item for item in stream if isinstance(item, Measurement)]
+
+
+def by_metric(rows: list[Measurement], reference: str | None = None) -> dict[str, Measurement]:
+    return {r.metric: r for r in rows if r.labels.get("reference") == reference}
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("head", list(Head))
+def test_rows_are_complete_for_every_head(mode: Mode, head: Head) -> None:
+    rows = measured(mode=mode, head=head)
+    own = by_metric(rows)
+    assert set(own) == {
+        "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
+        "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
+        "utilisation", "parameters", "batch_size",
+    } | ({"saved_bytes"} if mode is Mode.step else set())  # fmt: skip
+    assert own["batch_size"].value == 4
+    for name in ("sdpa", "softmax"):
+        beside = by_metric(rows, name)
+        assert len(beside["time_ratio"].samples) == len(own["time"].samples) == 3
+        pairs = zip(own["time"].samples, beside["reference_time"].samples, strict=True)
+        assert beside["time_ratio"].samples == pytest.approx(
+            [mine / other for mine, other in pairs]
+        )
+    assert all(r.metric in METRICS and r.status is Status.ok for r in rows)
+
+
+def test_counts_are_those_of_the_formulas() -> None:
+    step, forward = (
+        by_metric(measured(mode=m, families=FAMILIES | {"model": SoftmaxAttention}))
+        for m in (Mode.step, Mode.forward)
+    )
+    b, n, d, c = 4, 65, 16, 3  # the CLS vector is a token, too
+    layer = 8 * n * d * d + 4 * n * n * d + 4 * n * d * 16
+    head = 2 * d * 16 + 2 * 16 * c
+    assert forward["flops"].value == b * (layer + head)
+    # every product costs two more in backward: one for each operand
+    assert step["flops"].value == 3 * b * (layer + head)
+
+
+def test_memory_grows_as_the_family_says() -> None:
+    def saved(family: Any, length: int) -> float:
+        rows = measured(length, families=FAMILIES | {"model": family}, references=[], timed_steps=3)
+        value = by_metric(rows)["saved_bytes"].value
+        assert value is not None
+        return value
+
+    # a fixed token budget: linear stays level, literal softmax doubles with length
+    assert saved(LinearAttention, 256) == pytest.approx(saved(LinearAttention, 128), rel=0.05)
+    assert saved(SoftmaxAttention, 256) > 1.3 * saved(SoftmaxAttention, 128)
+
+
+def test_a_model_is_no_reference_to_itself() -> None:
+    rows = measured(model="sdpa", families=FAMILIES | {"model": SDPA})
+    assert {r.labels["reference"] for r in rows if "reference" in r.labels} == {"softmax"}
+
+
+def test_a_reference_beyond_its_length_is_a_row() -> None:
+    rows = measured(reference_max_length={"softmax": 63})
+    (row,) = [r for r in rows if r.labels.get("reference") == "softmax"]
+    assert row.status is Status.skipped
+    assert "softmax is measured up to 63 tokens" in row.reason
+    assert by_metric(rows)["time"].status is Status.ok
+
+
+class Hungry(SoftmaxAttention):
+    def forward(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")
+
+
+class Choosy(SDPA):
+    def __init__(self, site: Site) -> None:
+        raise Unsupported("only on Sundays")
+
+
+class Broken(SDPA):
+    def forward(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        raise RuntimeError("shapes do not fit")
+
+
+def test_a_failing_reference_costs_only_its_own_rows() -> None:
+    rows = measured(families=FAMILIES | {"softmax": Hungry, "sdpa": Choosy})
+    failed = {r.labels["reference"]: r for r in rows if "reference" in r.labels}
+    assert failed["softmax"].status is Status.out_of_memory
+    assert failed["sdpa"].reason == "only on Sundays"
+    assert by_metric(rows)["time"].status is Status.ok
+
+
+def test_a_bug_in_a_reference_is_not_hidden() -> None:
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        measured(families=FAMILIES | {"sdpa": Broken})
+
+
+def test_a_budget_smaller_than_the_length_is_a_row() -> None:
+    (row,) = measured(512)
+    assert row.status is Status.skipped
+    assert "256 holds no sequence of 512" in row.reason
+    rows = measured(512, batch=Batching.fixed, batch_size=2, references=[])
+    assert by_metric(rows)["batch_size"].value == 2
+
+
+def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Callable[[], object]] = []
+
+    def slow(call: Callable[[], object], device: torch.device) -> float:
+        calls.append(call)
+        return 7.25
+
+    monkeypatch.setattr(scaling, "timed", slow)
+    (row,) = measured(step_limit_s=5.0)
+    assert row.status is Status.skipped
+    assert "one step took 7.2 s, the limit is 5 s" in row.reason
+    assert len(calls) == 1
+
+
+def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None:
+    rows = by_metric(measured(references=[]))
+    parameters, peak = rows["parameters"].value, rows["peak_tensor_bytes"].value
+    assert parameters is not None
+    assert peak is not None
+    assert peak > 4 * parameters
+    assert peak_tensor_bytes(lambda: None, torch.device("cpu")) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lengths": []}, "one or more positive numbers"),
+        ({"lengths": [0]}, "one or more positive numbers"),
+        ({"modes": []}, "modes is empty"),
+        ({"batch_size": 4}, "batch=fixed goes with a batch_size"),
+        ({"batch": Batching.fixed}, "batch=fixed goes with a batch_size"),
+        ({"timed_steps": 1}, "timed_steps must be at least 3: got 1"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ScalingConfig(**options)

@@ -1,0 +1,82 @@
+"""A task in memory and a small model: seconds matter in tests of the loop."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.families.linear import LinearAttention
+from models.families.performer import Performer
+from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
+
+SPEC = TaskSpec(
+    name="tiny",
+    version=1,
+    kind=Kind.classification,
+    vocabulary=8,
+    classes=3,
+    max_length=12,
+    padded=True,
+    metric="accuracy",
+    source="made in a test",
+    data_hash="0",
+    sizes={"train": 40, "validation": 9, "test": 10},
+)
+
+
+class Tiny:
+    """The class is the first token modulo 3."""
+
+    spec = SPEC
+
+    def __init__(self, train: int = 40) -> None:
+        self.sizes = {**SPEC.sizes, "train": train}
+
+    def prepare(self) -> None: ...
+
+    def data(self, split: str) -> tuple[Tensor, Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(sorted(self.sizes).index(split))
+        n = self.sizes[split]
+        tokens = torch.randint(1, 8, (n, 1, 12), generator=generator)
+        keep = torch.arange(12) < torch.randint(3, 13, (n, 1, 1), generator=generator)
+        return tokens * keep, tokens[:, 0, 0] % 3, keep
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        tokens, target, keep = self.data(split)
+        order = torch.arange(len(target))
+        if split == "train":
+            order = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))
+            order = order[: len(order) // batch_size * batch_size]
+        for rows in order.split(batch_size)[start:]:
+            if len(rows):
+                yield Batch(tokens[rows], target[rows], rows, keep[rows])
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        return Tally(float(nll.sum()), float(hit.sum()), len(hit), batch.index, nll, hit)
+
+    def floors(self, split: str) -> list[Floor]:
+        _, target, _ = self.data(split)
+        return [Floor("majority", float((target == 1).float().mean()), target == 1, "guesses 1")]
+
+
+def model(*, dropout: float = 0.0, redraw_every: int = 0, seed: int = 0) -> Backbone:
+    """A Performer with redraws where asked, else linear attention."""
+    config = BackboneConfig(depth=1, width=8, heads=2, feed_forward_width=8, dropout=dropout)
+    mixer = (
+        partial(Performer, features=4, redraw_every=redraw_every)
+        if redraw_every
+        else LinearAttention
+    )
+    facts = Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
+    return Backbone(config, facts, [mixer], seed=seed)
