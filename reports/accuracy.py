@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.rows import AMBIGUOUS, FLOOR, MARKS, MISSING, model_order, shown
+from reports.rows import AMBIGUOUS, FLOOR, MARKS, MISSING, model_order, short, shown
 from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables import Column, Entry, Row, Table
 
@@ -31,7 +31,8 @@ def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
         return None
     # a training run that failed has one row with the reason, which holds for every split
     lost = final[final["status"] != "ok"].drop_duplicates("cell")
-    final = pd.concat([final[(final["split"] == split) & (final["status"] == "ok")], lost])
+    whole = final[(final["split"] == split) & ~final["cell"].isin(set(lost["cell"]))]
+    final = pd.concat([whole, lost])
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
@@ -122,4 +123,4 @@ def _examples(rows: pd.DataFrame) -> int:
 
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
     for row in rows.itertuples():
-        yield f"seed {shown(row.seed)} {MARKS[str(row.status)]}: {row.reason}"
+        yield f"seed {shown(row.seed)} {MARKS[str(row.status)]}: {short(str(row.reason))}"

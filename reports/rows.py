@@ -163,6 +163,11 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
     return found
 
 
+def short(reason: str) -> str:
+    """Return a reason without the place of its log, so that equal failures share one footnote."""
+    return reason.partition("; traceback in ")[0]
+
+
 Record = dict[str, Any]
 
 
@@ -170,7 +175,7 @@ def _merged(records: Sequence[Record]) -> Value:
     """One value from the rows of one place: pooled samples over seeds, or the first failure."""
     for record in records:
         if record["status"] != "ok":
-            return Value(status=str(record["status"]), reason=str(record["reason"]))
+            return Value(status=str(record["status"]), reason=short(str(record["reason"])))
     pooled = tuple(s for record in records for s in record["samples"])
     if pooled and len(records) > 1:
         return Value(value=float(np.median(pooled)), samples=pooled)
@@ -198,8 +203,8 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
     Places with several configurations under one name are marked, not merged.
     """
     places: dict[tuple[str, str, int], list[Record]] = {}
-    needed = ["name", "mode", "length", "seed", "metric", "value", "status", "reason", "samples"]
-    for record in cost_rows(rows)[[*needed, "reference"]].to_dict("records"):
+    needed = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
+    for record in cost_rows(rows)[[*needed, "samples", "reference"]].to_dict("records"):
         place = (str(record["name"]), str(record["mode"]), int(record["length"]))
         places.setdefault(place, []).append({str(k): v for k, v in record.items()})
     points = (_cost_point(*place, records) for place, records in sorted(places.items()))
@@ -218,8 +223,8 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     problem = ""
     if len(sizes) > 1:
         problem = f"measured with batch sizes {sizes}, which must not be merged"
-    elif len({r["seed"] for r in times}) < len(times):
-        problem = f"{len(times)} configurations share this name"
+    elif len({r["seed"] for r in times}) < len({r["cell"] for r in times}):
+        problem = f"{len({r['cell'] for r in times})} configurations share this name"
     if problem:
         value = Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
         return place(time=value, memory=value)

@@ -69,6 +69,14 @@ def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:
     ]
 
 
+def test_a_run_that_broke_off_after_its_evaluation_is_no_result(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.failed("accuracy", "linear", "crashed", "signal 9", labels={"split": "test"}),
+    )
+    assert only(rows).text == "crashed"
+
+
 def test_absent_and_failed_places_are_marks(make: SimpleNamespace) -> None:
     rows = make.frame(
         make.accuracy("linear", 0, 0.3),

@@ -166,6 +166,16 @@ def test_several_seeds_pool_their_samples(make: SimpleNamespace) -> None:
     assert len(point.time.samples) == 22
 
 
+def test_a_cell_that_broke_off_counts_as_failed(make: SimpleNamespace) -> None:
+    rows = make.timing("linear", 256, 0.010)
+    cell = {"runner": "scaling", "mode": "step", "length": 256}
+    why = "KeyError: x; traceback in results/cells/ba/log.txt"
+    rows.append(make.failed("time", "linear", "crashed", why, **cell))
+    (point,) = points(make.frame(*rows))
+    assert (point.time.status, point.time.reason) == ("crashed", "KeyError: x")
+    assert point.memory.value is None
+
+
 @pytest.mark.parametrize(
     ("second", "why"),
     [({"batch": 8, "seed": 1}, "batch sizes"), ({"cell": "other"}, "2 configurations")],
