@@ -7,6 +7,7 @@ included. Both are counted above what was alive before the pass, so parameters, 
 inputs are left out, and gradients that the pass makes are in.
 """
 
+import os
 import resource
 import sys
 import time
@@ -84,6 +85,8 @@ def peak_tensor_bytes(call: Call, device: torch.device) -> int:
         call()
         synchronise(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
+    # Level 6 keeps the recorder from writing two lines to stderr for each use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     # torch.profiler.profile would import 800 modules first; this is the same recorder.
     with torch.autograd.profiler.profile(use_cpu=True, profile_memory=True) as record:
         call()

@@ -23,7 +23,8 @@ from models.backbone import Backbone, Facts, Head
 from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Unsupported
 from runners.child import MEMORY_WORDS
-from runners.hardware import HardwareProfile, Precision
+from runners.device import DTYPES, autocast
+from runners.hardware import HardwareProfile
 from runners.measure import (
     in_turns,
     machine_rates,
@@ -39,11 +40,6 @@ from runners.records import Measurement, Progress, Status
 
 Item = Measurement | Progress
 OWN = "model"
-DTYPES = {
-    Precision.float32: torch.float32,
-    Precision.bfloat16: torch.bfloat16,
-    Precision.float16: torch.float16,
-}
 
 
 class Mode(StrEnum):
@@ -124,7 +120,9 @@ def scale(
         seed: of the inputs.
         facts: what the model answers.
     """
-    bench = _Bench(build, length, mode, config, hardware, seed, facts)
+    bench = _Bench(
+        build, facts, length=length, mode=mode, config=config, hardware=hardware, seed=seed
+    )
     if not bench.sequences:
         yield _skipped(
             f"a token budget of {hardware.token_budget:,} holds no sequence of {length:,}; raise "
@@ -170,12 +168,13 @@ class _Bench:
     def __init__(
         self,
         build: Callable[[str], Backbone],
+        facts: Facts,
+        *,
         length: int,
         mode: Mode,
         config: ScalingConfig,
         hardware: HardwareProfile,
         seed: int,
-        facts: Facts,
     ) -> None:
         self.build, self.length, self.mode = build, length, mode
         self.config, self.hardware = config, hardware
@@ -209,23 +208,17 @@ class _Bench:
         return step
 
     def _forward(self, model: Backbone) -> Tensor:
-        with torch.inference_mode(), self._precision():
+        with torch.inference_mode(), autocast(self.hardware):
             nll: Tensor = model(self.tokens, self.target).nll
             return nll
 
     def _loss(self, model: Backbone) -> Tensor:
-        with self._precision():
+        with autocast(self.hardware):
             outcome = model(self.tokens, self.target)
             loss: Tensor = outcome.nll.mean()
             for penalty in outcome.penalties.values():
                 loss = loss + penalty
             return loss
-
-    def _precision(self) -> torch.autocast:
-        kind = self.hardware.precision
-        half = DTYPES[kind] if kind is not Precision.float32 else torch.bfloat16
-        on = kind is not Precision.float32
-        return torch.autocast(self.device.type, dtype=half, enabled=on)
 
     def own(self) -> Backbone:
         """Return the model under test."""

@@ -7,12 +7,10 @@ whole batch, so that the gradient is that of the batch.
 
 import logging
 import math
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum, auto
 from pathlib import Path
 from statistics import median
@@ -24,6 +22,7 @@ from torch import Tensor
 from models.backbone import Backbone, Outcome
 from models.mixer import AfterStep
 from runners.checkpoint import Checkpoints
+from runners.device import autocast
 from runners.evaluate import evaluate
 from runners.hardware import HardwareProfile, Precision
 from runners.measure import process_peak_bytes
@@ -35,7 +34,8 @@ from runners.optim import (
     own_clips,
     set_learning_rate,
 )
-from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress
+from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress, digest
+from runners.stopping import asked_to_stop
 from runners.stream import Place, Prefetch, rows_of, to_device
 from tasks.task import SPLITS, Batch, Task
 
@@ -102,23 +102,17 @@ def train(
         Diverged: the loss is no finite number.
         Interrupted: SIGTERM came; a checkpoint was written, and the next call goes on from it.
     """
-    trainer = Trainer(model, task, optim, config, hardware, seed, Checkpoints(checkpoints))
-    with _asked_to_stop() as stop:
+    trainer = Trainer(
+        model,
+        task,
+        optim=optim,
+        config=config,
+        hardware=hardware,
+        seed=seed,
+        checkpoints=Checkpoints(checkpoints),
+    )
+    with asked_to_stop() as stop:
         yield from trainer.run(stop)
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Give an event that SIGTERM sets; outside the main thread nothing is listened to."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def objective(
@@ -146,6 +140,7 @@ class Trainer:
         self,
         model: Backbone,
         task: Task,
+        *,
         optim: OptimConfig,
         config: TrainConfig,
         hardware: HardwareProfile,
@@ -166,9 +161,9 @@ class Trainer:
         self.step = 0
         self.place = Place(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
-        self.since = 0
+        self.since = self.validated = 0
         self.examples = 0
-        self.spent_s = self.waited_s = 0.0
+        self.spent_s = self.window_s = self.waited_s = 0.0
         self.step_times: list[float] = []
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
@@ -176,66 +171,63 @@ class Trainer:
             for block in model.stack.blocks:
                 block.compile()
 
-    # -- the run ---------------------------------------------------------------------------------
-
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
         torch.manual_seed(self.seed)
         state = self.checkpoints.load()
-        if state is not None:
+        if state is not None and state.get("identity") != self.identity():
+            log.warning("the checkpoint is of another model or other options: training begins anew")
+        elif state is not None:
             self.restore(state)
             log.info("resumed at step %d", self.step)
         for row in self.rows:
             yield Measurement(**row)
-        if self.step < self.optim.steps:
-            yield from self.fit(stop)
-        yield from self.conclude(stop)
+        try:
+            if self.step < self.optim.steps or self.due():
+                yield from self.fit(stop)
+            yield from self.conclude(stop)
+        except Diverged:
+            yield from self.bookkeeping()
+            raise
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
-        """Take the steps that are left."""
-        saved_at = shown_at = begun = time.perf_counter()
-        waited = 0.0
+        """Take the steps that are left. Only the steps are on the clock."""
+        saved_at = shown_at = time.perf_counter()
+        steps = self.optim.steps
         self.model.train()
         with Prefetch(self.task, self.optim.batch_size, self.seed, self.place) as source:
-            while self.step < self.optim.steps:
+            source.waited_s = self.waited_s
+            while True:
+                if self.due():
+                    yield from self.validate(stop)
+                if self.step == steps:
+                    return
+                begun = time.perf_counter()
                 self.place, batch = source.next()
                 loss = self.advance(batch)
                 self.running += loss
                 self.since += 1
                 if self.device.type == "cpu":
                     self.check(float(loss))
-                logging_now = (
-                    self.step % self.config.log_every_steps == 0 or self.step == self.optim.steps
-                )
+                logging_now = self.step % self.config.log_every_steps == 0 or self.step == steps
+                # Reading the sum waits for the device: it belongs to the time of the steps.
+                mean = float(self.running) / self.since if logging_now else 0.0
+                self.window_s += time.perf_counter() - begun
+                self.waited_s = source.waited_s
                 if logging_now:
-                    mean = float(self.running) / self.since
                     self.check(mean)
-                    now = time.perf_counter()
-                    self.spent_s += now - begun
-                    self.step_times.append((now - begun) / self.since)
-                    self.waited_s += source.waited_s - waited
-                    begun, waited = now, source.waited_s
+                    self.spent_s += self.window_s
+                    self.step_times.append(self.window_s / self.since)
                     self.running.zero_()
-                    self.since = 0
+                    self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
-                if self.due():
-                    yield from self.validate(stop)
-                    begun, waited = time.perf_counter(), source.waited_s
                 now = time.perf_counter()
                 if now - shown_at > 0.1:
                     shown_at = now
-                    yield Progress(
-                        done=self.step,
-                        total=self.optim.steps,
-                        text=f"step {self.step}/{self.optim.steps}",
-                    )
+                    yield Progress(done=self.step, total=steps, text=f"step {self.step}/{steps}")
                 if stop.is_set() or now - saved_at > self.config.checkpoint_every_s:
-                    # Times since the last row are booked now: a resumed run counts from here.
-                    self.spent_s += now - begun
-                    self.waited_s += source.waited_s - waited
                     self.save()
-                    saved_at = begun = time.perf_counter()
-                    waited = source.waited_s
+                    saved_at = time.perf_counter()
                     if stop.is_set():
                         raise Interrupted(f"stopped after step {self.step}; resume to go on")
 
@@ -250,7 +242,7 @@ class Trainer:
         loss = torch.zeros((), device=self.device)
         for first in range(0, rows, micro):
             part = batch if micro >= rows else rows_of(batch, slice(first, first + micro))
-            with self.precision():
+            with autocast(self.hardware):
                 outcome = self.model(part.tokens, part.target, part.keep)
                 share = part.target.shape[0] / rows
                 part_loss = objective(outcome, part.weight, total, share)
@@ -269,31 +261,21 @@ class Trainer:
                 hook.after_step(self.step, self.generator)
         return loss
 
-    def precision(self) -> torch.autocast:
-        """Return the context of a forward pass."""
-        kind = self.hardware.precision
-        return torch.autocast(
-            self.device.type,
-            dtype=torch.float16 if kind is Precision.float16 else torch.bfloat16,
-            enabled=kind is not Precision.float32,
-        )
-
     def check(self, loss: float) -> None:
         """Raise `Diverged` for a loss that is no finite number."""
         if not math.isfinite(loss):
             rate = learning_rate(self.optim, self.step - 1)
             raise Diverged(
                 f"the training loss was {loss} at step {self.step} of {self.optim.steps} with "
-                f"learning rate {rate:.3g}; lower optim.peak_learning_rate, warm up for longer, or "
-                "set optim.clip"
+                f"learning rate {rate:.3g}; {_CALMER}"
             )
 
-    # -- evaluation ------------------------------------------------------------------------------
-
     def due(self) -> bool:
-        """Tell whether validation comes after this step."""
+        """Tell whether validation comes after this step and is still to be done."""
         every = self.config.evaluate_every_steps
-        return bool(every) and (self.step % every == 0 or self.step == self.optim.steps)
+        if not every or self.step == self.validated:
+            return False
+        return self.step % every == 0 or self.step == self.optim.steps
 
     def validate(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate the validation split during training; remember the best weights."""
@@ -305,6 +287,7 @@ class Trainer:
         if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
             weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
             self.best = {"score": score, "step": self.step, "weights": weights}
+        self.validated = self.step
         self.model.train()
 
     def judge(self, split: str, stop: threading.Event) -> tuple[dict[str, float], Outcomes]:
@@ -315,8 +298,8 @@ class Trainer:
                 self.save()
                 raise Interrupted(f"stopped while evaluating after step {self.step}")
 
-        with self.precision():
-            return evaluate(
+        with autocast(self.hardware):
+            measured, outcomes = evaluate(
                 self.model,
                 self.task,
                 split,
@@ -324,6 +307,12 @@ class Trainer:
                 device=self.device,
                 each=give_way,
             )
+        if not math.isfinite(measured["loss"]):
+            raise Diverged(
+                f"the {split} loss was {measured['loss']} after step {self.step} of "
+                f"{self.optim.steps}; {_CALMER}"
+            )
+        return measured, outcomes
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate with the weights that are kept, and yield the final rows."""
@@ -344,27 +333,34 @@ class Trainer:
     def bookkeeping(self) -> Iterator[Measurement]:
         """Yield what the run cost."""
         times = tuple(self.step_times)
+        spent = self.spent_s + self.window_s
         count = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        yield Measurement(metric="train_step_time", value=median(times), samples=times)
-        yield Measurement(metric="train_time", value=self.spent_s)
-        yield Measurement(metric="data_wait", value=self.waited_s / max(self.spent_s, 1e-9))
+        if times:
+            yield Measurement(metric="train_step_time", value=median(times), samples=times)
+        yield Measurement(metric="train_time", value=spent)
+        yield Measurement(metric="data_wait", value=self.waited_s / max(spent, 1e-9))
         yield Measurement(metric="examples_seen", value=float(self.examples))
         yield Measurement(metric="parameters", value=float(count))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
-
-    # -- state -----------------------------------------------------------------------------------
 
     def note(
         self, *, metric: str, value: float, step: int, labels: Mapping[str, str] | None = None
     ) -> Measurement:
         """Make a row that a resumed run yields again."""
-        row: dict[str, Any] = {"metric": metric, "value": value, "step": step, "labels": dict(labels or {})}
-        self.rows.append(row)
-        return Measurement(**row)
+        row = Measurement(metric=metric, value=value, step=step, labels=dict(labels or {}))
+        self.rows.append({key: getattr(row, key) for key in ("metric", "value", "step", "labels")})
+        return row
+
+    def identity(self) -> str:
+        """Return a hash of what must agree before a checkpoint may be continued."""
+        shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
+        options = [asdict(self.optim), asdict(self.config), str(self.hardware.precision)]
+        return digest([self.seed, self.task.spec.data_hash, options, shapes])
 
     def save(self) -> None:
         """Write everything that decides how the run goes on."""
         state: dict[str, Any] = {
+            "identity": self.identity(),
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -397,4 +393,5 @@ class Trainer:
             torch.cuda.set_rng_state(state["cuda_random"])
 
 
-_PLAIN = ("step", "since", "examples", "spent_s", "waited_s")
+_PLAIN = ("step", "since", "examples", "validated", "spent_s", "window_s", "waited_s")
+_CALMER = "lower optim.peak_learning_rate, warm up for longer, or set optim.clip"

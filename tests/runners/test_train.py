@@ -87,11 +87,11 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
         trainer = Trainer(
             net,
             Tiny(),
-            OptimConfig(batch_size=8, micro_batch_size=size, clip=None),
-            TrainConfig(),
-            CPU,
-            0,
-            _nowhere(),
+            optim=OptimConfig(batch_size=8, micro_batch_size=size, clip=None),
+            config=TrainConfig(),
+            hardware=CPU,
+            seed=0,
+            checkpoints=_nowhere(),
         )
         grads: list[torch.Tensor] = []
         trainer.optimiser.step = lambda net=net, grads=grads, *_, **__: grads.extend(  # type: ignore[method-assign]
