@@ -132,13 +132,15 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     values = augment(v, 1.0)
     if kept is not None:
         values *= kept
-    scores = phi_q @ phi_k.mT
+    # Small products with a transposed right factor run at half speed: the factor is copied.
+    turned = phi_k.mT.contiguous()
+    scores = phi_q @ turned
     levels, carried, last = None, values, memory.level
     if log is not None:
         levels = _levels(log, chunked, memory)
         scores *= levels.pair
         carried, last = values * levels.key, levels.last
-    gained = phi_k.mT @ carried
+    gained = turned @ carried
     states, sums = [], memory.sums
     for index in range(gained.shape[2]):
         states.append(sums)
@@ -233,7 +235,7 @@ def _pull_block(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of q, k, v and of the sums before the block, given that after it."""
     levels = block.levels
-    dscores = g @ block.values.mT
+    dscores = g @ block.values.mT.contiguous()
     if levels is not None:
         dscores *= levels.pair
     dscores.tril_()
@@ -246,7 +248,6 @@ def _pull_block(
         dsums = kept + dstates[:, :, index]
     dgained = torch.stack(after[::-1], dim=2)
 
-    # Products with a transposed right factor are the slow ones: the small factors are copied.
     dphi_q = _add_product(past @ block.states.mT.contiguous(), dscores, block.phi_k)
     dphi_k = _add_product(block.carried @ dgained.mT.contiguous(), dscores.mT, block.phi_q)
     dv = block.phi_k @ dgained[..., :-1]

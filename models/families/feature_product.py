@@ -23,8 +23,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK = 2**19
-"""Elements of one block of features on a CPU: 2 MB in float32, about one core's cache."""
+CPU_BLOCK = 2**18
+"""Elements of one block of features on a CPU: 1 MB in float32, within one core's cache."""
 DEVICE_BLOCK = 2**26
 """The same elsewhere: few launches matter more than a cache."""
 MINIMUM_ROWS = 64

@@ -120,7 +120,7 @@ def linear_attention(
     *,
     keep: Bool[Tensor, "b s"] | None = None,
     causal: bool = False,
-    chunk: int = 128,
+    chunk: int = 64,
 ) -> Float[Tensor, "b h l v"]:
     """Attend over all kept keys or, when causal, over those up to each query's own place."""
     features = FEATURES[feature_map]
@@ -197,6 +197,6 @@ class LinearAttention(MultiHead):
         site: Site,
         *,
         feature_map: FeatureChoice = FeatureChoice.elu1,
-        chunk: int = 128,
+        chunk: int = 64,
     ) -> None:
         super().__init__(site, LinearCore(feature_map, chunk, causal=site.causal))

@@ -234,7 +234,7 @@ class Performer(MultiHead):
         feature_epsilon: float = 1e-3,
         renormalise: bool = True,
         redraw_every: int = 1000,
-        chunk: int = 128,
+        chunk: int = 64,
     ) -> None:
         width = site.head_width
         if features is None:
