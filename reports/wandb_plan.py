@@ -138,6 +138,8 @@ def _plan(
 def _plain(value: Any) -> Scalar:
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
         return None
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)  # an open interval; JSON has no word for it
     return value if isinstance(value, (int, float, str)) else str(value)
 
 

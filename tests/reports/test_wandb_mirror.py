@@ -127,7 +127,7 @@ def png(tmp_path: Path) -> Path:
 
 def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -> None:
     table = tmp_path / "crossover.csv"
-    table.write_text("model,column,value\nlinear,sdpa,\nperformer,sdpa,724.5\n")
+    table.write_text("model,column,value\nlinear,sdpa,\nperformer,sdpa,724.5\na,b,inf\n")
     files = [png, png.with_suffix(".csv"), table]
     result = send(rows, tmp_path / "wandb", files=files)
     runs = {(r.run.job_type, r.run.display_name): r for r in map(Run, result.paths)}
@@ -188,7 +188,7 @@ def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -
     assert {"time-step", "crossover"} <= media
     (stored,) = (report.folder / "files" / "media" / "table" / "tables").glob("crossover*")
     assert json.loads(stored.read_text())["data"] == [
-        ["linear", "sdpa", None], ["performer", "sdpa", 724.5],
+        ["linear", "sdpa", None], ["performer", "sdpa", 724.5], ["a", "b", "inf"],
     ]  # fmt: skip
     sent = [json.loads(x) for x in (tmp_path / "wandb/rows/quick.jsonl").read_text().splitlines()]
     assert len(sent) == len(rows)
