@@ -223,13 +223,15 @@ def _set_axes(axes: Axes, data: pd.DataFrame, quantity: str) -> None:
         axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
     else:
         axes.set_ylim(0.1, 10)
-    axes.yaxis.set_major_locator(LogLocator(base=10))
+    low, high = axes.get_ylim()
+    narrow = high / low < 40  # too few powers of ten: name 2 and 5 as well
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
     axes.yaxis.set_minor_formatter(NullFormatter())
     show = _seconds if quantity == "time" else _bytes
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: show(v)))
     if quantity == "memory":
-        axes.yaxis.set_major_locator(LogLocator(base=4))
+        axes.yaxis.set_major_locator(LogLocator(base=2 if narrow else 4))
         axes.yaxis.set_minor_locator(LogLocator(base=2))
 
 
