@@ -19,6 +19,9 @@ from lra.listing import names
 from lra.suggest import near, unknown
 
 
+MULTIRUN = ("-m", "--multirun")
+
+
 class Entry(NamedTuple):
     """One combination of choices."""
 
@@ -60,7 +63,9 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)
     before = sys.argv
-    sys.argv = ["lra", *argv]
+    # Hydra takes flags before or after the overrides, not among them.
+    flags = [word for word in argv if word in MULTIRUN]
+    sys.argv = ["lra", *flags, *(word for word in argv if word not in MULTIRUN)]
     try:
         main()
     except HydraException as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import sweep as sweeps
-from lra.hydra_entry import Entry, entries
+from lra.hydra_entry import MULTIRUN, Entry, entries
 
 
 def main(argv: list[str]) -> int:
@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
     found = entries(argv, lambda now: execute(now, multirun=False))
     if not found:
         return 0  # Hydra printed a configuration or its help, or another launcher did the work
-    return execute(found, multirun=any(word in {"-m", "--multirun"} for word in argv))
+    return execute(found, multirun=any(word in MULTIRUN for word in argv))
 
 
 def execute(found: Sequence[Entry], *, multirun: bool) -> int:

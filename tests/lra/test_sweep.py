@@ -1,0 +1,186 @@
+"""Sweeps as users run them: skipped, split, stopped, failed, and two at once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra.cli import main
+from runners.store import Store, read_rows
+
+TINY = (
+    "task=listops",
+    "task.source=sample",
+    "optim.steps=6",
+    "optim.warmup_steps=0",
+    "optim.batch_size=8",
+    "runner.timeout_s=300",
+    "logger=none",
+    "report=false",
+)
+# Wall clock, and memory of a whole process, differ from run to run.
+NOISY = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+
+
+def run(results: Path, *words: str) -> int:
+    return main(["run", *TINY, f"results={results}", *words])
+
+
+def settled(results: Path) -> pd.DataFrame:
+    """All rows but times, in an order that does not depend on who wrote first."""
+    rows = read_rows(results)
+    rows = rows[~rows["metric"].isin(NOISY)].drop(columns=["created"])
+    rows["labels"] = [json.dumps(dict(labels), sort_keys=True) for labels in rows["labels"]]
+    rows["samples"] = [str(list(samples)) for samples in rows["samples"]]
+    keys = ["cell", "metric", "step", "labels"]
+    return rows.sort_values(keys, ignore_index=True)
+
+
+def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
+    words = ("-m", "model=linear,identity", "seed=0,1")
+    assert run(tmp_path, *words, "runner.dry_run=true") == 0
+    assert "4 cells" in (listed := capsys.readouterr().out)
+    assert "0 done, 4 to do" in listed
+    assert not (tmp_path / "cells").exists()
+    assert run(tmp_path, *words) == 0
+    assert "[4/4]" in capsys.readouterr().out
+    before = read_rows(tmp_path)
+    assert run(tmp_path, *words) == 0
+    assert "4 of 4 cells are complete already" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(read_rows(tmp_path), before)
+    assert set(before["model"]) == {"linear", "identity"}
+    assert run(tmp_path, *words, "runner.dry_run=true") == 0
+    assert "4 done, 0 to do" in capsys.readouterr().out
+
+
+def test_shards_cover_the_sweep_once(tmp_path: Path, capsys) -> None:
+    seen: list[str] = []
+    for part in ("1/3", "2/3", "3/3"):
+        words = ("-m", "seed=0,1,2,3", f"runner.shard={part}", "runner.dry_run=true")
+        assert run(tmp_path, *words) == 0
+        seen += [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert len(seen) == len(set(seen)) == 4
+
+
+def test_runs_with_other_options_are_other_cells(tmp_path: Path, capsys) -> None:
+    words = ("-m", "optim.steps=6,7", "task.processes=1,2", "runner.dry_run=true")
+    assert run(tmp_path, *words) == 0
+    assert "2 cells" in capsys.readouterr().out  # the number of processes changes no number
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (("optim.peak_learning_rate=1e30", "optim.clip=null"), "diverged", "lower optim.peak"),
+        (("model=identity", "model.backbone.positions=rotary"), "unsupported", "rotary"),
+        (("runner.timeout_s=0.05",), "timeout", "0.05"),
+        (
+            ("model.backbone.width=1024", "hardware.memory_limit_bytes=30000000"),
+            "out_of_memory",
+            "30,000,000 bytes",
+        ),
+    ],
+)
+def test_a_failure_is_a_row_with_its_reason(
+    words: tuple[str, ...], status: str, reason: str, tmp_path: Path, capsys
+) -> None:
+    assert run(tmp_path, *words) == 1
+    assert status in capsys.readouterr().out
+    rows = read_rows(tmp_path)
+    failed = rows[rows["status"] != "ok"]
+    assert list(failed["status"]) == [status]
+    assert reason in failed["reason"].iloc[0]
+    assert run(tmp_path, *words) == 0  # complete: failures are repeated on demand only
+    assert "complete already" in capsys.readouterr().out
+    if status == "timeout":
+        assert run(tmp_path, *words[:-1], "runner.retry=[timeout]") == 0
+        assert set(read_rows(tmp_path)["status"]) == {"ok"}
+
+
+def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
+    words = ("-m", "model=identity,linear", "model.backbone.positions=rotary")
+    assert run(tmp_path, *words) == 0
+    rows = read_rows(tmp_path)
+    assert set(rows[rows["model"] == "identity"]["status"]) == {"unsupported"}
+    assert set(rows[rows["model"] == "linear"]["status"]) == {"ok"}
+
+
+def _start(results: Path, *words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lra", "run", *TINY, f"results={results}", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1", "optim.steps=40")
+
+
+@pytest.mark.slow
+def test_killed_at_random_and_resumed_equals_an_uninterrupted_run(tmp_path: Path) -> None:
+    assert run(tmp_path / "whole", *SWEEP) == 0
+    draw = random.Random(0)
+    for _ in range(4):
+        process = _start(tmp_path / "killed", *SWEEP)
+        time.sleep(draw.uniform(3, 9))
+        process.kill()
+        process.communicate()
+    assert run(tmp_path / "killed", *SWEEP) == 0
+    pd.testing.assert_frame_equal(settled(tmp_path / "killed"), settled(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    long = ("optim.steps=400", "model.backbone.dropout=0.1")
+    assert run(tmp_path / "whole", *long) == 0
+    process = _start(tmp_path / "stopped", *long)
+    store = Store(tmp_path / "stopped")
+    deadline = time.monotonic() + 120
+    while not list(store.root.glob("cells/*/*/log.txt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate(timeout=120)[0].decode()
+    if process.returncode != 0:  # else it was faster than the signal
+        assert process.returncode == 128 + signal.SIGTERM
+        assert "1 of 1 cells are left" in text
+        assert run(tmp_path / "stopped", *long) == 0
+    pd.testing.assert_frame_equal(settled(tmp_path / "stopped"), settled(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
+    pair = [_start(tmp_path, *SWEEP) for _ in range(2)]
+    for process in pair:
+        text = process.communicate(timeout=300)[0].decode()
+        assert process.returncode == 0, text
+    rows = read_rows(tmp_path)
+    assert rows["cell"].nunique() == 4
+    final = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
+    assert len(final) == 8  # two splits, once each
+
+
+def test_an_unwritable_results_folder(tmp_path: Path, capsys) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert run(tmp_path / "file") == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
+    words = ("task=text", "task.source=files", f"task.path={tmp_path / 'aclImdb'}")
+    code = main(["run", f"results={tmp_path / 'r'}", "logger=none", *words])
+    assert code == 2
+    assert "aclImdb" in capsys.readouterr().err
+
+
+def test_a_length_beyond_the_model_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
+    assert run(tmp_path, "model.backbone.width=30", "model.backbone.heads=4") == 2
+    assert "heads" in capsys.readouterr().err
