@@ -11,7 +11,8 @@ output and one number per row, and a block stays in the processor's cache while 
 A feature map may return its features divided by a positive factor per row, together with the
 logarithm of that factor. On the query side the factor cancels between numerator and denominator.
 On the key side it weighs the row, and only the ratios of these weights matter, so exponentials
-never overflow.
+never overflow. What is left to underflow is a sum of weights below 1e-32 (float32) of the product
+of the largest features of query and key: such a row counts as having found nothing, and is 0.
 """
 
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK = 2**18
-"""Elements of one block of features on a CPU: 1 MB in float32, within one core's cache."""
+CPU_BLOCK = 2**19
+"""Elements of one block of features on a CPU: 2 MB in float32, so that a few of them stay in cache."""
 DEVICE_BLOCK = 2**26
 """The same elsewhere: few launches matter more than a cache."""
 MINIMUM_ROWS = 64

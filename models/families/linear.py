@@ -16,7 +16,6 @@ Differs    no epsilon in the denominator: a row with nothing to attend to is 0 a
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from types import MappingProxyType
 
 import torch
 from jaxtyping import Bool, Float
@@ -102,14 +101,12 @@ class Exponential:
         return gradient.mul_(phi)
 
 
-FEATURES: Mapping[FeatureChoice, FeatureMap] = MappingProxyType(
-    {
-        FeatureChoice.elu1: Elu1(),
-        FeatureChoice.relu_eps: ReluEpsilon(),
-        FeatureChoice.sqr: Square(),
-        FeatureChoice.exp: Exponential(),
-    }
-)
+FEATURES: Mapping[FeatureChoice, FeatureMap] = {
+    FeatureChoice.elu1: Elu1(),
+    FeatureChoice.relu_eps: ReluEpsilon(),
+    FeatureChoice.sqr: Square(),
+    FeatureChoice.exp: Exponential(),
+}
 
 
 def linear_attention(

@@ -291,7 +291,8 @@ def test_autocast_does_not_reach_the_sums(causal):
 
 
 @DIRECTIONS
-def test_operations_and_saved_bytes_grow_as_the_length(causal):
+def test_operations_and_saved_bytes_grow_as_the_length(causal, monkeypatch):
+    monkeypatch.setattr(blocked, "CPU_BLOCK", 2**21)
     lengths, operations, kept = (4096, 16384), [], []
     for length in lengths:
         with pretending():
@@ -333,3 +334,16 @@ def test_unnormalised_product_is_the_plain_numerator():
         lambda: (phi(q) @ phi(k).mT).tril() @ v,
         (q, k, v),
     )
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does
+@DIRECTIONS
+def test_it_compiles_as_one_graph(causal):
+    mixer = LinearAttention(Site(width=16, heads=2, max_length=200, causal=causal))
+    x = torch.randn(2, 150, 16)
+    compiled = torch.compile(lambda x: mixer(x, Layout()), fullgraph=True, backend="aot_eager")
+    compiled(x).square().sum().backward()
+    found, mixer.q_proj.weight.grad = mixer.q_proj.weight.grad, None
+    mixer(x, Layout()).square().sum().backward()
+    torch.testing.assert_close(found, mixer.q_proj.weight.grad)

@@ -518,3 +518,16 @@ def test_exponential_features_are_the_performer_without_projection_and_norm():
     torch.testing.assert_close(
         SoftmaxFeatures(torch.eye(5, dtype=torch.float64), 1.0, keys=False)(x)[0], plain
     )
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does
+@DIRECTIONS
+def test_it_compiles_as_one_graph(causal):
+    mixer = make(causal, features=12)
+    x = torch.randn(2, 50, 16, dtype=torch.float64)
+    compiled = torch.compile(lambda x: mixer(x, Layout()), fullgraph=True, backend="aot_eager")
+    compiled(x).square().sum().backward()
+    found, mixer.q_proj.weight.grad = mixer.q_proj.weight.grad, None
+    mixer(x, Layout()).square().sum().backward()
+    torch.testing.assert_close(found, mixer.q_proj.weight.grad)
