@@ -18,7 +18,6 @@ from lra.compose import ConfigError
 from lra.listing import names
 from lra.suggest import near, unknown
 
-
 MULTIRUN = ("-m", "--multirun")
 
 

@@ -13,6 +13,7 @@ from lra.compose import Control, Run, typed
 from lra.hydra_entry import Entry
 from lra.progress import Board, headline, title
 from runners import isolate
+from runners.hardware import Device, HardwareProfile, available_bytes
 from runners.records import Cell, Measurement, Outcomes, Progress, Status
 from runners.store import Store
 
@@ -165,7 +166,7 @@ def _run_group(
                 continue
             rows[cell.key], outcomes[cell.key] = [], []
             board.start(cell)
-            yield _job(planned, store)
+            yield _job(planned, store, side_by_side)
 
     def on_message(job: isolate.Job, message: object) -> None:
         name = job.name
@@ -201,7 +202,7 @@ def _run_group(
         )
 
 
-def _job(planned: Planned, store: Store) -> isolate.Job:
+def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
     cell, hardware = planned.cell, planned.run.hardware
     training = cell.columns["runner"] == "train"
     return isolate.Job(
@@ -215,10 +216,24 @@ def _job(planned: Planned, store: Store) -> isolate.Job:
             "checkpoints": str(store.checkpoint_folder(cell)) if training else None,
         },
         seconds=planned.run.control.timeout_s,
-        memory_bytes=hardware.memory_limit_bytes if str(hardware.device) == "cpu" else None,
+        memory_bytes=_memory(hardware, side_by_side),
         threads=int(cell.columns["threads"]),
         log=store.cell_folder(cell.key) / "log.txt",
     )
+
+
+def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
+    """Return the bytes that a cell may use on a CPU; a GPU's limit is set in the cell.
+
+    Without a limit of the profile, a share of what is available: a cell that wants more fails by
+    itself, before the system looks for a victim.
+    """
+    if hardware.device is not Device.cpu:
+        return None
+    if hardware.memory_limit_bytes is not None:
+        return hardware.memory_limit_bytes
+    available = available_bytes()
+    return None if available is None else int(0.9 * available / side_by_side)
 
 
 def _failed(cell: Cell, status: Status, reason: str) -> Measurement:

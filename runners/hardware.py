@@ -33,6 +33,17 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def available_bytes() -> int | None:
+    """Return the memory that can be had without swapping; None where the system does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
 def device_name(device: Device) -> str:
     """Return the name of this machine's CPU or first GPU. Imports torch for a GPU."""
     if device is Device.cpu:
@@ -71,7 +82,8 @@ class HardwareProfile:
     training_processes: int = 0
     """Training cells side by side; 0 = cores / training_threads (on a GPU: 1)."""
     memory_limit_bytes: int | None = None
-    """A cell that needs more ends as out_of_memory."""
+    """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
+    memory that is available, shared by the cells side by side."""
     token_budget: int = 8192
     """Tokens of one timed batch: batch size = token_budget / length."""
     peak_flops_per_second: float | None = None

@@ -7,7 +7,9 @@ included. Both are counted above what was alive before the pass, so parameters, 
 inputs are left out, and gradients that the pass makes are in.
 """
 
+import gc
 import os
+import re
 import resource
 import sys
 import time
@@ -61,10 +63,27 @@ def in_turns(
     """
     samples: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
-    for number in range(rounds):
-        for name in names if number % 2 == 0 else reversed(names):
-            samples[name].append(timed(calls[name], device))
+    gc.collect()
+    gc.disable()  # a collection would fall into one sample and not into its pair
+    try:
+        for number in range(rounds):
+            for name in names if number % 2 == 0 else reversed(names):
+                samples[name].append(timed(calls[name], device))
+    finally:
+        gc.enable()
     return samples
+
+
+def attention_kernel(call: Call) -> str:
+    """Return the fused attention operators that `call` runs, as PyTorch names them; "" for none."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    with torch.autograd.profiler.profile(use_cpu=True) as record:
+        call()
+    results = record.kineto_results
+    names = {event.name() for event in results.events()} if results is not None else set()
+    found = re.compile(r"aten::_scaled_dot_product_(\w+)")
+    matches = (found.match(name) for name in names if "backward" not in name)
+    return ", ".join(sorted(match[1] for match in matches if match))
 
 
 def stalls(samples: list[float]) -> int:

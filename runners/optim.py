@@ -38,7 +38,7 @@ class OptimConfig:
     schedule: Schedule = Schedule.cosine
     warmup_steps: int = 0
     final_fraction: float = 0.0
-    """Learning rate at the end, as a fraction of the peak, for cosine, linear and one_cycle."""
+    """Learning rate at the end, as a fraction of the peak, for cosine and linear."""
     steps: int = 1000
     batch_size: int = 32
     """The effective batch, whatever `micro_batch_size` is."""
@@ -74,8 +74,8 @@ class OptimConfig:
 def learning_rate(config: OptimConfig, step: int) -> float:
     """Return the learning rate of update number `step`, counted from 0.
 
-    With warm-up W, every schedule but `rsqrt` rises linearly over the first W updates, reaching
-    the peak at update W - 1. `rsqrt` follows the Long Range Arena code:
+    With warm-up W, every schedule but `rsqrt` and `one_cycle` rises linearly over the first W
+    updates, reaching the peak at update W - 1. `rsqrt` follows the Long Range Arena code:
     B * min(1, s / W) / sqrt(max(s, W)), which is 0 at update 0.
     """
     peak, warmup, last = config.peak_learning_rate, config.warmup_steps, config.steps - 1
@@ -83,16 +83,31 @@ def learning_rate(config: OptimConfig, step: int) -> float:
         if warmup == 0:
             return peak / math.sqrt(max(step, 1))
         return peak * min(1.0, step / warmup) / math.sqrt(max(step, warmup))
+    if config.schedule is Schedule.one_cycle:
+        return _one_cycle(config, step)
     if step < warmup:
         return peak * (step + 1) / warmup
     done = min(1.0, (step - warmup) / max(1, last - warmup))
-    low = config.final_fraction
-    if config.schedule is Schedule.constant:
-        return peak
-    if config.schedule is Schedule.cosine:
-        return peak * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done)))
-    # linear and one_cycle: one_cycle is the name used for linear warm-up and linear decay
-    return peak * (1 - (1 - low) * done)
+    shape = {
+        Schedule.constant: 1.0,
+        Schedule.cosine: 0.5 * (1 + math.cos(math.pi * done)),
+        Schedule.linear: 1 - done,
+    }[config.schedule]
+    low = 0.0 if config.schedule is Schedule.constant else config.final_fraction
+    return peak * (low + (1 - low) * shape)
+
+
+def _one_cycle(config: OptimConfig, step: int) -> float:
+    """Return Smith's one cycle with straight lines and PyTorch's default ends.
+
+    From peak / 25 up to the peak over the warm-up, then down to peak / 250,000. The momentum is not
+    cycled.
+    """
+    peak, warmup, last = config.peak_learning_rate, config.warmup_steps, config.steps - 1
+    low, end = peak / 25, peak / 250_000
+    if step < warmup:
+        return low + (peak - low) * step / warmup
+    return peak + (end - peak) * min(1.0, (step - warmup) / max(1, last - warmup))
 
 
 def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:

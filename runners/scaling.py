@@ -7,7 +7,7 @@ sequences, or a fixed number: the two are never mixed in one run. References (ex
 through SDPA, and literal softmax) are the same backbone with another mixer, timed in turns with
 the model in the same process, so that a ratio compares neighbours in time.
 
-The model's own numbers come first; a reference that fails costs only its own rows.
+A reference that is refused or runs out of memory costs only its own rows.
 """
 
 import gc
@@ -26,6 +26,7 @@ from runners.child import MEMORY_WORDS
 from runners.device import DTYPES, autocast
 from runners.hardware import HardwareProfile
 from runners.measure import (
+    attention_kernel,
     in_turns,
     machine_rates,
     peak_tensor_bytes,
@@ -143,6 +144,7 @@ def scale(
     warm_up(own, bench.device, least=config.warmup_steps)
     yield Progress(done=1, total=4, text="memory")
     own_peak = peak_tensor_bytes(own, bench.device)
+    bench.kernel = attention_kernel(own)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
     if mode is Mode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
@@ -184,6 +186,7 @@ class _Bench:
         self.tokens, self.target = self.tokens.to(self.device), self.target.to(self.device)
         self.model: Backbone | None = None
         self.seconds = 0.0
+        self.kernel = ""
 
     def prepare(self, name: str) -> Callable[[], object]:
         """Build a model and return the call to measure."""
@@ -332,7 +335,8 @@ def _times(bench: _Bench, calls: dict[str, Callable[[], object]]) -> Iterator[Me
     own = samples[OWN]
     bench.seconds = median(own)
     tokens = float(bench.tokens.numel())
-    yield Measurement(metric="time", value=bench.seconds, samples=tuple(own))
+    labels = {"kernel": bench.kernel} if bench.kernel else {}
+    yield Measurement(metric="time", value=bench.seconds, samples=tuple(own), labels=labels)
     yield Measurement(metric="tokens_per_second", value=tokens / bench.seconds)
     yield Measurement(metric="timed_steps", value=float(rounds))
     yield Measurement(metric="stalls", value=float(stalls(own)))

@@ -4,7 +4,7 @@
                                    rows-<fingerprint>.jsonl         present = complete
                                    outcomes-<fingerprint>.npz       per-example results
                                    environment-<fingerprint>.json   versions and machine
-                                   checkpoint/                      while training
+                                   checkpoint-<fingerprint>/        while training, then the weights
     root/claims/<cell>                                              advisory
     root/sweeps/<name>/<cell>                                       empty files: which cells belong
 
@@ -67,7 +67,7 @@ class Store:
 
     def checkpoint_folder(self, cell: Cell) -> Path:
         """Return the folder in which the cell's runner may keep checkpoints; it may not exist."""
-        return self.cell_folder(cell.key) / "checkpoint"
+        return self.cell_folder(cell.key) / f"checkpoint-{cell.fingerprint}"
 
     def _rows_file(self, cell: Cell) -> Path:
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):

@@ -49,6 +49,22 @@ def test_linear_and_constant() -> None:
     assert set(rates(peak_learning_rate=3.0, steps=4, schedule=Schedule.constant)) == {3.0}
 
 
+def test_one_cycle_is_that_of_torch() -> None:
+    found = rates(peak_learning_rate=1.0, steps=50, warmup_steps=10, schedule=Schedule.one_cycle)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([parameter], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, 1.0, total_steps=50, pct_start=11 / 50, anneal_strategy="linear",
+        cycle_momentum=False,
+    )  # fmt: skip
+    expected = []
+    for _ in range(50):
+        expected.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        theirs.step() if len(expected) < 50 else None
+    assert found == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
