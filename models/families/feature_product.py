@@ -24,8 +24,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_BLOCK = 2**19
-"""Elements of one block of features on a CPU: 2 MB in float32, so that a few of them stay in cache."""
+CPU_BLOCK = 2**20
+"""Elements of one block of features on a CPU: 4 MB in float32, a few of which stay in cache."""
 DEVICE_BLOCK = 2**26
 """The same elsewhere: few launches matter more than a cache."""
 MINIMUM_ROWS = 64
