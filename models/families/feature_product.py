@@ -97,51 +97,87 @@ def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     return torch.where(total > tiny, total.clamp_min(tiny).reciprocal(), 0)
 
 
-def _weighted(
-    v: Float[Tensor, "b h r v"],
-    keep: Bool[Tensor, "b r"] | None,
-    log: Float[Tensor, "b h r"] | None,
-    level: Float[Tensor, "b h"] | None,
-) -> tuple[Float[Tensor, "b h r w"], Float[Tensor, "b #h r 1"] | None]:
-    """Return [v 1] times each row's weight exp(log - level), 0 for padding; and the weights."""
-    values = augment(v, 1.0)
-    if log is not None and level is not None:
-        weight = torch.exp(_masked(log, keep) - level[..., None])[..., None]
-    elif keep is not None:
-        weight = keep[:, None, :, None].to(v.dtype)
-    else:
-        return values, None
-    return values.mul_(weight), weight
-
-
 def _masked(
     log: Float[Tensor, "b h r"], keep: Bool[Tensor, "b r"] | None
 ) -> Float[Tensor, "b h r"]:
     return log if keep is None else log.masked_fill(~keep[:, None], -torch.inf)
 
 
-def _summarise(
-    k: Float[Tensor, "b h s k"],
-    v: Float[Tensor, "b h s v"],
-    keep: Bool[Tensor, "b s"] | None,
-    maps: FeatureMaps,
-) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h"]]:
-    """Return [S z] and the level its weights refer to: the largest logarithm (0 where none)."""
-    dtype = sum_dtype(v)
-    sums = v.new_zeros((*v.shape[:2], maps.width, v.shape[-1] + 1), dtype=dtype)
-    top = v.new_full(v.shape[:2], -torch.inf, dtype=dtype)
-    level = torch.zeros_like(top)
-    for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-        phi, log = maps.key(k[:, :, rows].to(dtype))
-        kept = None if keep is None else keep[:, rows]
+# A block's tensors live in one call below and are gone before those of the next block are made.
+
+
+class _Keys(NamedTuple):
+    """A stretch of keys and values."""
+
+    k: Float[Tensor, "b h r k"]
+    v: Float[Tensor, "b h r v"]
+    keep: Bool[Tensor, "b r"] | None
+
+    def cut(self, rows: slice) -> "_Keys":
+        """Return some of the rows."""
+        keep = None if self.keep is None else self.keep[:, rows]
+        return _Keys(self.k[:, :, rows], self.v[:, :, rows], keep)
+
+    def weighted(
+        self, log: Float[Tensor, "b h r"] | None, level: Float[Tensor, "b h"]
+    ) -> tuple[Float[Tensor, "b h r w"], Float[Tensor, "b #h r 1"] | None]:
+        """Return [v 1] times each row's weight exp(log - level), 0 for padding; and the weights."""
+        values = augment(self.v.to(level.dtype), 1.0)
         if log is not None:
-            higher = torch.maximum(top, _masked(log, kept).amax(-1))
-            level = higher.masked_fill(higher == -torch.inf, 0)
-            sums *= torch.exp(top - level)[..., None, None]
-            top = higher
-        values, _ = _weighted(v[:, :, rows].to(dtype), kept, log, level)
-        sums += phi.mT @ values
-    return sums, level
+            weight = torch.exp(_masked(log, self.keep) - level[..., None])[..., None]
+        elif self.keep is not None:
+            weight = self.keep[:, None, :, None].to(level.dtype)
+        else:
+            return values, None
+        return values.mul_(weight), weight
+
+
+def _gather(
+    keys: _Keys, sums: Float[Tensor, "b h m w"], top: Float[Tensor, "b h"], maps: FeatureMaps
+) -> Float[Tensor, "b h"]:
+    """Add a block to the sums in place; return the largest logarithm so far."""
+    phi, log = maps.key(keys.k.to(sums.dtype))
+    if log is not None:
+        before, top = top, torch.maximum(top, _masked(log, keys.keep).amax(-1))
+        sums *= torch.exp(before - _finite(top))[..., None, None]
+    sums += phi.mT @ keys.weighted(log, _finite(top))[0]
+    return top
+
+
+def _finite(top: Float[Tensor, "b h"]) -> Float[Tensor, "b h"]:
+    """Return 0 where no key has been seen, so that differences to it have a value."""
+    return top.masked_fill(top == -torch.inf, 0)
+
+
+def _pull_query(
+    q: Float[Tensor, "b h r k"],
+    g: Float[Tensor, "b h r w"],
+    transposed: Float[Tensor, "b h w m"],
+    dsums: Float[Tensor, "b h m w"],
+    maps: FeatureMaps,
+) -> Float[Tensor, "b h r k"]:
+    """Return the gradient of a block of queries, and add to that of the sums in place."""
+    x = q.to(g.dtype)
+    phi, _ = maps.query(x)
+    dsums += phi.mT @ g
+    return maps.query.pull(g @ transposed, phi, x)
+
+
+def _pull_keys(
+    keys: _Keys,
+    level: Float[Tensor, "b h"],
+    dsums: Float[Tensor, "b h m w"],
+    transposed: Float[Tensor, "b h w m"],
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r v"]]:
+    """Return the gradients of a block of keys and values."""
+    x = keys.k.to(level.dtype)
+    phi, log = maps.key(x)
+    values, weight = keys.weighted(log, level)
+    dv = phi @ dsums[..., :-1]
+    if weight is not None:
+        dv *= weight
+    return maps.key.pull(values @ transposed, phi, x), dv
 
 
 class _FeatureProduct(torch.autograd.Function):
@@ -151,24 +187,23 @@ class _FeatureProduct(torch.autograd.Function):
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> Tensor:
-        dtype = sum_dtype(v)
-        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
-        o = (
-            torch.empty_like(v)
-            if q.shape[2] == v.shape[2]
-            else v.new_empty((*q.shape[:3], v.shape[-1]))
-        )
+        dtype, keys = sum_dtype(v), _Keys(k, v, keep)
+        sums = v.new_zeros((*v.shape[:2], maps.width, v.shape[-1] + 1), dtype=dtype)
+        top = v.new_full(v.shape[:2], -torch.inf, dtype=dtype)
         inverse = v.new_ones(q.shape[:3], dtype=dtype)
+        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
+        alike = q.shape[2] == v.shape[2]
+        o = torch.empty_like(v) if alike else v.new_empty((*q.shape[:3], v.shape[-1]))
         with full_precision(q):
-            sums, level = _summarise(k, v, keep, maps)
+            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+                top = _gather(keys.cut(rows), sums, top, maps)
             for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                phi, _ = maps.query(q[:, :, rows].to(dtype))
-                total = phi @ sums
+                total = maps.query(q[:, :, rows].to(dtype))[0] @ sums
                 if maps.normalise:
                     inverse[:, :, rows] = reciprocal(total[..., -1])
                 o[:, :, rows] = total[..., :-1] * inverse[:, :, rows, None]
         ctx.maps = maps
-        ctx.save_for_backward(q, k, v, keep, o, inverse, sums, level)
+        ctx.save_for_backward(q, k, v, keep, o, inverse, sums, _finite(top))
         return o
 
     @staticmethod
@@ -176,26 +211,18 @@ class _FeatureProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, o, inverse, sums, level = ctx.saved_tensors
         maps: FeatureMaps = ctx.maps
-        dtype = sum_dtype(v)
-        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        dsums = torch.zeros_like(sums)
-        transposed = sums.mT.contiguous()
+        keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
         with full_precision(q):
+            dq, transposed = torch.empty_like(q), sums.mT.contiguous()
             for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                x = q[:, :, rows].to(dtype)
-                phi, _ = maps.query(x)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-                dsums += phi.mT @ g
-                dq[:, :, rows] = maps.query.pull(g @ transposed, phi, x)
-            transposed = dsums.mT.contiguous()
+                dq[:, :, rows] = _pull_query(q[:, :, rows], g, transposed, dsums, maps)
+                del g
+            dk, dv, transposed = torch.empty_like(k), torch.empty_like(v), dsums.mT.contiguous()
             for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-                x = k[:, :, rows].to(dtype)
-                phi, log = maps.key(x)
-                kept = None if keep is None else keep[:, rows]
-                values, weight = _weighted(v[:, :, rows].to(dtype), kept, log, level)
-                dvalues = phi @ dsums[..., :-1]
-                dv[:, :, rows] = dvalues if weight is None else dvalues.mul_(weight)
-                dk[:, :, rows] = maps.key.pull(values @ transposed, phi, x)
+                dk[:, :, rows], dv[:, :, rows] = _pull_keys(
+                    keys.cut(rows), level, dsums, transposed, maps
+                )
         return dq, dk, dv, None, None
 
 
