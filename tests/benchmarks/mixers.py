@@ -18,6 +18,7 @@ virtual environment of its own for them.
 import argparse
 import importlib
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def performer_pytorch_linear(causal: bool) -> Attend:
 def performer_pytorch_favor(causal: bool, setting: Setting) -> Attend:
     """FastAttention with the same projection, and its two epsilons set to 0."""
     package = importlib.import_module("performer_pytorch.performer_pytorch")
-    attention = package.FastAttention(setting.width, setting.features, causal=causal)
+    attention: Any = package.FastAttention(setting.width, setting.features, causal=causal)
     attention.projection_matrix = setting.projection()
     if causal:
         attention.causal_linear_fn = partial(package.causal_linear_attention_noncuda, eps=0.0)
@@ -138,7 +139,8 @@ def performer_pytorch_favor(causal: bool, setting: Setting) -> Attend:
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with mock.patch.object(package, "softmax_kernel", kernel):
-            return attention(q, k, v)
+            out: Tensor = attention(q, k, v)
+        return out
 
     return run
 
@@ -146,7 +148,8 @@ def performer_pytorch_favor(causal: bool, setting: Setting) -> Attend:
 def lucidrains_linear(causal: bool) -> Attend:
     """linear-attention-transformer: softmax feature maps, and blind to the own bucket if causal."""
     package = importlib.import_module("linear_attention_transformer.linear_attention_transformer")
-    return package.causal_linear_attn if causal else package.linear_attn
+    product: Attend = package.causal_linear_attn if causal else package.linear_attn
+    return product
 
 
 def fast_transformers_linear(causal: bool, setting: Setting) -> Attend:
@@ -161,7 +164,8 @@ def fast_transformers_linear(causal: bool, setting: Setting) -> Attend:
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-        return module(q, k, v, square, lengths, lengths).transpose(1, 2)
+        out: Tensor = module(q, k, v, square, lengths, lengths)
+        return out.transpose(1, 2)
 
     return run
 
@@ -327,11 +331,16 @@ def main() -> None:
     options = parse()
     if options.threads:
         torch.set_num_threads(options.threads)
-    facts = {
+    facts: dict[str, Any] = {
         "torch": torch.__version__, "threads": torch.get_num_threads(),
         "device": str(options.device), "width": options.width,
     }  # fmt: skip
     print(f"torch {facts['torch']}, {facts['threads']} threads, {facts['device']}")
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load + facts["threads"] > cores + 0.5:
+        # Threads wait for each other after every operation: one that is kept from running stops all.
+        print(f"load {load:.1f} on {cores} cores: busy, many small operations will look slow; "
+              "wait, or use --threads 1")  # fmt: skip
     columns = "{:24} {:>6}  {:29}{:>9} {:>9}    {:>8} {:>8}"
     print(columns.format("core", "length", "other", "ours", "other", "ours", "other"))
 
