@@ -338,7 +338,7 @@ def main() -> None:
     print(f"torch {facts['torch']}, {facts['threads']} threads, {facts['device']}")
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load + facts["threads"] > cores + 0.5:
-        # Threads wait for each other after every operation: one that is kept from running stops all.
+        # Threads wait for each other after every operation: one kept from running stops all.
         print(f"load {load:.1f} on {cores} cores: busy, many small operations will look slow; "
               "wait, or use --threads 1")  # fmt: skip
     columns = "{:24} {:>6}  {:29}{:>9} {:>9}    {:>8} {:>8}"
