@@ -8,6 +8,7 @@ inputs are left out, and gradients that the pass makes are in.
 """
 
 import gc
+import math
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -23,6 +25,7 @@ Call = Callable[[], object]
 
 STALL = 3.0
 """A sample above this many medians is a stall of the machine."""
+FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
 STABLE = 1.2
 """Warm-up ends when a call takes less than this times the call before."""
 
@@ -42,8 +45,18 @@ def timed(call: Call, device: torch.device) -> float:
     return time.perf_counter() - begin
 
 
-def warm_up(call: Call, device: torch.device, *, least: int, most: int = 8) -> list[float]:
-    """Call until the time is stable, at least `least` times; return the times of these calls."""
+def warm_up(
+    call: Call, device: torch.device, *, least: int, long_s: float = math.inf, most: int = 8
+) -> float:
+    """Call until the time is stable, and return the time of the last call.
+
+    Args:
+        call: what to run.
+        device: where it runs.
+        least: calls at least.
+        long_s: a call that takes longer is enough by itself.
+        most: calls at most.
+    """
     times: list[float] = []
 
     def falling() -> bool:
@@ -51,7 +64,9 @@ def warm_up(call: Call, device: torch.device, *, least: int, most: int = 8) -> l
 
     while len(times) < least or (falling() and len(times) < most):
         times.append(timed(call, device))
-    return times
+        if times[-1] > long_s:
+            break
+    return times[-1]
 
 
 def in_turns(
@@ -74,50 +89,56 @@ def in_turns(
     return samples
 
 
-def attention_kernel(call: Call) -> str:
-    """Return the fused attention operators that `call` runs, as PyTorch names them; "" for none."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    with torch.autograd.profiler.profile(use_cpu=True) as record:
-        call()
-    results = record.kineto_results
-    names = {event.name() for event in results.events()} if results is not None else set()
-    found = re.compile(r"aten::_scaled_dot_product_(\w+)")
-    matches = (found.match(name) for name in names if "backward" not in name)
-    return ", ".join(sorted(match[1] for match in matches if match))
-
-
 def stalls(samples: list[float]) -> int:
     """Return how many samples lie above three medians."""
     middle = sorted(samples)[len(samples) // 2]
     return sum(sample > STALL * middle for sample in samples)
 
 
-def peak_tensor_bytes(call: Call, device: torch.device) -> int:
-    """Return the peak of tensor bytes that `call` adds to what is alive before it.
+class Pass(NamedTuple):
+    """What one observed pass tells."""
+
+    peak_tensor_bytes: int
+    """Highest total of tensor bytes above what was alive before."""
+    kernels: str
+    """The fused attention operators that ran, as PyTorch names them; "" for none."""
+
+
+def observe(call: Call, device: torch.device) -> Pass:
+    """Run `call` once, apart from timing, and return what it held and which kernels it ran.
 
     Call it once before, so that lazily made buffers and autotuning do not count.
     """
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    # Level 6 keeps the recorder from writing two lines to stderr for each use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    before = 0
+    if on_gpu:
         synchronise(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
+    # torch.profiler.profile would import 800 modules first; this is the same recorder.
+    with torch.autograd.profiler.profile(use_cpu=True, profile_memory=not on_gpu) as record:
         call()
         synchronise(device)
-        return int(torch.cuda.max_memory_allocated(device) - before)
-    # Level 6 keeps the recorder from writing two lines to stderr for each use.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    # torch.profiler.profile would import 800 modules first; this is the same recorder.
-    with torch.autograd.profiler.profile(use_cpu=True, profile_memory=True) as record:
-        call()
-    results = record.kineto_results
-    if results is None:
-        raise RuntimeError("this build of PyTorch records no memory events")
-    events = [(e.start_ns(), e.nbytes()) for e in results.events() if e.name() == "[memory]"]
+    if record.kineto_results is None:
+        raise RuntimeError("this build of PyTorch records no events")
+    events = record.kineto_results.events()
+    fused = (FUSED.fullmatch(name) for name in {event.name() for event in events})
+    kernels = ", ".join(sorted(match[1] for match in fused if match))
+    if on_gpu:
+        return Pass(int(torch.cuda.max_memory_allocated(device) - before), kernels)
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
     total = peak = 0
-    for _, change in sorted(events, key=lambda event: event[0]):
+    for _, change in sorted(changes, key=lambda event: event[0]):
         total += change
         peak = max(peak, total)
-    return peak
+    return Pass(peak, kernels)
+
+
+def peak_tensor_bytes(call: Call, device: torch.device) -> int:
+    """Return the peak of tensor bytes that `call` adds to what is alive before it."""
+    return observe(call, device).peak_tensor_bytes
 
 
 def process_peak_bytes() -> int:

@@ -3,9 +3,9 @@
 `forward` is one pass in eval mode without gradients; `step` is a training step: forward, backward,
 gradient clipping off, fused AdamW, gradients set to None. Inputs are random token ids of exactly
 the given length, no padding, made before the clock starts. The batch is `token_budget // length`
-sequences, or a fixed number: the two are never mixed in one run. References (exact attention
-through SDPA, and literal softmax) are the same backbone with another mixer, timed in turns with
-the model in the same process, so that a ratio compares neighbours in time.
+sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
+attention through SDPA, and literal softmax) are the same backbone with another mixer, timed in
+turns with the model in the same process, so that a ratio compares neighbours in time.
 
 A reference that is refused or runs out of memory costs only its own rows.
 """
@@ -26,10 +26,9 @@ from runners.child import MEMORY_WORDS
 from runners.device import DTYPES, autocast
 from runners.hardware import HardwareProfile
 from runners.measure import (
-    attention_kernel,
     in_turns,
     machine_rates,
-    peak_tensor_bytes,
+    observe,
     process_peak_bytes,
     stalls,
     synchronise,
@@ -94,8 +93,8 @@ class ScalingConfig:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
 
     def sequences(self, length: int, budget: int) -> int:
-        """Return how many sequences of `length` a batch holds; 0 where the budget is too small."""
-        return budget // length if self.batch_size is None else self.batch_size
+        """Return how many sequences of `length` a batch holds; under a budget, at least one."""
+        return max(1, budget // length) if self.batch_size is None else self.batch_size
 
 
 def scale(
@@ -124,12 +123,6 @@ def scale(
     bench = _Bench(
         build, facts, length=length, mode=mode, config=config, hardware=hardware, seed=seed
     )
-    if not bench.sequences:
-        yield _skipped(
-            f"a token budget of {hardware.token_budget:,} holds no sequence of {length:,}; raise "
-            "hardware.token_budget or set runner.batch=fixed"
-        )
-        return
     yield Progress(done=0, total=4, text="warming up")
     own = bench.prepare(OWN)
     first = timed(own, bench.device)
@@ -141,10 +134,10 @@ def scale(
         return
     if hardware.compile:
         yield Measurement(metric="compile_time", value=first)
-    warm_up(own, bench.device, least=config.warmup_steps)
+    if first <= config.long_step_s:
+        first = warm_up(own, bench.device, least=config.warmup_steps, long_s=config.long_step_s)
     yield Progress(done=1, total=4, text="memory")
-    own_peak = peak_tensor_bytes(own, bench.device)
-    bench.kernel = attention_kernel(own)
+    own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
     if mode is Mode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
@@ -152,15 +145,18 @@ def scale(
 
     yield Progress(done=2, total=4, text="references")
     calls = {OWN: own}
+    slowest = first
     for name in config.references:
         if name == model:
             continue
         found = yield from _reference(bench, name, own_peak)
         if found is not None:
-            calls[name] = found
+            calls[name], seconds = found
+            slowest = max(slowest, seconds)
 
     yield Progress(done=3, total=4, text="timing")
-    yield from _times(bench, calls)
+    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
+    yield from _times(bench, calls, rounds)
     yield from bench.facts_of_the_model()
 
 
@@ -286,8 +282,10 @@ def _skipped(reason: str) -> Measurement:
 
 def _reference(
     bench: _Bench, name: str, own_peak: int
-) -> Generator[Measurement, None, Callable[[], object] | None]:
-    """Build, warm up and weigh one reference; return its call, or None after a row that says why.
+) -> Generator[Measurement, None, tuple[Callable[[], object], float] | None]:
+    """Build, warm up and weigh one reference; return its call and its time.
+
+    None after a row that says why it has no result.
 
     A reference that runs out of memory is caught here, and only here: the model's own result must
     not be lost to it.
@@ -304,8 +302,9 @@ def _reference(
         return None
     try:
         call = bench.prepare(name)
-        warm_up(call, bench.device, least=bench.config.warmup_steps)
-        peak = peak_tensor_bytes(call, bench.device)
+        least, long_s = bench.config.warmup_steps, bench.config.long_step_s
+        seconds = warm_up(call, bench.device, least=least, long_s=long_s)
+        peak = observe(call, bench.device).peak_tensor_bytes
     except Unsupported as error:
         yield failed(Status.unsupported, str(error))
         return None
@@ -316,7 +315,7 @@ def _reference(
     else:
         yield Measurement(metric="reference_peak_tensor_bytes", value=float(peak), labels=labels)
         yield Measurement(metric="peak_tensor_bytes_ratio", value=own_peak / peak, labels=labels)
-        return call
+        return call, seconds
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.
     gc.collect()
     if bench.device.type == "cuda":
@@ -326,11 +325,10 @@ def _reference(
     return None
 
 
-def _times(bench: _Bench, calls: dict[str, Callable[[], object]]) -> Iterator[Measurement]:
+def _times(
+    bench: _Bench, calls: dict[str, Callable[[], object]], rounds: int
+) -> Iterator[Measurement]:
     """Time everything in turns; yield times and paired ratios."""
-    config = bench.config
-    slowest = max(timed(call, bench.device) for call in calls.values())
-    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
     samples = in_turns(calls, bench.device, rounds)
     own = samples[OWN]
     bench.seconds = median(own)

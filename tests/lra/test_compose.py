@@ -28,7 +28,12 @@ class Colour(StrEnum):
 
 class Painter:
     def __init__(
-        self, site: object, *, colour: Colour = Colour.red, coats: int = 2, per: list[int] = [1]  # noqa: B006
+        self,
+        site: object,
+        *,
+        colour: Colour = Colour.red,
+        coats: int = 2,
+        per: list[int] = [1],  # noqa: B006
     ) -> None:
         if coats < 1:
             raise ValueError(f"coats must be at least 1: got {coats}")

@@ -64,9 +64,27 @@ def test_stalls_are_samples_far_above_the_median() -> None:
 
 
 def test_warm_up_goes_on_until_stable(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([8.0, 4.0, 2.0, 1.9])
+    clock = iter([8.0, 4.0, 2.0, 1.9, 1.0])
     monkeypatch.setattr(measure, "timed", lambda call, device: next(clock))
-    assert measure.warm_up(lambda: None, CPU, least=2) == [8.0, 4.0, 2.0, 1.9]
+    assert measure.warm_up(lambda: None, CPU, least=2) == 1.9
+    monkeypatch.setattr(measure, "timed", lambda call, device: 3.0)
+    assert measure.warm_up(lambda: None, CPU, least=1) == 3.0
+
+
+def test_a_long_call_warms_up_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.7])
+    monkeypatch.setattr(measure, "timed", lambda call, device: next(clock))
+    assert measure.warm_up(lambda: None, CPU, least=3, long_s=0.5) == 0.7
+
+
+def test_the_fused_kernel_is_named() -> None:
+    q = torch.randn(1, 2, 64, 16, requires_grad=True)
+
+    def exact() -> None:
+        torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
+
+    assert measure.observe(exact, CPU).kernels == "flash_attention_for_cpu"
+    assert measure.observe(lambda: q @ q.mT, CPU).kernels == ""
 
 
 def test_process_peak_grows_with_use() -> None:
