@@ -20,7 +20,13 @@ from runners.store import Store
 log = logging.getLogger(__name__)
 
 ORDER = {"certify": 0, "train": 1, "scaling": 2}
-PRELOAD = ("lra.cells", "runners.certify", "runners.scaling", "runners.train")
+PRELOAD = (
+    "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
+    "lra.cells",
+    "runners.certify",
+    "runners.scaling",
+    "runners.train",
+)
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 
 

@@ -157,7 +157,7 @@ def scale(
     yield Progress(done=3, total=4, text="timing")
     rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
     yield from _times(bench, calls, rounds)
-    yield from bench.facts_of_the_model()
+    yield from bench.facts_of_the_model(own)
 
 
 class _Bench:
@@ -231,8 +231,10 @@ class _Bench:
         exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
         return saved_bytes(lambda: self._loss(model), exclude)
 
-    def operations(self) -> int:
-        """Count matrix operations without doing them."""
+    def operations(self, call: Callable[[], object]) -> int:
+        """Count matrix operations: in one pass more, or without doing them where that is long."""
+        if self.seconds <= self.config.long_step_s and not self.hardware.compile:
+            return count_operations(call)
         with pretending():
             model = self.build(OWN)
             tokens = torch.empty_like(self.tokens, device="cpu")
@@ -246,10 +248,10 @@ class _Bench:
             with torch.set_grad_enabled(self.mode is Mode.step):
                 return count_operations(once)
 
-    def facts_of_the_model(self) -> Iterator[Measurement]:
+    def facts_of_the_model(self, call: Callable[[], object]) -> Iterator[Measurement]:
         """Yield counts and rates."""
         model = self.own()
-        flops = self.operations()
+        flops = self.operations(call)
         rate = flops / self.seconds
         measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
         peak = self.hardware.peak_flops_per_second or measured

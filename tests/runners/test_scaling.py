@@ -92,6 +92,15 @@ def test_counts_are_those_of_the_formulas() -> None:
     assert step["flops"].value == 3 * b * (layer + head)
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+def test_counting_without_doing_gives_the_same(mode: Mode) -> None:
+    done, pretended = (
+        by_metric(measured(mode=mode, references=[], long_step_s=limit))["flops"].value
+        for limit in (100.0, 1e-9)
+    )
+    assert done == pretended
+
+
 def test_memory_grows_as_the_family_says() -> None:
     def saved(family: Any, length: int) -> float:
         rows = measured(length, families=FAMILIES | {"model": family}, references=[], timed_steps=3)
