@@ -50,6 +50,42 @@ def config_by_cell(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[
     return {key: cell["config"] for key, cell in cells.items()}
 
 
+def publish(root: Path, sweep: str, target: Path) -> list[Path]:
+    """Write a sweep's rows, and what repeats them, as two files to keep in a repository.
+
+    `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
+    cell, and the versions.
+    """
+    from runners.store import Store, read_rows
+
+    store, rows = Store(root), read_rows(root, sweep)
+    about = {}
+    for key in rows["cell"].unique():
+        cell = store.describe(key)
+        about[key] = {k: cell[k] for k in ("identity", "overrides", "environment") if k in cell}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lines, description = (target.with_name(target.name + end) for end in (".jsonl", ".json"))
+    rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
+    description.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    return [lines, description]
+
+
+def published(path: Path) -> pd.DataFrame:
+    """Read rows that `publish` wrote. ValueError for a line that is no row."""
+    from runners.store import table_of
+
+    rows = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}, line {number}: no JSON ({error}); get the file anew"
+            ) from error
+        rows.append(row)
+    return table_of(rows)
+
+
 def main(argv: list[str]) -> int:
     """Parse the words after `lra report` and write the report."""
     parser = argparse.ArgumentParser(prog="lra report", description=__doc__)
@@ -57,8 +93,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
     parser.add_argument("--out", type=Path, help="folder; default: RESULTS/reports/SWEEP")
     parser.add_argument("--title", help="heading of the report")
+    parser.add_argument("--rows", type=Path, help="a published file of rows, instead of a store")
+    parser.add_argument("--publish", type=Path, help="only write the sweep's rows to this file")
     choice = parser.parse_args(argv)
-    written = write(choice.results, choice.sweep, choice.out, choice.title)
-    for path in written:
+    if choice.publish:
+        if not choice.sweep:
+            parser.error("--publish needs --sweep")
+        paths = publish(choice.results, choice.sweep, choice.publish)
+    elif choice.rows:
+        from reports.report import write_report
+
+        folder = choice.out or Path("reports-of-" + choice.rows.stem)
+        paths = write_report(published(choice.rows), folder, title=choice.title or choice.rows.stem)
+    else:
+        paths = write(choice.results, choice.sweep, choice.out, choice.title)
+    for path in paths:
         print(path)
     return 0

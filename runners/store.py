@@ -39,7 +39,15 @@ from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BadStore", "MixedSources", "Store", "UnknownCell", "read_outcomes", "read_rows"]
+__all__ = [
+    "BadStore",
+    "MixedSources",
+    "Store",
+    "UnknownCell",
+    "read_outcomes",
+    "read_rows",
+    "table_of",
+]
 
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 _INTEGERS = ("schema", "task_version", "length", "seed", "threads", "step")
@@ -242,8 +250,6 @@ def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
     Warns:
         MixedSources: rows of one runner, model and task were made by different code.
     """
-    import pandas as pd
-
     root = Path(root)
     if not root.is_dir():
         raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
@@ -258,6 +264,13 @@ def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
         if path is not None:
             rows.extend(read_rows_file(path, folder.name))
     _warn_if_mixed(rows)
+    return table_of(rows)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
+    """Return rows as a table with exactly `COLUMNS` and one type per column."""
+    import pandas as pd
+
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     kinds: dict[str, str] = {**dict.fromkeys(_INTEGERS, "Int64"), "causal": "boolean"}
     return table.astype({**kinds, "value": "float64", "created": "datetime64[us, UTC]"})
