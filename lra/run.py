@@ -52,7 +52,8 @@ def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> N
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
-        print(f"again         lra show {planned.cell.key}")
+        where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+        print(f"again         lra show {planned.cell.key}{where}")
     for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
         for path in written:
             if path.suffix in suffixes:
