@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,13 @@ def stored(root: Path, sweep: str | None) -> tuple[pd.DataFrame, dict[str, dict[
     rows = read_rows(root, sweep)
     if rows.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    cells = {
-        key: json.loads((store.cell_folder(key) / "cell.json").read_text())
-        for key in rows["cell"].unique()
-    }
+    cells = {key: store.describe(key) for key in rows["cell"].unique()}
     return tell_apart(rows, {key: cell["identity"] for key, cell in cells.items()}), cells
 
 
-def write(root: Path, sweep: str | None, out: Path | None, title: str | None) -> list[Path]:
-    """Write every table and figure that the rows allow; return the files."""
-    from reports.report import write_report
-
-    rows, _ = stored(root, sweep)
-    folder = out or root / "reports" / (sweep or "all")
-    return write_report(rows, folder, title=title or f"Results of {sweep or 'all sweeps'}")
-
-
-def config_by_cell(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the resolved configuration of each cell, for the dashboard."""
-    return {key: cell["config"] for key, cell in cells.items()}
+def place(root: Path, sweep: str | None) -> tuple[Path, str]:
+    """Return the folder and the heading of the report on a sweep, or on the whole store."""
+    return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
 
 
 def publish(root: Path, sweep: str, target: Path) -> list[Path]:
@@ -100,13 +87,16 @@ def main(argv: list[str]) -> int:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
-    elif choice.rows:
+    else:
         from reports.report import write_report
 
-        folder = choice.out or Path("reports-of-" + choice.rows.stem)
-        paths = write_report(published(choice.rows), folder, title=choice.title or choice.rows.stem)
-    else:
-        paths = write(choice.results, choice.sweep, choice.out, choice.title)
+        if choice.rows:
+            rows, name = published(choice.rows), choice.rows.stem
+            folder = Path("reports-of-" + name)
+        else:
+            rows, _ = stored(choice.results, choice.sweep)
+            folder, name = place(choice.results, choice.sweep)
+        paths = write_report(rows, choice.out or folder, title=choice.title or name)
     for path in paths:
         print(path)
     return 0

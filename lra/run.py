@@ -1,12 +1,14 @@
 """`lra run`: compose, plan, execute, and write what a person wants to see."""
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra import sweep as sweeps
 from lra.hydra_entry import MULTIRUN, Entry, entries
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def main(argv: list[str]) -> int:
@@ -39,16 +41,22 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
 def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> None:
     """Write report and dashboard, and print where everything lies."""
     from lra import report
+    from lra.conclusion import conclusions
+    from reports.report import write_report
 
+    wanted = config["report"] or (config["report"] is None and multirun)
+    mirrored = config["logger"]["mode"] != "disabled"
     written: list[Path] = []
-    if config["report"] or (config["report"] is None and multirun):
-        written = report.write(sweep.root, sweep.name, None, None)
-        from lra.conclusion import conclusions
-
-        rows, _ = report.stored(sweep.root, sweep.name)
-        for line in conclusions(rows):
-            print(line)
-    sentence = _mirror(sweep, config, written)
+    sentence = ""
+    if wanted or mirrored:
+        rows, cells = report.stored(sweep.root, sweep.name)
+        if wanted:
+            folder, title = report.place(sweep.root, sweep.name)
+            written = write_report(rows, folder, title=title)
+            for line in conclusions(rows):
+                print(line)
+        if mirrored:
+            sentence = _mirror(sweep, config["logger"], rows, cells, written)
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
@@ -63,23 +71,22 @@ def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> N
         print(f"W&B           {sentence}")
 
 
-def _mirror(sweep: sweeps.Sweep, config: dict[str, Any], written: Sequence[Path]) -> str:
-    """Copy the sweep to W&B as the logger says; return the sentence that tells where."""
-    logger = config["logger"]
-    if logger["mode"] == "disabled":
-        return ""
-    from lra.report import config_by_cell, stored
+def _mirror(
+    sweep: sweeps.Sweep,
+    logger: Mapping[str, Any],
+    rows: "pd.DataFrame",
+    cells: Mapping[str, Mapping[str, Any]],
+    written: Sequence[Path],
+) -> str:
+    """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
     from reports.wandb_mirror import Mode, mirror
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        rows, cells = stored(sweep.root, sweep.name)
     own = {planned.cell.key for planned in sweep.planned}
     result = mirror(
         rows[rows["cell"].isin(own)],
         list(written),
         sweep=sweep.name,
-        config_by_cell=config_by_cell(cells),
+        config_by_cell={key: cell["config"] for key, cell in cells.items()},
         mode=Mode[logger["mode"]],
         folder=sweep.root / "wandb",
         project=logger["project"],

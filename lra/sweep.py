@@ -1,7 +1,6 @@
 """Execute the cells of a sweep: skip what is complete, run the rest, store every ending."""
 
 import contextlib
-import logging
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,6 @@ from runners import isolate
 from runners.hardware import Device, HardwareProfile, available_bytes
 from runners.records import Cell, Measurement, Outcomes, Progress, Status
 from runners.store import Store
-
-log = logging.getLogger(__name__)
 
 ORDER = {"certify": 0, "train": 1, "scaling": 2}
 PRELOAD = (
@@ -152,18 +149,17 @@ def _run_group(
     outcomes: dict[str, list[Outcomes]] = {}
     claims: dict[str, Any] = {}
     by_key = {planned.cell.key: planned for planned in group}
+    retry = _retry(sweep.control)
 
     def jobs() -> Iterator[isolate.Job]:
         for planned in group:
             cell = planned.cell
-            if store.complete(cell, _retry(sweep.control)):
-                continue
             claim = store.claim(cell.key)
             if claim is None:
                 board.finish(cell, "left to another sweep that is working on it")
                 continue
             claims[cell.key] = claim
-            if store.complete(cell, _retry(sweep.control)):  # finished by another sweep just now
+            if store.complete(cell, retry):  # finished by another sweep just now
                 claims.pop(cell.key).release()
                 continue
             reason = refusal(planned.run, cell)

@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
-IDENTITY_OF_MODEL = "model"
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
