@@ -4,15 +4,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra import sweep as sweeps
 from lra.hydra_entry import MULTIRUN, Entry, entries
+from runners import isolate
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lra.sweep import Sweep
+
+PRELOAD = (
+    "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
+    "lra.cells",
+    "runners.certify",
+    "runners.scaling",
+    "runners.train",
+)
+"""What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
+PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")
+"""Words that end with something printed, and start no cell."""
+
 
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
+    isolate.prepare(*PRELOAD)
+    if not any(word.startswith(PRINTING) for word in argv):
+        isolate.start_server()  # it imports torch while this process composes
     found = entries(argv, lambda now: execute(now, multirun=False))
     if not found:
         return 0  # Hydra printed a configuration or its help, or another launcher did the work
@@ -21,6 +37,8 @@ def main(argv: list[str]) -> int:
 
 def execute(found: Sequence[Entry], *, multirun: bool) -> int:
     """Plan and run the entries; report and mirror at the end."""
+    from lra import sweep as sweeps
+
     sweep = sweeps.build(found)
     if sweep.control.dry_run:
         for line in sweeps.overview(sweep):
@@ -38,7 +56,7 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
     return sweeps.exit_code(sweep)
 
 
-def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> None:
+def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
     """Write report and dashboard, and print where everything lies."""
     from lra import report
     from lra.conclusion import conclusions
@@ -72,7 +90,7 @@ def _finish(sweep: sweeps.Sweep, config: dict[str, Any], *, multirun: bool) -> N
 
 
 def _mirror(
-    sweep: sweeps.Sweep,
+    sweep: "Sweep",
     logger: Mapping[str, Any],
     rows: "pd.DataFrame",
     cells: Mapping[str, Mapping[str, Any]],

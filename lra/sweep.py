@@ -13,18 +13,12 @@ from lra.hydra_entry import Entry
 from lra.progress import Board, headline, title
 from runners import isolate
 from runners.hardware import Device, HardwareProfile, available_bytes
-from runners.records import Cell, Measurement, Outcomes, Progress, Status
+from runners.records import Cell, Measurement, Outcomes, Progress, Status, canonical
 from runners.store import Store
 
 ORDER = {"certify": 0, "train": 1, "scaling": 2}
-PRELOAD = (
-    "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
-    "lra.cells",
-    "runners.certify",
-    "runners.scaling",
-    "runners.train",
-)
-"""What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
+TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
+"""Endings that a longer sequence would share."""
 
 
 @dataclass(slots=True)
@@ -102,7 +96,6 @@ def execute(sweep: Sweep) -> None:
     if not waiting:
         return
     _prepare(waiting)
-    isolate.prepare(*PRELOAD)
     board = Board(len(waiting))
     try:
         for kind in ("certify", "train", "scaling"):
@@ -162,9 +155,9 @@ def _run_group(
             if store.complete(cell, retry):  # finished by another sweep just now
                 claims.pop(cell.key).release()
                 continue
-            reason = refusal(planned.run, cell)
-            if reason is not None:
-                conclude(cell, [_failed(cell, Status.unsupported, reason)], [])
+            known = _known_ending(planned, group, store)
+            if known is not None:
+                conclude(cell, [_failed(cell, *known)], [])
                 continue
             rows[cell.key], outcomes[cell.key] = [], []
             board.start(cell)
@@ -236,6 +229,42 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
         return hardware.memory_limit_bytes
     available = available_bytes()
     return None if available is None else int(0.9 * available / side_by_side)
+
+
+def _known_ending(
+    planned: Planned, group: Sequence[Planned], store: Store
+) -> tuple[Status, str] | None:
+    """Return how a cell ends without being tried, where that is known."""
+    reason = refusal(planned.run, planned.cell)
+    if reason is not None:
+        return Status.unsupported, reason
+    reason = _beyond(planned.cell, group, store)
+    return None if reason is None else (Status.skipped, reason)
+
+
+def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
+    """Return why a length needs no trial: a shorter one on the same curve was too much already."""
+    if cell.columns["runner"] != "scaling":
+        return None
+    curve = _curve(cell)
+    for shorter in (planned.cell for planned in group):
+        if (
+            shorter.columns["length"] < cell.columns["length"]
+            and _curve(shorter) == curve
+            and store.complete(shorter)
+        ):
+            for row in store.rows_of(shorter):
+                if row["metric"] == "time" and Status(row["status"]) in TOO_MUCH:
+                    return (
+                        f"not tried, because {shorter.columns['length']:,} tokens were too many "
+                        f"({row['status']}: {row['reason']})"
+                    )
+    return None
+
+
+def _curve(cell: Cell) -> str:
+    """Return what the cells of one line over lengths have in common."""
+    return canonical({**cell.identity, "length": None})
 
 
 def _failed(cell: Cell, status: Status, reason: str) -> Measurement:

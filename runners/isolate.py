@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -25,7 +26,19 @@ from runners.child import STATUSES, Ending, Send, Work
 from runners.process import CONTEXT, Child, Job
 from runners.records import Status
 
-__all__ = ["STATUSES", "Child", "Ending", "Job", "Send", "Work", "pool", "prepare", "run", "start"]
+__all__ = [
+    "STATUSES",
+    "Child",
+    "Ending",
+    "Job",
+    "Send",
+    "Work",
+    "pool",
+    "prepare",
+    "run",
+    "start",
+    "start_server",
+]
 
 _preload = ["torch"]
 
@@ -36,6 +49,12 @@ def prepare(*modules: str) -> None:
     They must not start threads or touch a GPU. One that is missing is left to the child.
     """
     _preload.extend(module for module in modules if module not in _preload)
+
+
+def start_server() -> None:
+    """Start the fork server, which imports while this process goes on; harmless where it runs."""
+    CONTEXT.set_forkserver_preload(_preload)
+    forkserver.ensure_running()
 
 
 def start(job: Job) -> Child:

@@ -25,9 +25,10 @@ Call = Callable[[], object]
 
 STALL = 3.0
 """A sample above this many medians is a stall of the machine."""
-FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
 STABLE = 1.2
 """Warm-up ends when a call takes less than this times the call before."""
+FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
+"""The operators of fused attention, by the names in a recording."""
 
 
 def synchronise(device: torch.device) -> None:

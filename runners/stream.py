@@ -1,4 +1,4 @@
-"""Training batches without end, prepared in the background, and the time spent waiting for them."""
+"""Training batches without end, slow ones prepared in the background, and the time they cost."""
 
 import hashlib
 import queue
@@ -14,6 +14,11 @@ from tasks.task import Batch, Task
 
 AHEAD = 4
 """Batches that are ready before they are asked for."""
+
+WORTH_A_THREAD_S = 1e-3
+"""A batch that is ready sooner is made between steps: a thread would cost more than it hides."""
+PATIENCE = 3
+"""Slow batches in a row after which the thread starts."""
 
 
 class Place(NamedTuple):
@@ -52,18 +57,19 @@ def endless(task: Task, batch_size: int, seed: int, start: Place) -> Iterator[tu
 
 
 class Prefetch:
-    """Batches from a thread: overlap of data work with the step. A context manager."""
+    """Training batches in order, from a thread where they are slow. A context manager."""
 
     def __init__(self, task: Task, batch_size: int, seed: int, start: Place) -> None:
         self.waited_s = 0.0
+        self._slow = 0
+        self._source = endless(task, batch_size, seed, start)
         self._ready: queue.Queue[tuple[Place, Batch] | BaseException] = queue.Queue(AHEAD)
         self._stop = threading.Event()
-        source = endless(task, batch_size, seed, start)
-        self._thread = threading.Thread(target=self._fill, args=(source,), daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def _fill(self, source: Iterator[tuple[Place, Batch]]) -> None:
+    def _fill(self) -> None:
         try:
-            for item in source:
+            for item in self._source:
                 if not self._put(item):
                     return
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
@@ -81,15 +87,20 @@ class Prefetch:
     def next(self) -> tuple[Place, Batch]:
         """Return the next batch, with the place after it."""
         begin = time.perf_counter()
-        item = self._ready.get()
-        self.waited_s += time.perf_counter() - begin
+        item = next(self._source) if self._thread is None else self._ready.get()
+        spent = time.perf_counter() - begin
+        self.waited_s += spent
+        if self._thread is None:
+            self._slow = self._slow + 1 if spent > WORTH_A_THREAD_S else 0
+            if self._slow == PATIENCE:
+                self._thread = threading.Thread(target=self._fill, daemon=True)
+                self._thread.start()
         if isinstance(item, BaseException):
             raise item
         return item
 
     def __enter__(self) -> "Prefetch":
-        """Start the thread."""
-        self._thread.start()
+        """Do nothing: the thread starts when it is worth it."""
         return self
 
     def __exit__(
@@ -100,7 +111,8 @@ class Prefetch:
     ) -> None:
         """Stop the thread."""
         self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

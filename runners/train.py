@@ -26,6 +26,7 @@ from runners.device import autocast
 from runners.evaluate import evaluate
 from runners.hardware import HardwareProfile, Precision
 from runners.measure import process_peak_bytes
+from runners.metrics import METRICS
 from runners.optim import (
     OptimConfig,
     build_optimiser,
@@ -42,6 +43,15 @@ from tasks.task import SPLITS, Batch, Task
 log = logging.getLogger(__name__)
 
 Item = Measurement | Outcomes | Progress
+
+
+def goodness(measured: Mapping[str, float], metric: str) -> float:
+    """Return a number that is higher for better weights: by the task's metric, or by the loss.
+
+    The loss decides where the task's own metric is computed elsewhere from stored outcomes.
+    """
+    name = metric if metric in measured else "loss"
+    return measured[name] if METRICS[name].higher_is_better else -measured[name]
 
 
 class Keep(StrEnum):
@@ -168,7 +178,7 @@ class Trainer:
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
         if hardware.compile:
-            for block in model.stack.blocks:
+            for block in model.blocks:
                 block.compile()
 
     def run(self, stop: threading.Event) -> Iterator[Item]:
@@ -283,7 +293,7 @@ class Trainer:
         for metric, value in measured.items():
             labels = {"split": "validation"}
             yield self.note(metric=metric, value=value, step=self.step, labels=labels)
-        score = measured["accuracy"]
+        score = goodness(measured, self.task.spec.metric)
         if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
             weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
             self.best = {"score": score, "step": self.step, "weights": weights}

@@ -1,10 +1,11 @@
-"""How fast data are made and fed: `python tests/benchmarks/data.py [--trees N]`.
+"""How fast data are made and fed: `python tests/benchmarks/data.py --json rows.jsonl`.
 
 Prints wall seconds and processor seconds (of all processes): on a shared machine only the second
 says what the work costs. Writes into a temporary folder and removes it.
 """
 
 import argparse
+import json
 import os
 import resource
 import statistics
@@ -12,8 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+Rows = list[dict[str, Any]]
 
 STEP_S = 0.020
 """A short training step, against which waiting for a batch is put."""
@@ -26,12 +31,13 @@ def processor_seconds() -> float:
 
 
 @contextmanager
-def timed(what: str) -> Iterator[None]:
-    """Print how long the block took."""
+def timed(rows: Rows, what: str) -> Iterator[None]:
+    """Print how long the block took, and add a row."""
     wall, work = time.perf_counter(), processor_seconds()
     yield
     wall, work = time.perf_counter() - wall, processor_seconds() - work
     print(f"{what:<58}{wall:8.2f} s wall {work:8.2f} s processor", flush=True)
+    rows.append({"what": what, "wall_s": wall, "processor_s": work})
 
 
 def median(function: Callable[[], object], repeats: int = 9) -> float:
@@ -48,14 +54,19 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=100_000, help="training trees of ListOps")
+    parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LRA_DATA"] = folder
-        run(arguments.trees)
+        rows = run(arguments.trees)
+    if arguments.json:
+        with arguments.json.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def run(trees: int) -> None:
-    """Measure and print."""
+def run(trees: int) -> Rows:
+    """Measure, print, and return what was printed."""
+    rows: Rows = []
     from tasks.batching import collate
     from tasks.listops import ListOps
     from tasks.ragged import from_rows
@@ -64,29 +75,29 @@ def run(trees: int) -> None:
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     sizes = {"train_examples": trees - 4000, "validation_examples": 2000, "test_examples": 2000}
     listops = ListOps(**sizes)
-    with timed(f"{trees:,} official trees, encoded"):
+    with timed(rows, f"{trees:,} official trees, encoded"):
         listops.prepare()
-    with timed("the official TSV of the same trees"):
+    with timed(rows, "the official TSV of the same trees"):
         ListOps(write_tsv=True, **sizes).prepare()
-    with timed("opening the prepared task"):
+    with timed(rows, "opening the prepared task"):
         ListOps(**sizes).prepare()
-    with timed("quickstart trees (40,000; 50 < length < 150)"):
+    with timed(rows, "quickstart trees (40,000; 50 < length < 150)"):
         quick = ListOps(min_length=50, max_length=150, max_depth=4, train_examples=36_000)
         quick.prepare()
 
     text = np.random.PCG64(0).random_raw(8_000_000).view(np.uint8)
     offsets = np.arange(0, len(text), 2000)
     split = from_rows([text[i : i + 2000] for i in offsets], np.zeros(len(offsets), np.uint8))
-    rows = np.arange(len(offsets)).reshape(-1, 32)
+    plan_rows = np.arange(len(offsets)).reshape(-1, 32)
 
     def tokenise() -> None:
-        for row in rows:
+        for row in plan_rows:
             collate(split, row, max_length=2000, shift=1)
 
     seconds = median(tokenise)
-    print(
-        f"byte tokenisation, 32 x 2,000 bytes to ids: {rows.size * 2000 / seconds / 1e6:,.0f} MB/s"
-    )
+    rate = plan_rows.size * 2000 / seconds
+    print(f"byte tokenisation, 32 x 2,000 bytes to ids: {rate / 1e6:,.0f} MB/s")
+    rows.append({"what": "byte tokenisation, 32 x 2,000", "bytes_per_second": rate})
     sample = Text(source=Source.sample)
     sample.prepare()
     fed = {"listops quickstart": quick, "listops official": listops, "text sample": sample}
@@ -106,6 +117,8 @@ def run(trees: int) -> None:
             f"{name}, batch 32: {1 / wait:8,.0f} batches/s, {wait / STEP_S:.2%} of a "
             f"{STEP_S * 1e3:.0f} ms step; first batch after {first * 1e3:.0f} ms"
         )
+        rows.append({"what": f"{name}, batch 32", "first_batch_s": first, "batch_s": waits})
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the training loop costs beside a loop written by hand.
 
-    python tests/benchmarks/overhead.py              # add --blocks 100 on a busy machine
+    python tests/benchmarks/overhead.py --json rows.jsonl     # --blocks 100 on a busy machine
 
 Three runs of one model on the same ListOps batches take turns, a block of steps each, in an order
 that rotates: `runners.train`, a bare loop (forward, backward, clipping, AdamW), and the same bare
@@ -15,6 +15,7 @@ are compared: equal to the bit, or the ratio would compare two trainings.
 """
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -133,8 +134,8 @@ def spread(values: list[float]) -> str:
     )
 
 
-def measure(task: ListOps, width: int, blocks: int, block: int) -> None:
-    """Run the three sides in turns and print the ratios."""
+def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any]:
+    """Run the three sides in turns, print the ratios, and return every sample."""
     steps = block * blocks
     source = endless(task, BATCH_SIZE, SEED, Place(0, 0))
     batches = [next(source)[1] for _ in range(steps)]
@@ -171,6 +172,16 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> None:
             print(f"  {name + ' over loop, ' + kind:<32}{spread(ratios)}")
     print(f"  waiting for batches             {waits[0]:.3%} of the runner's training time")
     print(f"  weights at the end              {'equal to the bit' if same else 'DIFFERENT'}")
+    return {
+        "width": width,
+        "batch_size": BATCH_SIZE,
+        "median_length": length,
+        "steps_per_block": block,
+        "torch": torch.__version__,
+        "equal_weights": same,
+        "data_wait": waits[0],
+        "seconds": {name: [spent._asdict() for spent in found] for name, found in samples.items()},
+    }
 
 
 def main() -> None:
@@ -179,13 +190,17 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=40, help="blocks of steps for each side")
     parser.add_argument("--block", type=int, default=10, help="steps in a block")
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 128])
+    parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict("os.environ", LRA_DATA=folder):
         task = ListOps(min_length=50, max_length=150, max_depth=4, train_examples=20_000)
         task.prepare()
         for width in arguments.widths:
-            measure(task, width, arguments.blocks, arguments.block)
+            row = measure(task, width, arguments.blocks, arguments.block)
+            if arguments.json:
+                with arguments.json.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

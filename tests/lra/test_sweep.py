@@ -104,6 +104,21 @@ def test_a_failure_is_a_row_with_its_reason(
         assert set(read_rows(tmp_path)["status"]) == {"ok"}
 
 
+def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> None:
+    words = ("runner=scaling", "runner.modes=[forward,step]", "runner.references=[]")
+    limits = ("runner.step_limit_s=1e-9", "runner.lengths=[8,16,32]", "model=identity")
+    assert run(tmp_path, *words, *limits) == 0
+    rows = read_rows(tmp_path).sort_values(["mode", "length"])
+    assert set(rows["status"]) == {"skipped"}
+    first, *later = rows[rows["mode"] == "step"]["reason"]
+    assert "the limit is 1e-09 s" in first
+    assert all(reason.startswith("not tried, because 8 tokens were too many") for reason in later)
+    # another curve of the same store is tried by itself
+    assert run(tmp_path, *words, *limits[:2], "model=linear") == 0
+    rows = read_rows(tmp_path)
+    assert (rows["reason"].str.startswith("not tried").groupby(rows["model"]).sum() == 4).all()
+
+
 def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     words = ("-m", "model=identity,linear", "model.backbone.positions=rotary")
     assert run(tmp_path, *words) == 0

@@ -192,6 +192,13 @@ def test_keep_best_restores_the_best_validation_weights() -> None:
     assert kept.labels["weights"].startswith("best validation, step ")
 
 
+def test_the_best_weights_are_those_of_the_tasks_own_metric() -> None:
+    better, worse = {"accuracy": 0.2, "loss": 1.0}, {"accuracy": 0.4, "loss": 2.0}
+    assert goodness(better, "loss") > goodness(worse, "loss")
+    assert goodness(better, "accuracy") < goodness(worse, "accuracy")
+    assert goodness(better, "computed_elsewhere") > goodness(worse, "computed_elsewhere")
+
+
 @pytest.mark.parametrize("precision", [Precision.bfloat16, Precision.float16])
 def test_mixed_precision_trains_and_keeps_float32_weights(precision: Precision) -> None:
     net = model()
