@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lra import cli
-from lra.compose import Run, build_model, facts, group_file, plain, typed
+from lra.compose import Run, build_model, core_of, facts, group_file, plain, typed
 from runners.fingerprint import fingerprint
 from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell
@@ -71,7 +71,7 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
         "source": spec.source,
         "length": length,
         "seed": 0 if floors else run.seed,
-        "causal": str(spec.kind) == "language_modelling",
+        "causal": str(facts(run, length).head) == "language_modelling",
         "hardware": hardware.name,
         "device": machine,
         "precision": str(hardware.precision),
@@ -93,7 +93,7 @@ def _modules(run: Run, runner: str) -> list[str]:
         named += ["models.backbone", str(run.mixer_options["class_path"]).rpartition(".")[0]]
     if runner == "scaling":
         named += [
-            str(group_file("model", name)["mixer"]["class_path"]).rpartition(".")[0]
+            str(core_of(group_file("model", name), ())[2]["class_path"]).rpartition(".")[0]
             for name in run.runner.references  # type: ignore[union-attr]
         ]
     return named
@@ -123,7 +123,8 @@ def refusal(run: Run, cell: Cell) -> str | None:
         return None
     try:
         with torch.device("meta"):
-            build_model(run, max_length=int(cell.columns["length"]))
+            scaling = cell.columns["runner"] == "scaling"
+            build_model(run, max_length=int(cell.columns["length"]) if scaling else None)
     except Unsupported as error:
         return str(error)
     return None
@@ -161,7 +162,7 @@ def _stream(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
             config=run.runner,  # type: ignore[arg-type]
             hardware=run.hardware,
             seed=run.seed,
-            facts=facts(run.task.spec, length),
+            facts=facts(run, length),
         )
     folder = argument["checkpoints"]
     return train(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -20,17 +20,17 @@ from omegaconf.errors import OmegaConfBaseException
 from lra.suggest import unknown
 
 if TYPE_CHECKING:
-    from models.backbone import Backbone, BackboneConfig, Facts
+    from models.backbone import Backbone, BackboneConfig, Facts, StackFactory
     from models.mixer import MixerFactory
     from runners.certify import CertifyConfig
     from runners.hardware import HardwareProfile
     from runners.optim import OptimConfig
     from runners.scaling import ScalingConfig
     from runners.train import TrainConfig
-    from tasks.task import Task, TaskSpec
+    from tasks.task import Task
 
 ROOMS = ("models", "tasks")
-GIVEN = frozenset({"self", "site"})
+GIVEN = frozenset({"self", "site", "frame"})
 
 
 class ConfigError(ValueError):
@@ -73,8 +73,10 @@ class Run:
     """The resolved tree, plain JSON: a child process rebuilds this object from it."""
     model: str
     mixer_options: Mapping[str, Any]
-    """Every option of the mixer, defaults included, plain JSON."""
+    """Every option of the mixer (or of the stack), defaults included, plain JSON."""
     mixers: "Sequence[MixerFactory]"
+    stack: "StackFactory | None"
+    """For a model whose YAML has `stack` in place of `mixer`."""
     backbone: "BackboneConfig"
     task_name: str
     task: "Task"
@@ -233,6 +235,19 @@ def mixer_factory(
     return partial(family, **bound), {"class_path": class_path, **plain(bound)}
 
 
+def core_of(
+    model: Mapping[str, Any], plugins: Sequence[str], where: str = "model"
+) -> "tuple[list[MixerFactory], StackFactory | None, dict[str, Any]]":
+    """Return a model's mixers, or its own stack, with options bound, and the options."""
+    if "stack" in model:
+        stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
+        return [], cast("StackFactory", stack), options
+    if "mixer" not in model:
+        raise ConfigError(f"{where}: a model needs a `mixer` or a `stack` beside {sorted(model)}")
+    mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
+    return [mixer], None, options
+
+
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     """Build the task that a resolved `task` node describes."""
     class_path, options = _split(node)
@@ -279,7 +294,7 @@ def typed(config: Mapping[str, Any]) -> Run:
 
     plugins = list(config["plugins"])
     model, task_node = config["model"], config["task"]
-    factory, mixer_options = mixer_factory(model["mixer"], plugins)
+    mixers, stack, mixer_options = core_of(model, plugins)
     class_path, options = _split(task_node)
     task_class = locate(class_path, plugins)
     task_options = plain(bind(task_class, options, "task"))
@@ -292,7 +307,8 @@ def typed(config: Mapping[str, Any]) -> Run:
         config=config,
         model=str(model["name"]),
         mixer_options=mixer_options,
-        mixers=[factory],
+        mixers=mixers,
+        stack=stack,
         backbone=make(BackboneConfig, model.get("backbone"), "model.backbone"),
         task_name=str(task_node["name"]),
         task=build_task(task_node, plugins),
@@ -306,15 +322,27 @@ def typed(config: Mapping[str, Any]) -> Run:
     )
 
 
-def facts(spec: "TaskSpec", max_length: int | None = None) -> "Facts":
-    """Return what a task tells the model."""
-    from models.backbone import Facts, Head
+def facts(run: Run, max_length: int | None = None) -> "Facts":
+    """Return what the task tells the model; with `max_length`, what a cost measurement does.
 
+    A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
+    """
+    from models.backbone import Facts, Head
+    from runners.scaling import Direction
+
+    spec = run.task.spec
+    direction = getattr(run.runner, "direction", Direction.task)
+    head = Head[spec.kind.name]
+    if direction is Direction.causal:
+        head = Head.language_modelling
+    elif direction is Direction.bidirectional and head is Head.language_modelling:
+        head = Head.classification
     return Facts(
-        head=Head[spec.kind.name],
+        head=head,
         vocabulary=spec.vocabulary,
-        classes=spec.classes,
+        classes=max(spec.classes, 2) if head is not Head.language_modelling else spec.classes,
         max_length=max_length or spec.max_length,
+        padded=spec.padded and max_length is None,
     )
 
 
@@ -322,7 +350,7 @@ def build_model(run: Run, *, max_length: int | None = None, name: str = "model")
     """Build the run's model, or the reference `name` in the same backbone, for `max_length`."""
     from models.backbone import Backbone
 
-    mixers = run.mixers
+    mixers, stack = run.mixers, run.stack
     if name != "model":
-        mixers = [mixer_factory(group_file("model", name)["mixer"], (), f"reference {name}")[0]]
-    return Backbone(run.backbone, facts(run.task.spec, max_length), mixers, seed=run.seed)
+        mixers, stack, _ = core_of(group_file("model", name), (), f"reference {name}")
+    return Backbone(run.backbone, facts(run, max_length), mixers, stack=stack, seed=run.seed)

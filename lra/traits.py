@@ -10,19 +10,24 @@ from lra.listing import load, roots, table
 from lra.suggest import UnknownName
 
 if TYPE_CHECKING:
+    from models.backbone import StackFactory
     from models.mixer import MixerFactory
 
 WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
 """The site at which families are built; traits such as `max_length` may follow from it."""
 
 
-def describe(factory: "MixerFactory") -> dict[str, Any]:
-    """Build a mixer in both directions on the meta device and return its traits as plain values.
+def describe(
+    mixers: "Sequence[MixerFactory]", stack: "StackFactory | None" = None
+) -> dict[str, Any]:
+    """Return the traits of a mixer, or a stack, as plain values.
 
+    It is built in both directions, on the meta device.
     A direction that the family refuses is named together with the refusal.
     """
     import torch
 
+    from models.frame import BackboneConfig
     from models.mixer import Remembers, Site, Unsupported
 
     found: dict[str, Any] = {"directions": [], "refusals": {}, "state": False}
@@ -30,7 +35,7 @@ def describe(factory: "MixerFactory") -> dict[str, Any]:
         site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
         try:
             with torch.device("meta"):
-                mixer = factory(site)
+                mixer: Any = stack(site, BackboneConfig()) if stack else mixers[0](site)
         except Unsupported as error:
             found["refusals"][direction] = str(error)
             continue
@@ -52,7 +57,7 @@ def print_traits(
     groups: Sequence[str], config_dirs: Sequence[Path], plugins: Sequence[str], as_json: bool
 ) -> int:
     """Print the traits of every model; 1 if some model could not be built at all."""
-    from lra.compose import mixer_factory
+    from lra.compose import core_of
 
     if list(groups) != ["model"]:
         raise UnknownName("--traits describes models only: use `lra list models --traits`")
@@ -64,14 +69,17 @@ def print_traits(
     broken: dict[str, str] = {}
     for name, file in sorted(files.items()):
         try:
-            factory, _ = mixer_factory(load(file).get("mixer") or {}, plugins, f"{file}: mixer")
-            found[name] = describe(factory)
+            mixers, stack, options = core_of(load(file), plugins, str(file))
+            found[name] = {**describe(mixers, stack), "variant": options.get("variant")}
         except ValueError as error:
             broken[name] = str(error)
     if as_json:
         print(json.dumps({"models": found, "broken": broken}, indent=2, ensure_ascii=False))
         return 1 if broken else 0
-    header = ("model", "directions", "operations", "memory", "limit", "state", "honours", "also")
+    header = (
+        "model", "directions", "operations", "memory", "limit", "state", "honours", "positions",
+        "also",
+    )  # fmt: skip
     print(table([header, *(line(name, facts) for name, facts in found.items())], indent=""))
     for name, facts in found.items():
         for direction, reason in facts["refusals"].items():
@@ -84,17 +92,21 @@ def print_traits(
 def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     """Return one row of the table."""
     if not facts["directions"]:
-        return (name, "none", "", "", "", "", "", "")
-    flags = ("row_stochastic", "weight_dropout", "selection_leak", "simulated")
+        return (name, "none", *[""] * 7)
+    flags = (
+        "row_stochastic", "weight_dropout", "cross", "random_draws", "selection_leak", "simulated",
+    )  # fmt: skip
     also = [flag.replace("_", "-") for flag in flags if facts[flag]]
     also += [] if facts["reversible"] else ["not-reversible"]
+    also += [f"variant={facts['variant']}"] if facts.get("variant") else []
     return (
         name,
         "both" if len(facts["directions"]) > 1 else facts["directions"][0],
-        f"n^{facts['operations_exponent']:g}",
+        f"n^{facts['operations_exponent']:g}" + (" log n" if facts["operations_log"] else ""),
         f"n^{facts['memory_exponent']:g}",
         str(facts["max_length"] or "any"),
         "yes" if facts["state"] else "no",
         ",".join(facts["honours"]) or "-",
+        ",".join(facts["positions"]) or "-",
         ", ".join(also) or "-",
     )

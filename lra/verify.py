@@ -84,7 +84,10 @@ def resolve(mixer: str, words: list[str]) -> "MixerFactory":
                     way_out="A mixer of your own is named by its place: my_pkg.module:MyMixer",
                 )
             )
-        node: dict[str, Any] = load(roots()[-1] / "model" / f"{mixer}.yaml")["mixer"]
+        model = load(roots()[-1] / "model" / f"{mixer}.yaml")
+        if "mixer" not in model:
+            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
+        node: dict[str, Any] = model["mixer"]
         factory, _ = mixer_factory({**node, **given}, (), mixer)
         return factory
     class_path = mixer.replace(":", ".")

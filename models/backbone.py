@@ -7,18 +7,18 @@ N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum, auto
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from models.frame import BackboneConfig, Facts, Head, Padding, Residual, StreamsOut
 from models.heads import Classifier, Interaction, LanguageHead, Pooling, interact, judge, pool
 from models.mixer import (
+    INSIDE,
     Flow,
     Layout,
     MixerFactory,
@@ -29,7 +29,8 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.positions import LearnedPositions, position_ids, sinusoid
+from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
+from models.reversible import ReversibleStack
 from models.stack import Block, FeedForward, Stack, admit
 
 __all__ = [
@@ -40,64 +41,16 @@ __all__ = [
     "Head",
     "Interaction",
     "Outcome",
+    "Padding",
     "Pooling",
     "Positions",
+    "Residual",
+    "StackFactory",
+    "StreamsOut",
 ]
 
-
-class Head(StrEnum):
-    """What the model answers."""
-
-    classification = auto()
-    pair = auto()
-    language_modelling = auto()
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackboneConfig:
-    """What a user chooses about the frame."""
-
-    depth: int = 2
-    width: int = 64
-    heads: int = 2
-    feed_forward_width: int = 128
-    feed_forward: FeedForward = FeedForward.gelu
-    positions: Positions = Positions.learned
-    pooling: Pooling = Pooling.cls
-    """Ignored by language models, which answer at every position."""
-    interaction: Interaction = Interaction.nli
-    """Read by the pair head alone."""
-    dropout: float = 0.0
-    """After the mixer, inside the network and after it."""
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
-    tied_embeddings: bool = True
-    """Read by language models alone."""
-    activation_checkpointing: bool = False
-    head_hidden_width: int | None = None
-    """Hidden width of the classifier; None = feed_forward_width."""
-
-    def __post_init__(self) -> None:
-        """Refuse values that no model can have."""
-        for name in ("depth", "width", "heads", "feed_forward_width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("dropout", "embedding_dropout", "attention_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What the task tells the model."""
-
-    head: Head
-    vocabulary: int
-    classes: int
-    """Ignored by language models."""
-    max_length: int
-    """Of the tokens, without the CLS vector."""
+StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
+"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
 
 
 class Outcome(NamedTuple):
@@ -135,7 +88,9 @@ class Backbone(nn.Module):
     Args:
         config: The frame.
         facts: What the task says.
-        mixers: One factory for all layers, or one per layer.
+        mixers: One factory for all layers, or one per layer; none where `stack` has its own.
+        stack: Makes another stack than blocks of mixers: a module with `traits` that maps
+            (Flow, Layout) to Flow, and may return another length.
         seed: Decides every parameter.
 
     Raises:
@@ -144,10 +99,16 @@ class Backbone(nn.Module):
     """
 
     def __init__(
-        self, config: BackboneConfig, facts: Facts, mixers: Sequence[MixerFactory], *, seed: int
+        self,
+        config: BackboneConfig,
+        facts: Facts,
+        mixers: Sequence[MixerFactory],
+        *,
+        stack: StackFactory | None = None,
+        seed: int,
     ) -> None:
         super().__init__()
-        if len(mixers) not in (1, config.depth):
+        if stack is None and len(mixers) not in (1, config.depth):
             raise ValueError(
                 f"mixers must be 1 for all layers or depth={config.depth} of them: "
                 f"got {len(mixers)}"
@@ -158,8 +119,10 @@ class Backbone(nn.Module):
         factories = list(mixers) * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
-            self._draw_stack(factories, seed)
+            self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
+        # A shared module once; the test is slow, and the answer does not change.
+        self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
 
     def _draw_embedding(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "embedding"))
@@ -170,34 +133,65 @@ class Backbone(nn.Module):
         nn.init.normal_(self.embedding.weight, std=1.0 / self.input_scale)
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
-        self.positions: LearnedPositions | None = None
+        self.positions: LearnedPositions | AxialPositions | None = None
         if config.positions is Positions.learned:
             self.positions = LearnedPositions(facts.max_length + self.has_cls, config.width)
+        elif config.positions is Positions.axial:
+            self.positions = AxialPositions(
+                facts.max_length, config.width, config.axial_shape, config.axial_widths
+            )
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
 
-    def _draw_stack(self, factories: Sequence[MixerFactory], seed: int) -> None:
+    def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
+        config = self.config
+        site = Site(
+            width=config.width,
+            heads=config.heads,
+            max_length=self.facts.max_length + self.has_cls,
+            causal=self.causal,
+            layer=layer,
+            depth=config.depth,
+            attention_dropout=config.attention_dropout,
+            positions=config.positions if config.positions in INSIDE else Positions.none,
+            cls=self.has_cls,
+            generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
+            shared=shared,
+        )
+        _ = site.head_width  # heads must divide width, whether or not the family has heads
+        return site
+
+    def _admit(self, part: Any, site: Site) -> nn.Module:
+        config = self.config
+        masked = self.facts.padded and config.padding is Padding.masked
+        return admit(
+            part,
+            positions=config.positions,
+            causal=self.causal,
+            max_length=site.max_length,
+            padded=masked,
+        )
+
+    def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
+        config = self.config
+        for name, value, wanted in (
+            ("residual", config.residual, Residual.pre_norm),
+            ("padding", config.padding, Padding.masked),
+        ):
+            if value is not wanted:
+                raise Unsupported(
+                    f"this model has a stack of its own: set {name}={wanted.value}, got {value}"
+                )
+        torch.default_generator.manual_seed(derive(seed, "stack"))
+        site = self._site(0, seed, {})
+        return self._admit(make(site, config), site)
+
+    def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
-        rotary = config.positions is Positions.rotary
-        length = self.facts.max_length + self.has_cls
         blocks = []
         for layer, factory in enumerate(factories):
             torch.default_generator.manual_seed(derive(seed, f"mixer {layer}"))
-            site = Site(
-                width=config.width,
-                heads=config.heads,
-                max_length=length,
-                causal=self.causal,
-                layer=layer,
-                depth=config.depth,
-                attention_dropout=config.attention_dropout,
-                positions=Positions.rotary if rotary else Positions.none,
-                generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
-                shared=shared,
-            )
-            _ = site.head_width  # heads must divide width, whether or not the family has heads
-            mixer = admit(
-                factory(site), positions=config.positions, causal=self.causal, max_length=length
-            )
+            site = self._site(layer, seed, shared)
+            mixer = self._admit(factory(site), site)
             torch.default_generator.manual_seed(derive(seed, f"network {layer}"))
             blocks.append(
                 Block(
@@ -206,10 +200,18 @@ class Backbone(nn.Module):
                     feed_forward=config.feed_forward,
                     feed_forward_width=config.feed_forward_width,
                     dropout=config.dropout,
+                    chunks=config.feed_forward_chunks,
                 )
             )
-        self.stack = Stack(
-            blocks, width=config.width, checkpointing=config.activation_checkpointing
+        zeroed = config.padding is Padding.zeroed
+        if config.residual is Residual.reversible:
+            concat = config.reversible_output is StreamsOut.concat
+            return ReversibleStack(blocks, width=config.width, concat=concat, zeroed=zeroed)
+        return Stack(
+            blocks,
+            width=config.width,
+            checkpointing=config.activation_checkpointing,
+            zeroed=zeroed,
         )
 
     def _draw_head(self, seed: int) -> None:
@@ -218,17 +220,30 @@ class Backbone(nn.Module):
         self.head: Classifier | LanguageHead
         if self.causal:
             tied = cast(nn.Parameter, self.embedding.weight) if config.tied_embeddings else None
-            self.head = LanguageHead(config.width, facts.vocabulary, tied)
+            if tied is not None and config.width_out != config.width:
+                raise ValueError(
+                    f"reversible_output=concat hands {config.width_out} channels to a head tied to "
+                    f"an embedding of {config.width}: set tied_embeddings=false, or "
+                    "reversible_output=mean"
+                )
+            self.head = LanguageHead(config.width_out, facts.vocabulary, tied)
             return
         parts = 1
         if facts.head is Head.pair:
             parts = 4 if config.interaction is Interaction.nli else 2
         hidden = config.head_hidden_width or config.feed_forward_width
-        self.head = Classifier(parts * config.width, hidden, facts.classes)
+        self.head = Classifier(parts * config.width_out, hidden, facts.classes)
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled piece by piece: the blocks, or a stack of its own as a whole."""
+        return [*self.stack.blocks] if isinstance(self.stack, Stack) else [self.stack]
 
     @property
     def traits(self) -> list[Traits]:
-        """What the mixers guarantee, by layer."""
+        """What the mixers guarantee, by layer; one entry for a stack of its own."""
+        if not isinstance(self.stack, Stack):
+            return [cast(Any, self.stack).traits]
         return [cast(Any, block).mixer.traits for block in self.stack.blocks]
 
     @property
@@ -253,10 +268,9 @@ class Backbone(nn.Module):
             nll, hit = self.head.judge(flow.x, target)
         else:
             nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
-        for part in self.modules():  # yields a shared module once
-            if isinstance(part, Penalised):
-                for name, value in part.penalties().items():
-                    flow = flow.charge(name, value)
+        for part in self.penalised:
+            for name, value in part.penalties().items():
+                flow = flow.charge(name, value)
         return Outcome(nll, hit, flow.state, flow.penalties)
 
     def predict(
@@ -282,7 +296,7 @@ class Backbone(nn.Module):
                 f"a state along time belongs to language models: got head={self.facts.head.value}"
             )
         count = torch.zeros(batch_size, dtype=torch.long, device=self.embedding.weight.device)
-        return count, self.stack.initial_state(batch_size, memory)
+        return count, cast(Any, self.stack).initial_state(batch_size, memory)
 
     def run(
         self,
@@ -324,6 +338,10 @@ class Backbone(nn.Module):
                         f"learned positions end at {limit} tokens: the stream would reach {end}; "
                         "start anew, or choose positions=sinusoidal, rotary or none"
                     )
+            if self.has_cls and isinstance(self.positions, AxialPositions):
+                # the grid begins behind the CLS vector, which is a position by itself
+                place = self.positions(position_ids(x.shape[1] - 1, None, x))
+                return x + nn.functional.pad(place, (0, 0, 1, 0))
             placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
             return placed
         if self.config.positions is Positions.sinusoidal:
@@ -336,6 +354,8 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
         flat = None if keep is None or self.has_cls else keep.flatten(0, 1)
+        if flat is not None and flat.shape[1] != x.shape[1]:
+            flat = None  # the stack answers with tokens of its own, all of them real
         pooled = pool(x, flat, self.config.pooling)
         features = pooled.view(-1, parts, pooled.shape[-1])
         if self.facts.head is Head.pair:

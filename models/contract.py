@@ -13,6 +13,7 @@ import torch
 from models.contract_case import AGREEMENT, Case, Check, Finding, Seen
 from models.contract_checks import (
     check_batch,
+    check_cross,
     check_gradients,
     check_lengths,
     check_masked_rows,
@@ -20,6 +21,7 @@ from models.contract_checks import (
     check_no_lookahead,
     check_padding,
     check_precisions,
+    check_random_draws,
     check_recomputation,
     check_repeatable,
     check_traits,
@@ -37,9 +39,11 @@ CHECKS: dict[str, Check] = {
     "meta": check_meta,
     "repeatable": check_repeatable,
     "recomputation": check_recomputation,
+    "random_draws": check_random_draws,
     "batch": check_batch,
     "padding": check_padding,
     "masked_rows": check_masked_rows,
+    "cross": check_cross,
     "no_lookahead": check_no_lookahead,
     "gradients": check_gradients,
     "precisions": check_precisions,

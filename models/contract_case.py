@@ -74,8 +74,12 @@ class Case:
         max_length: int | None = None,
         attention_dropout: float = 0.0,
         positions: Positions = Positions.none,
+        draw: int | None = None,
     ) -> nn.Module:
-        """Build the mixer with its parameters as drawn from the seed, in eval mode."""
+        """Build the mixer with its parameters as drawn from the seed, in eval mode.
+
+        `draw` seeds the site's generator otherwise than the parameters.
+        """
         site = Site(
             width=self.width,
             heads=self.heads,
@@ -83,7 +87,7 @@ class Case:
             causal=self.causal,
             attention_dropout=attention_dropout,
             positions=positions,
-            generator=torch.Generator().manual_seed(self.seed),
+            generator=torch.Generator().manual_seed(self.seed if draw is None else draw),
         )
         with seeded(self.seed):
             mixer = self.make(site)

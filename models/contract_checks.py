@@ -86,6 +86,20 @@ def check_recomputation(case: Case) -> Seen:
     return case.agree("gradient when recomputed", gradient(True), gradient(False))
 
 
+def check_random_draws(case: Case) -> Seen:
+    """Draws of the site's generator decide the function exactly where that is declared."""
+    declared = traits_of(case.build()).random_draws
+    x = case.input()
+    changed = not torch.equal(call(case.mixer(), x), call(case.mixer(draw=case.seed + 77), x))
+    if changed != declared:
+        return Seen(
+            False,
+            f"another site.generator gives {'another' if changed else 'the same'} function: "
+            f"traits.random_draws is {declared}",
+        )
+    return Seen(True, f"draws decide the function: {changed}")
+
+
 def check_batch(case: Case) -> Seen:
     """An example's output does not depend on its neighbours in the batch."""
     mixer, x = case.mixer(), case.input()
@@ -116,6 +130,31 @@ def check_padding(case: Case) -> Seen:
     seen.append(case.agree("padding in the middle replaced by outliers", there, here))
     full = torch.ones_like(keep)
     seen.append(case.agree("keep of all True", call(mixer, x, full), call(mixer, x)))
+    return worst(seen)
+
+
+def check_cross(case: Case) -> Seen:
+    """Cross attention over its own input is self-attention; the source's padding is left out."""
+    mixer = case.mixer()
+    traits, attend = traits_of(mixer), getattr(mixer, "attend", None)
+    if not traits.cross or traits.causal:
+        return Seen(True, "not applicable: traits.cross is False, or it is causal")
+    if not callable(attend):
+        return Seen(False, "traits.cross is True: it needs attend(x, layout, source, layout)")
+    x, source = case.input(), case.input(case.lengths[-2], salt=4)
+    keep = case.keep()[:, : source.shape[1]]
+    seen = [case.agree("source equal to x", attend(x, Layout(), x, Layout()), call(mixer, x))]
+    if "keep" in traits.honours:
+        loud = torch.where(keep[..., None], source, case.noise(source))
+        told = Layout(keep=keep)
+        wanted = attend(x, Layout(), source, told)
+        seen.append(case.agree("padded source, outliers", attend(x, Layout(), loud, told), wanted))
+    lone = attend(x[:, :1], Layout(), source, Layout())
+    whole = attend(torch.cat((x[:, :1], x[:, :1]), dim=1), Layout(), source, Layout())
+    if lone.shape != x[:, :1].shape or not lone.isfinite().all():
+        return Seen(False, f"one query over {source.shape[1]} keys gives {tuple(lone.shape)}")
+    if not traits.random_draws:
+        seen.append(case.agree("one query beside its twin", whole[:, :1], lone))
     return worst(seen)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.contract_case import ROWS, Case, Seen, call, traits_of, worst
-from models.mixer import Flow, Layout, Positions, Remembers, State, Unsupported
+from models.mixer import INSIDE, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
 
@@ -59,10 +59,10 @@ def partitions(length: int) -> dict[str, list[int]]:
 
 
 def check_extend(case: Case) -> Seen:
-    """However a stream is cut, `extend` gives what one pass gives; rotary positions included."""
+    """However a stream is cut, `extend` gives what one pass gives; with positions inside, too."""
     length, seen = stream_length(case), []
     x = case.input(length)
-    for positions in (Positions.none, Positions.rotary):
+    for positions in (Positions.none, *sorted(INSIDE)):
         if positions.value not in {"none", *traits_of(case.build()).positions}:
             continue
         mixer = remembering(case, positions)

@@ -5,6 +5,7 @@ a device but no contents, so lengths are free: the kernels are chosen as on a re
 device would choose the literal form of scaled dot product attention, which keeps its weights).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -23,7 +24,22 @@ def _attention_backward(gradient: Any, q: Any, k: Any, v: Any, *_: Any, **__: An
     return int(cast(Any, sdpa_backward_flop_count)(gradient, q, k, v))
 
 
+def _fourier(x: Any, axes: Any, *_: Any, out_val: Any = None, **__: Any) -> int:
+    """5 n log2 n for a complex transform of n points (Cooley and Tukey), half that for real ones.
+
+    `x` and `out_val` are shapes or tensors, as torch's counter gives them.
+    """
+    shapes = [tuple(getattr(each, "shape", each)) for each in (x, out_val) if each is not None]
+    whole = max(shapes, key=math.prod)
+    points = math.prod(whole[axis] for axis in axes)
+    real = len(set(shapes)) > 1
+    return int((2.5 if real else 5.0) * math.prod(whole) * math.log2(max(points, 2)))
+
+
 _LEFT_OUT: dict[Any, Any] = {
+    torch.ops.aten._fft_c2c: _fourier,
+    torch.ops.aten._fft_r2c: _fourier,
+    torch.ops.aten._fft_c2r: _fourier,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
 }
@@ -38,9 +54,9 @@ def pretending() -> AbstractContextManager[Any]:
 def count_operations(run: Callable[[], object]) -> int:
     """Return the floating-point operations of the matrix products in `run()`, multiply-add = 2.
 
-    Counts products, convolutions and scaled dot product attention, forward and backward; not
-    element-wise work, softmax, scans, FFTs. Causal attention through a fused kernel counts as
-    full attention, whatever the kernel skips.
+    Counts products, convolutions, scaled dot product attention and Fourier transforms (by the
+    usual 5 n log2 n), forward and backward; not element-wise work, softmax, sorts, scans. Causal
+    attention through a fused kernel counts as full attention, whatever the kernel skips.
     """
     with FlopCounterMode(display=False, custom_mapping=_LEFT_OUT) as counter:
         run()

@@ -40,7 +40,25 @@ class Positions(StrEnum):
     none = auto()
     learned = auto()
     sinusoidal = auto()
+    axial = auto()
+    """Learned, a row's vector beside a column's: the sequence as a grid."""
     rotary = auto()
+    """Inside the mixer: queries and keys are rotated."""
+    alibi = auto()
+    """Inside the mixer: scores fall with the distance."""
+
+
+INSIDE = frozenset({Positions.rotary, Positions.alibi})
+"""Encodings that the mixer itself applies; a site names no other."""
+
+
+class Variant(StrEnum):
+    """Which of two functions a family computes where the official LRA code left the paper."""
+
+    faithful = auto()
+    """The paper's."""
+    lra = auto()
+    """That of the code behind the published Long Range Arena results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +73,9 @@ class Site:
     depth: int = 1
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
-    """Set to `rotary` when the mixer itself must apply the positions; else `none`."""
+    """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
+    cls: bool = False
+    """Whether position 0 holds the CLS vector, which tasks read the answer from."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """For draws at construction; seeded from (run seed, layer)."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
@@ -100,6 +120,8 @@ class Traits:
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
     operations_exponent: float = 1.0
+    operations_log: bool = False
+    """Operations carry a factor log(length) besides, as a Fourier transform's do."""
     memory_exponent: float = 1.0
     selection_leak: bool = False
     """Causal values, but later tokens move earlier choices (hashing)."""
@@ -107,6 +129,10 @@ class Traits:
     """Each output is a weighted mean of the values: enables the V = 1 and implied-matrix tests."""
     weight_dropout: bool = False
     """Has weights that `attention_dropout` can act on."""
+    cross: bool = False
+    """Keys and values may have another length than the queries: cross attention."""
+    random_draws: bool = False
+    """Draws of `site.generator` decide the function: hashes, features, random blocks."""
     simulated: bool = False
     """A dense mask instead of sparsity: barred from speed tables."""
     reversible: bool = True

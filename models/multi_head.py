@@ -47,6 +47,7 @@ class MultiHead(nn.Module):
         super().__init__()
         self.heads, self.head_width = site.heads, site.head_width
         self.rotary = site.positions is Positions.rotary
+        self.positions_inside = site.positions is not Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
                 f"rotary positions need an even head width: got width={site.width} / "
@@ -84,6 +85,33 @@ class MultiHead(nn.Module):
         """Mix along the length."""
         q, k, v = self.project(x, layout)
         return self.merge(self.core(q, k, v, layout))
+
+    def attend(
+        self,
+        x: Float[Tensor, "b l d"],
+        layout: Layout,
+        source: Float[Tensor, "b s d"],
+        source_layout: Layout,
+    ) -> Float[Tensor, "b l d"]:
+        """Let every token of `x` attend to the kept tokens of `source`: cross attention.
+
+        Raises:
+            Unsupported: The core is causal, takes no other key length, or positions are inside.
+        """
+        del layout  # queries that are padding get values that nobody reads
+        core = cast(Core, self.core)
+        traits = core.traits
+        name = type(self).__name__
+        if not traits.cross:
+            raise Unsupported(f"{name} offers no cross attention: its traits.cross is False")
+        if traits.causal or self.positions_inside:
+            raise Unsupported(
+                "cross attention sees the whole source, without positions of its own: build "
+                f"{name} at a site with causal=False, positions=none"
+            )
+        q = self.split(self.q_proj(x))
+        k, v = (self.split(layer(source)) for layer in (self.k_proj, self.v_proj))
+        return self.merge(core(q, k, v, Layout(keep=source_layout.keep)))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""

@@ -1,6 +1,7 @@
 """Position encodings: what is added to the input, and what is applied inside a mixer."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -44,6 +45,52 @@ def rotate(
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+def alibi_slopes(heads: int) -> Float[Tensor, " h"]:
+    """Return how fast each head's scores fall with distance (Press et al. 2022), in float32.
+
+    A power of two of heads gets 2^(-8/h), 2^(-16/h), ..., 2^-8; any other number the slopes of the
+    power of two below it, then every other slope of the power of two above it.
+    """
+    lower = 1 << (heads.bit_length() - 1)
+    steps = [8.0 * (i + 1) / lower for i in range(lower)]
+    steps += [4.0 * (2 * i + 1) / lower for i in range(heads - lower)]
+    return torch.tensor([2.0**-step for step in steps])
+
+
+class AxialPositions(nn.Module):
+    """Position i of a grid with rows of n2: row i // n2's vector beside column i % n2's.
+
+    n1 d1 + n2 d2 parameters instead of n d (Kitaev et al. 2020, arXiv:2001.04451), N(0, 0.02).
+    """
+
+    def __init__(
+        self, max_length: int, width: int, shape: Sequence[int] = (), widths: Sequence[int] = ()
+    ) -> None:
+        super().__init__()
+        columns = math.isqrt(max_length - 1) + 1
+        rows, columns = shape or (-(-max_length // columns), columns)
+        if rows * columns < max_length:
+            raise ValueError(
+                f"axial_shape={[rows, columns]} holds {rows * columns} positions: the model needs "
+                f"{max_length}; choose rows * columns >= {max_length}"
+            )
+        first, second = widths or (width // 2, width - width // 2)
+        if first + second != width or min(first, second) < 1:
+            raise ValueError(
+                f"axial_widths must add up to width={width}, each at least 1: got {[first, second]}"
+            )
+        self.max_length, self.columns = rows * columns, columns
+        self.rows_table = nn.Parameter(torch.empty(rows, first))
+        self.columns_table = nn.Parameter(torch.empty(columns, second))
+        for table in (self.rows_table, self.columns_table):
+            nn.init.normal_(table, std=0.02)
+
+    def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        """Look the positions up."""
+        row, column = ids // self.columns, ids % self.columns
+        return torch.cat((self.rows_table[row], self.columns_table[column]), dim=-1)
 
 
 class LearnedPositions(nn.Module):

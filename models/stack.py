@@ -6,13 +6,27 @@ stack. Any other module that maps (Flow, Layout) to Flow can stand in its place.
 
 from collections.abc import Sequence
 from enum import StrEnum, auto
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.mixer import Extends, Flow, Layout, Mixer, Positions, Remembers, State, Unsupported
+from models.mixer import (
+    INSIDE,
+    Extends,
+    Flow,
+    Layout,
+    Mixer,
+    Positions,
+    Remembers,
+    State,
+    Unsupported,
+)
+
+Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
+"""True for padding, which enters a mixer as zeros."""
 
 
 class FeedForward(StrEnum):
@@ -37,25 +51,33 @@ def family(mixer: object) -> str:
     return type(mixer).__name__
 
 
-def admit(mixer: Mixer, *, positions: Positions, causal: bool, max_length: int) -> nn.Module:
+def admit(
+    mixer: Mixer, *, positions: Positions, causal: bool, max_length: int, padded: bool = False
+) -> nn.Module:
     """Return `mixer` as a module, or raise where it cannot serve in this model.
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
-        Unsupported: It lacks rotary positions, causality or length that the model needs.
+        Unsupported: It lacks positions, causality, length or a mask that the model needs.
     """
     if not isinstance(mixer, nn.Module):
         raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
     traits = mixer.traits
-    if positions is Positions.rotary and positions.value not in traits.positions:
+    if positions in INSIDE and positions.value not in traits.positions:
         raise Unsupported(
-            f"{family(mixer)} does not apply rotary positions itself: got positions=rotary; "
-            "choose positions=learned, sinusoidal or none"
+            f"{family(mixer)} does not apply {positions.value} positions itself: got "
+            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
         )
     if causal and not traits.causal:
         raise Unsupported(
             f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
             "a causal model; choose a causal family or a task with the whole sequence in view"
+        )
+    if padded and "keep" not in traits.honours:
+        raise Unsupported(
+            f"{family(mixer)} cannot leave padding out (traits.honours lacks keep): got a task "
+            "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
+            "another family"
         )
     if traits.max_length is not None and traits.max_length < max_length:
         raise Unsupported(
@@ -66,7 +88,11 @@ def admit(mixer: Mixer, *, positions: Positions, causal: bool, max_length: int) 
 
 
 class Block(nn.Module):
-    """One mixer and one position-wise network, each behind a norm, each with a residual."""
+    """One mixer and one position-wise network, each behind a norm, each with a residual.
+
+    With `chunks`, the network works on that many pieces of the length one after the other and
+    keeps only their inputs; it is computed again in backward.
+    """
 
     def __init__(
         self,
@@ -76,25 +102,52 @@ class Block(nn.Module):
         feed_forward: FeedForward,
         feed_forward_width: int,
         dropout: float,
+        chunks: int = 1,
     ) -> None:
         super().__init__()
         self.mixer_norm = nn.LayerNorm(width)
         self.mixer = mixer
         self.dropout = nn.Dropout(dropout)
         self.extends = isinstance(mixer, Extends)
+        self.chunks = chunks
         self.network_norm: nn.LayerNorm | None = None
         self.network: nn.Sequential | None = None
         if feed_forward is FeedForward.gelu:
             self.network_norm = nn.LayerNorm(width)
             self.network = gelu_network(width, feed_forward_width, dropout)
 
-    def forward(self, flow: Flow, layout: Layout) -> Flow:
+    def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
         """Mix along the length, then transform each position."""
-        mixed = self.mix(flow._replace(x=self.mixer_norm(flow.x)), layout)
-        x = flow.x + self.dropout(mixed.x)
-        if self.network is not None and self.network_norm is not None:
-            x = x + self.dropout(self.network(self.network_norm(x)))
+        mixed = self.mixed(flow, layout, blank)
+        x = flow.x + mixed.x
+        if self.network is not None:
+            parts = self.pieces(x)
+            again = len(parts) > 1 and torch.is_grad_enabled()
+            changed = [
+                checkpoint(self.transformed, part, use_reentrant=False)
+                if again
+                else self.transformed(part)
+                for part in parts
+            ]
+            x = x + (changed[0] if len(changed) == 1 else torch.cat(changed, dim=1))
         return mixed._replace(x=x)
+
+    def mixed(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+        """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
+        x = self.mixer_norm(flow.x)
+        if blank is not None:
+            x = x.masked_fill(blank, 0.0)
+        mixed = self.mix(flow._replace(x=x), layout)
+        return mixed._replace(x=self.dropout(mixed.x))
+
+    def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
+        """Cut the length into `chunks` parts, fewer where it is too short."""
+        return x.chunk(self.chunks, dim=1)
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the network adds to the residual stream."""
+        changed: Tensor = self.dropout(cast(Any, self.network)(cast(Any, self.network_norm)(x)))
+        return changed
 
     def mix(self, flow: Flow, layout: Layout) -> Flow:
         """Call `extend` where the mixer has it, since only that carries state and stream."""
@@ -111,17 +164,35 @@ class Stack(nn.Module):
     """Blocks one after the other, then a norm.
 
     With `checkpointing`, a block keeps only its input for backward and is computed again there;
-    the global random state is restored for it, so dropout falls alike.
+    the global random state is restored for it, so dropout falls alike. With `zeroed`, mixers get
+    no mask for padding; its vectors enter them as zeros.
     """
 
-    def __init__(self, blocks: Sequence[Block], *, width: int, checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        *,
+        width: int,
+        checkpointing: bool = False,
+        zeroed: bool = False,
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         self.checkpointing = checkpointing
+        self.zeroed = zeroed
         self.honoured = [
             (family(block.mixer), cast(Any, block.mixer).traits.honours) for block in blocks
         ]
+
+    def admitted(self, layout: Layout) -> tuple[Layout, Blank]:
+        """Return what the mixers are told, and the tokens that enter them as zeros."""
+        blank = None
+        if self.zeroed and layout.keep is not None:
+            blank = ~layout.keep[..., None]
+            layout = layout._replace(keep=None)
+        self.refuse(layout)
+        return layout, blank
 
     def refuse(self, layout: Layout) -> None:
         """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
@@ -136,16 +207,16 @@ class Stack(nn.Module):
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
-        self.refuse(layout)
+        layout, blank = self.admitted(layout)
         given = flow.state is not None
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
         for block, state in zip(self.blocks, states, strict=True):
             flow = flow._replace(state=state)
             if self.checkpointing and torch.is_grad_enabled():
-                flow = checkpoint(block, flow, layout, use_reentrant=False)
+                flow = checkpoint(block, flow, layout, blank, use_reentrant=False)
             else:
-                flow = block(flow, layout)
+                flow = block(flow, layout, blank)
             after.append(flow.state)
         return flow._replace(x=self.norm(flow.x), state=tuple(after) if given else None)
 

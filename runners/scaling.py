@@ -49,6 +49,16 @@ class Mode(StrEnum):
     step = auto()
 
 
+class Direction(StrEnum):
+    """Which way the model looks."""
+
+    task = auto()
+    """As the task needs: language modelling is causal, everything else bidirectional."""
+    bidirectional = auto()
+    causal = auto()
+    """A language model over the task's vocabulary, whatever the task asks."""
+
+
 class Batching(StrEnum):
     """How many sequences a batch holds."""
 
@@ -62,6 +72,7 @@ class ScalingConfig:
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    direction: Direction = Direction.task
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
     """Families that are measured beside the model."""
     reference_max_length: dict[str, int] = field(default_factory=lambda: {"softmax": 4096})
@@ -188,7 +199,7 @@ class _Bench:
         """Build a model and return the call to measure."""
         model = self.build(name).to(self.device)
         if self.hardware.compile:
-            for block in model.stack.blocks:
+            for block in model.blocks:
                 block.compile()
         if name == OWN:
             self.model = model

@@ -11,14 +11,14 @@ from lra.compose import mixer_factory
 from models.contract import CHECKS, Finding, check_mixer, direction
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
-FAMILIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
+FAMILIES = sorted(name for name, model in MODELS.items() if "mixer" in model)
 CAUSAL = [False, True]
 
 
 @cache
 def findings(family: str, causal: bool) -> list[Finding]:
-    node = yaml.safe_load((FOLDER / f"{family}.yaml").read_text())
-    factory, _ = mixer_factory(node["mixer"], ())
+    factory, _ = mixer_factory(MODELS[family]["mixer"], ())
     return check_mixer(factory, causal=causal)
 
 

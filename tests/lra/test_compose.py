@@ -13,10 +13,10 @@ from lra.compose import (
     Control,
     bind,
     build_task_by_name,
+    core_of,
     group_file,
     locate,
     make,
-    mixer_factory,
     schema,
 )
 
@@ -121,10 +121,10 @@ def _options(group: str) -> list[Any]:
 def test_model_yaml_lists_exactly_the_constructor(name: str) -> None:
     node = group_file("model", name)
     assert node["name"] == name
-    options = {k: v for k, v in node["mixer"].items() if k != "class_path"}
-    family = locate(node["mixer"]["class_path"])
-    assert set(options) == {f.name for f in fields(schema(family))}
-    mixer_factory(node["mixer"], ())  # types agree
+    core = node["stack" if "stack" in node else "mixer"]
+    options = {k: v for k, v in core.items() if k != "class_path"}
+    assert set(options) == {f.name for f in fields(schema(locate(core["class_path"])))}
+    core_of(node, ())  # types agree
 
 
 @pytest.mark.parametrize("name", _options("task"))

@@ -3,7 +3,14 @@ import math
 import pytest
 import torch
 
-from models.positions import LearnedPositions, position_ids, rotate, sinusoid
+from models.positions import (
+    AxialPositions,
+    LearnedPositions,
+    alibi_slopes,
+    position_ids,
+    rotate,
+    sinusoid,
+)
 
 
 def test_ids_start_at_zero_or_where_told():
@@ -70,3 +77,36 @@ def test_learned_positions_name_their_end():
 def test_learned_positions_are_small():
     torch.manual_seed(0)
     assert LearnedPositions(500, 64).table.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12])
+def test_alibi_slopes_are_those_of_the_paper(heads: int) -> None:
+    slopes = alibi_slopes(heads)
+    assert slopes.shape == (heads,)
+    if heads == 8:
+        torch.testing.assert_close(slopes, torch.tensor([2.0**-i for i in range(1, 9)]))
+    if heads == 12:  # those of 8, then every other one of 16
+        wanted = [2.0**-i for i in range(1, 9)] + [2.0**-i for i in (0.5, 1.5, 2.5, 3.5)]
+        torch.testing.assert_close(slopes, torch.tensor(wanted))
+
+
+def test_axial_positions_equal_the_table_that_they_factorise() -> None:
+    axial = AxialPositions(12, 6, [3, 4], [2, 4])
+    dense = torch.cat(
+        (
+            axial.rows_table.repeat_interleave(4, dim=0),
+            axial.columns_table.repeat(3, 1),
+        ),
+        dim=1,
+    )
+    assert torch.equal(axial(torch.arange(12)[None])[0], dense)
+    assert sum(p.numel() for p in axial.parameters()) == 3 * 2 + 4 * 4
+    assert AxialPositions(1000, 8).max_length >= 1000
+    assert AxialPositions(1, 8).max_length == 1
+
+
+def test_axial_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="holds 12 positions: the model needs 13"):
+        AxialPositions(13, 6, [3, 4])
+    with pytest.raises(ValueError, match="add up to width=6"):
+        AxialPositions(12, 6, [3, 4], [2, 5])

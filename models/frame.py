@@ -1,0 +1,122 @@
+"""What a user chooses about the frame around the mixers, and what the task tells the model."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+
+from models.heads import Interaction, Pooling
+from models.mixer import Positions
+from models.stack import FeedForward
+
+
+class Head(StrEnum):
+    """What the model answers."""
+
+    classification = auto()
+    pair = auto()
+    language_modelling = auto()
+
+
+class Residual(StrEnum):
+    """How a block's input and output are joined."""
+
+    pre_norm = auto()
+    """x + mixer(LN x), then x + network(LN x)."""
+    reversible = auto()
+    """Two streams, each changed by a function of the other: no activation is kept per layer."""
+
+
+class StreamsOut(StrEnum):
+    """What a reversible stack makes of its two streams."""
+
+    mean = auto()
+    concat = auto()
+    """Twice the width for the head (trax, transformers)."""
+
+
+class Padding(StrEnum):
+    """How padding reaches the mixers."""
+
+    masked = auto()
+    """As a mask, which every mixer must honour."""
+    zeroed = auto()
+    """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """What a user chooses about the frame."""
+
+    depth: int = 2
+    width: int = 64
+    heads: int = 2
+    feed_forward_width: int = 128
+    feed_forward: FeedForward = FeedForward.gelu
+    feed_forward_chunks: int = 1
+    """Pieces of the length that pass the network one by one, computed again in backward."""
+    residual: Residual = Residual.pre_norm
+    reversible_output: StreamsOut = StreamsOut.mean
+    """Read by residual=reversible alone."""
+    positions: Positions = Positions.learned
+    axial_shape: list[int] = field(default_factory=list)
+    """Rows and columns, for positions=axial; empty = nearly square."""
+    axial_widths: list[int] = field(default_factory=list)
+    """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
+    pooling: Pooling = Pooling.cls
+    """Ignored by language models, which answer at every position."""
+    padding: Padding = Padding.masked
+    interaction: Interaction = Interaction.nli
+    """Read by the pair head alone."""
+    dropout: float = 0.0
+    """After the mixer, inside the network and after it."""
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
+    tied_embeddings: bool = True
+    """Read by language models alone."""
+    activation_checkpointing: bool = False
+    head_hidden_width: int | None = None
+    """Hidden width of the classifier; None = feed_forward_width."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no model can have."""
+        for name in ("depth", "width", "heads", "feed_forward_width", "feed_forward_chunks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        for name in ("dropout", "embedding_dropout", "attention_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
+        for name in ("axial_shape", "axial_widths"):
+            value = getattr(self, name)
+            if value and (len(value) != 2 or min(value) < 1):
+                raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
+        if self.residual is Residual.reversible and self.activation_checkpointing:
+            raise ValueError(
+                "residual=reversible keeps no activations that activation_checkpointing could "
+                "save: set activation_checkpointing=false"
+            )
+        if self.residual is Residual.reversible and self.feed_forward is FeedForward.none:
+            raise ValueError(
+                "residual=reversible needs a network for its second stream: set feed_forward=gelu"
+            )
+
+    @property
+    def width_out(self) -> int:
+        """Width of what the stack hands to the head."""
+        doubled = (
+            self.residual is Residual.reversible and self.reversible_output is StreamsOut.concat
+        )
+        return 2 * self.width if doubled else self.width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the task tells the model."""
+
+    head: Head
+    vocabulary: int
+    classes: int
+    """Ignored by language models."""
+    max_length: int
+    """Of the tokens, without the CLS vector."""
+    padded: bool = False
+    """Whether batches come with padding, which every mixer must then honour."""
