@@ -1,0 +1,217 @@
+"""FNet: tokens mixed by a Fourier transform, which has no parameters.
+
+    y = Re(F_l x F_d),   (F_l)_jk = exp(-2 pi i j k / l), F_d likewise along the width
+
+and as real matrices y = C_l x C_d - S_l x S_d, with C_jk = cos(2 pi j k / l) and S the sines.
+
+Forms      fourier   the above: `method: fft` (fast transform) or `matmul` (the matrices, by blocks
+                     of rows, for short sequences on machines where products are cheap)
+           linear    y = A x B with learned A (max_length squared) and B (width squared)
+           random    the same with A and B drawn once and frozen
+Norm       none (the paper's): values grow by sqrt(l d / 2), so the residual stream is drowned until
+           the next norm; ortho divides the transform by sqrt(l d).
+Cost       fft: 2.5 l D log2(l D) operations forward and as many backward; matmul, linear and
+           random: 2 l^2 D (matmul: twice that) and 2 l D^2. The Fourier forms keep nothing for the
+           backward pass: the map is linear, and symmetric, so that its gradient is itself.
+Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h are l, d.
+Differs    Blocks of this project put the norm before the mixer, the paper's after the residual
+           sum. In the published linear form every sequence has the length of A; here a shorter
+           one uses the first rows and columns.
+
+Every output mixes every input, also those that are padding, and the length decides the function:
+there is no mask, no causal form and no other length than that of training. A task that pads is
+therefore unsupported unless `model.backbone.padding=zeroed`, under which padded vectors enter as
+zeros but still count in the length. Half precision is transformed in float32.
+"""
+
+import math
+from collections.abc import Callable
+from enum import StrEnum, auto
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.families.feature_product import blocks, full_precision, sum_dtype
+from models.mixer import Layout, Site, Traits, Unsupported
+
+ROW_BLOCK = 2**22
+"""Elements of the cosines and sines that exist at one time."""
+
+CUT_DEVIATION = 0.8796256610342398
+"""Standard deviation of a standard normal variable that is cut at -2 and 2."""
+
+
+class Form(StrEnum):
+    """What is done to the sequence and to the width."""
+
+    fourier = auto()
+    linear = auto()
+    random = auto()
+
+
+class Method(StrEnum):
+    """How the Fourier transform is computed."""
+
+    fft = auto()
+    matmul = auto()
+
+
+class Norm(StrEnum):
+    """What the transform is divided by."""
+
+    none = auto()
+    ortho = auto()
+
+
+def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[Tensor, "b l d"]:
+    """Return the real part of the two-dimensional transform, by the fast one.
+
+    The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
+    the width is computed and the other half copied from it.
+    """
+    scaling = "ortho" if norm is Norm.ortho else "backward"
+    half = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
+    y = torch.empty_like(x)
+    known = half.shape[2]
+    y[..., :known] = half
+    mirrored = half[..., 1 : x.shape[2] - known + 1]
+    y[:, :1, known:] = mirrored[:, :1].flip(2)
+    y[:, 1:, known:] = mirrored[:, 1:].flip(1, 2)
+    return y
+
+
+def real_transform_by_products(
+    x: Float[Tensor, "b l d"], norm: Norm = Norm.none
+) -> Float[Tensor, "b l d"]:
+    """Return the same as `real_transform`, by products with cosines and sines."""
+    length, width = x.shape[1:]
+    cosines, sines = waves(width, slice(0, width), x)
+    parts = torch.cat((x @ cosines, x @ sines.neg()), dim=1)
+    if norm is Norm.ortho:
+        parts *= (length * width) ** -0.5
+    y = torch.empty_like(x)
+    for rows in blocks(length, max(1, ROW_BLOCK // length)):
+        y[:, rows] = torch.cat(waves(length, rows, x), dim=1) @ parts
+    return y
+
+
+def waves(
+    length: int, rows: slice, like: Tensor
+) -> tuple[Float[Tensor, "r l"], Float[Tensor, "r l"]]:
+    """Return some rows of the matrices cos(2 pi j k / length) and sin(2 pi j k / length).
+
+    The product j k is reduced before it becomes an angle, which keeps long waves exact.
+    """
+    place = torch.arange(length, device=like.device)
+    turn = place[rows, None] * place % length
+    angle = torch.arange(length, device=like.device, dtype=torch.float64) * (2 * math.pi / length)
+    return angle.cos().to(like.dtype)[turn], angle.sin().to(like.dtype)[turn]
+
+
+class _Symmetric(torch.autograd.Function):
+    """A symmetric linear map: its gradient is the map, and nothing needs to be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, transform: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.transform = transform
+        with full_precision(x):
+            return transform(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        pulled: Tensor = _Symmetric.apply(gradient, ctx.transform)  # type: ignore[no-untyped-call]
+        return pulled, None
+
+
+def fourier_mixing(
+    x: Float[Tensor, "b l d"], method: Method = Method.fft, norm: Norm = Norm.none
+) -> Float[Tensor, "b l d"]:
+    """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
+    transform = real_transform if method is Method.fft else real_transform_by_products
+    y: Tensor = _Symmetric.apply(  # type: ignore[no-untyped-call]
+        x.to(sum_dtype(x)), partial(transform, norm=norm)
+    )
+    return y.to(x.dtype)
+
+
+def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
+    """Draw a square matrix of variance 1 / size, normal, cut at two standard deviations.
+
+    Drawn on the CPU: the same on every machine. The meta device gets a shape alone.
+    """
+    matrix = torch.empty(size, size)
+    if matrix.is_meta:
+        return matrix
+    inside = math.erf(math.sqrt(2))  # the part of a normal variable within two deviations
+    drawn = torch.empty(size, size, device="cpu").uniform_(-inside, inside, generator=generator)
+    deviation = size**-0.5 / CUT_DEVIATION
+    return drawn.erfinv_().mul_(math.sqrt(2) * deviation).to(matrix)
+
+
+class FNet(nn.Module):
+    """Mixing by a Fourier transform, or by the two ablations of the paper.
+
+    `method` and `norm` belong to the form fourier.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        form: Form = Form.fourier,
+        method: Method = Method.fft,
+        norm: Norm = Norm.none,
+    ) -> None:
+        super().__init__()
+        if site.causal:
+            raise Unsupported(
+                "FNet mixes every token with every other and has no causal form: choose a causal "
+                "family or a task with the whole sequence in view"
+            )
+        if form is not Form.fourier and (method is not Method.fft or norm is not Norm.none):
+            raise ValueError(
+                f"method and norm belong to form=fourier: got form={form}, method={method}, "
+                f"norm={norm}; leave method=fft and norm=none"
+            )
+        self.form, self.method, self.norm = form, method, norm
+        square = form is not Form.fourier
+        if form is Form.linear:
+            self.sequence = nn.Parameter(torch.empty(site.max_length, site.max_length))
+            self.hidden = nn.Parameter(torch.empty(site.width, site.width))
+            nn.init.normal_(self.sequence, std=0.02)
+            nn.init.normal_(self.hidden, std=0.02)
+        elif form is Form.random:
+            self.register_buffer("sequence", lecun_normal(site.max_length, site.generator))
+            self.register_buffer("hidden", lecun_normal(site.width, site.generator))
+        self.traits = Traits(
+            honours=frozenset(),
+            max_length=site.max_length if square else None,
+            operations_exponent=2.0 if square or method is Method.matmul else 1.0,
+            operations_log=not square and method is Method.fft,
+            random_draws=form is Form.random,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length and along the width.
+
+        Raises:
+            Unsupported: `layout.keep` is given.
+            ValueError: A learned or frozen matrix is shorter than the sequence.
+        """
+        if layout.keep is not None:
+            raise Unsupported(
+                "FNet cannot leave padding out: got a keep mask; choose "
+                "model.backbone.padding=zeroed, which changes the function, or another family"
+            )
+        if self.form is Form.fourier:
+            return fourier_mixing(x, self.method, self.norm)
+        length, limit = x.shape[1], self.sequence.shape[0]
+        if length > limit:
+            raise ValueError(
+                f"form={self.form} ends at length {limit}: got {length} tokens; build it with a "
+                f"larger max_length, or choose form=fourier"
+            )
+        return self.sequence[:length, :length] @ (x @ self.hidden)

@@ -1,0 +1,231 @@
+"""FNet against numpy and the matrices of the definition, and its two ablations."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.contract import check_mixer
+from models.families import fnet
+from models.families.fnet import FNet, Form, Method, Norm, fourier_mixing
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported
+
+METHODS = pytest.mark.parametrize("method", list(Method))
+NORMS = pytest.mark.parametrize("norm", list(Norm))
+SHAPES = [(1, 1), (1, 6), (2, 1), (2, 2), (7, 5), (16, 8), (63, 12), (64, 9), (101, 10)]
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def site(**facts) -> Site:
+    return Site(**({"width": 12, "heads": 3, "max_length": 40} | facts))
+
+
+def literal(x: Tensor) -> Tensor:
+    """C_l x C_d - S_l x S_d, every entry from its own angle."""
+    length, width = x.shape[1:]
+
+    def matrix(function, size):
+        entries = [[function(2 * math.pi * j * k / size) for k in range(size)] for j in range(size)]
+        return torch.tensor(entries, dtype=torch.float64)
+
+    cosines = matrix(math.cos, length) @ x @ matrix(math.cos, width)
+    return cosines - matrix(math.sin, length) @ x @ matrix(math.sin, width)
+
+
+@METHODS
+@NORMS
+@pytest.mark.parametrize(("length", "width"), SHAPES)
+def test_it_is_the_real_part_of_numpys_transform(length, width, method, norm):
+    x = drawn(3, length, width)
+    scaling = "ortho" if norm is Norm.ortho else "backward"
+    wanted = torch.from_numpy(np.fft.fft2(x.numpy(), norm=scaling).real)
+    torch.testing.assert_close(fourier_mixing(x, method, norm), wanted, rtol=0, atol=1e-11)
+
+
+@METHODS
+@pytest.mark.parametrize(("length", "width"), [(7, 5), (16, 8)])
+def test_it_is_the_product_with_cosines_and_sines(length, width, method):
+    x = drawn(2, length, width)
+    torch.testing.assert_close(fourier_mixing(x, method), literal(x), rtol=0, atol=1e-11)
+
+
+@METHODS
+def test_it_is_linear(method):
+    x, y = drawn(2, 21, 6), drawn(2, 21, 6, seed=1)
+    torch.testing.assert_close(
+        fourier_mixing(2 * x - 3 * y, method),
+        2 * fourier_mixing(x, method) - 3 * fourier_mixing(y, method),
+        rtol=0, atol=1e-12,
+    )  # fmt: skip
+
+
+@METHODS
+@pytest.mark.parametrize(("length", "width"), SHAPES)
+def test_twice_is_the_even_part(length, width, method):
+    x = drawn(2, length, width)
+    twice = fourier_mixing(fourier_mixing(x, method, Norm.ortho), method, Norm.ortho)
+    backwards = x.roll((-1, -1), (1, 2)).flip(1, 2)  # entry (-j, -k), modulo length and width
+    torch.testing.assert_close(twice, (x + backwards) / 2, rtol=0, atol=1e-12)
+
+
+@METHODS
+@NORMS
+def test_gradients_equal_finite_differences_twice_over(method, norm):
+    x = drawn(2, 5, 4).requires_grad_()
+
+    def run(x: Tensor) -> Tensor:
+        return fourier_mixing(x, method, norm)
+
+    assert torch.autograd.gradcheck(run, x)
+    assert torch.autograd.gradgradcheck(run, x)
+
+
+@METHODS
+def test_the_gradient_is_that_of_the_transform(method):
+    x, cotangent = drawn(2, 21, 6).requires_grad_(), drawn(2, 21, 6, seed=1)
+    (seen,) = torch.autograd.grad(fourier_mixing(x, method), x, cotangent)
+    (wanted,) = torch.autograd.grad(torch.fft.fft2(x, dim=(1, 2)).real, x, cotangent)
+    torch.testing.assert_close(seen, wanted, rtol=0, atol=1e-12)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    x = drawn(2, 37, 6)
+    wanted = fourier_mixing(x, Method.matmul)
+    monkeypatch.setattr(fnet, "ROW_BLOCK", 5 * 37)
+    torch.testing.assert_close(fourier_mixing(x, Method.matmul), wanted, rtol=0, atol=1e-12)
+
+
+def test_long_waves_keep_their_phase():
+    x = torch.zeros(1, 4099, 1, dtype=torch.float64)
+    x[0, -1] = 1.0  # its wave is cos(2 pi j (l - 1) / l) = cos(2 pi j / l)
+    place = torch.arange(4099, dtype=torch.float64)
+    wanted = torch.cos(2 * math.pi * place / 4099)[None, :, None]
+    torch.testing.assert_close(fourier_mixing(x, Method.matmul), wanted, rtol=0, atol=1e-13)
+
+
+def test_without_a_norm_values_grow_by_the_root_of_half_the_size():
+    x = drawn(4, 512, 64)
+    grown = fourier_mixing(x).square().mean().sqrt() / x.square().mean().sqrt()
+    assert grown.item() == pytest.approx(math.sqrt(512 * 64 / 2), rel=0.02)
+
+
+@METHODS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_transformed_in_float32(method, dtype):
+    x = drawn(1, 128, 16, dtype=torch.float32).to(dtype).requires_grad_()
+    y = fourier_mixing(x, method, Norm.ortho)
+    wanted = fourier_mixing(x.double(), method, Norm.ortho)
+    (gradient,) = torch.autograd.grad(y.float().square().sum(), x)
+    assert y.dtype == gradient.dtype == dtype
+    # one rounding of the result
+    torch.testing.assert_close(y.double(), wanted, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
+@METHODS
+def test_autocast_does_not_reach_the_transform(method):
+    x = drawn(1, 40, 12, dtype=torch.float32).requires_grad_()
+    plain = fourier_mixing(x, method)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = fourier_mixing(x, method)
+        (gradient,) = torch.autograd.grad(inside.sum(), x)
+    assert torch.equal(inside, plain)
+    assert torch.equal(gradient, torch.autograd.grad(plain.sum(), x)[0])
+
+
+def test_it_has_no_parameters_and_no_state():
+    mixer = FNet(site())
+    assert not list(mixer.parameters())
+    assert not mixer.state_dict()
+
+
+def test_nothing_is_kept_for_backward_and_operations_are_those_promised():
+    with pretending():
+        x = torch.empty(1, 4096, 64, requires_grad=True)
+        for method in Method:
+            assert saved_bytes(lambda m=method: fourier_mixing(x, m)) == 0
+        forward = count_operations(lambda: fourier_mixing(x))
+        both = count_operations(lambda: fourier_mixing(x).sum().backward())
+        shorter = count_operations(lambda: fourier_mixing(x[:, :1024]))
+        products = count_operations(lambda: fourier_mixing(x, Method.matmul))
+    assert forward / shorter == pytest.approx(4 * math.log2(4096 * 64) / math.log2(1024 * 64))
+    assert both == 2 * forward
+    assert products == 4 * 4096 * 64**2 + 4 * 4096**2 * 64
+
+
+@pytest.mark.parametrize("form", [Form.linear, Form.random])
+def test_the_ablations_are_two_products(form):
+    mixer = FNet(site(), form=form).double()
+    x = drawn(2, 40, 12)
+    wanted = torch.einsum("nm,bmj,jk->bnk", mixer.sequence, x, mixer.hidden)
+    torch.testing.assert_close(mixer(x, Layout()), wanted, rtol=0, atol=1e-12)
+    short = torch.einsum("nm,bmj,jk->bnk", mixer.sequence[:9, :9], x[:, :9], mixer.hidden)
+    torch.testing.assert_close(mixer(x[:, :9], Layout()), short, rtol=0, atol=1e-12)
+
+
+def test_linear_learns_and_random_is_frozen():
+    learned, frozen = FNet(site(), form=Form.linear), FNet(site(), form=Form.random)
+    assert {name for name, _ in learned.named_parameters()} == {"sequence", "hidden"}
+    assert not list(frozen.parameters())
+    assert set(frozen.state_dict()) == {"sequence", "hidden"}
+    large = FNet(site(max_length=400, width=300), form=Form.random)
+    for name, size in (("sequence", 400), ("hidden", 300)):
+        matrix = getattr(large, name)
+        assert matrix.std().item() == pytest.approx(size**-0.5, rel=0.02)
+        assert matrix.abs().max() < 2.3 * size**-0.5
+
+
+def test_random_matrices_come_from_the_sites_generator():
+    def sequence(seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return FNet(site(generator=generator), form=Form.random).sequence
+
+    torch.manual_seed(0)
+    first = sequence(1)
+    torch.manual_seed(1)
+    assert torch.equal(first, sequence(1))
+    assert not torch.equal(first, sequence(2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": Method.matmul},
+        {"norm": Norm.ortho},
+        {"form": Form.linear},
+        {"form": Form.random},
+    ],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_every_form_keeps_the_contract(options):
+    found = check_mixer(lambda site: FNet(site, **options), causal=False, max_length=64)
+    assert len(found) > 1
+    assert [finding for finding in found if not finding.passed] == []
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_builds_and_runs_on_the_meta_device(form):
+    with torch.device("meta"):
+        mixer = FNet(site(), form=form)
+        assert mixer(torch.empty(2, 39, 12), Layout()).shape == (2, 39, 12)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(Unsupported, match="no causal form: choose a causal family"):
+        FNet(site(causal=True))
+    with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
+        FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
+    with pytest.raises(ValueError, match="form=linear, method=fft, norm=ortho; leave"):
+        FNet(site(), form=Form.linear, norm=Norm.ortho)
+    with pytest.raises(ValueError, match="form=random, method=matmul"):
+        FNet(site(), form=Form.random, method=Method.matmul)
+    mixer = FNet(site(), form=Form.linear).double()
+    with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
+        mixer(drawn(1, 41, 12), Layout())
+    assert mixer.traits.max_length == 40
+    assert "keep" not in mixer.traits.honours
