@@ -11,6 +11,9 @@ materialised on purpose; `models.families.sdpa` is the same function without it.
 Source: Vaswani et al. 2017, arXiv:1706.03762. Notation: the paper's Q, K, V of one head are
 q[b, h], k[b, h], v[b, h]; its d_k is the axis k.
 
+With ALiBi positions (Press et al. 2022, arXiv:2108.12409) a score loses m_h |i - j|, m_h the slope
+of its head.
+
 Differences from the paper: none in the function. In half precision, and under autocast, the
 products with keys and values are half, the softmax between them is float32.
 """
@@ -19,13 +22,14 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.families import kv_cache
-from models.mixer import Layout, Site, State, Traits, Unsupported
+from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.positions import alibi_slopes
 
 Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
@@ -39,6 +43,7 @@ def softmax_attention(
     causal: bool = False,
     visible: Bool[Tensor, "#b 1 #l s"] | None = None,
     dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend with explicit scores.
 
@@ -49,6 +54,7 @@ def softmax_attention(
         causal: Key j is hidden from query i < j. With `visible`, what is said there decides alone.
         visible: True where query i may see key j.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        bias: Added to the scores.
     """
     if causal and visible is None:
         length, keys = q.shape[2], k.shape[2]
@@ -56,6 +62,8 @@ def softmax_attention(
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     precise = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.to(precise)
+    if bias is not None:
+        scores = scores + bias
     if visible is not None:
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
         scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
@@ -74,6 +82,8 @@ def visibility(
     if keep is None and document is None and prefix is None:
         return None
     position = torch.arange(length, device=device)
+    if keep is not None and keep.shape[1] != length:  # cross attention: every query, these keys
+        return keep[:, None, None, :]
     visible = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device)
     if causal:
         visible = visible & (position <= position[:, None])
@@ -87,32 +97,49 @@ def visibility(
     return visible
 
 
+def distance_bias(
+    slopes: Float[Tensor, " h"], distance: Int[Tensor, "#b 1 l s"]
+) -> Float[Tensor, "#b h l s"]:
+    """Return what ALiBi adds to the scores of queries and keys at these distances."""
+    return -slopes[:, None, None] * distance.abs()
+
+
 class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory."""
+
+    slopes: Tensor | None
 
     def __init__(self, site: Site, attend: Attend, *, memory_exponent: float) -> None:
         super().__init__()
         self.attend, self.dropout = attend, site.attention_dropout
+        alibi = site.positions is Positions.alibi
+        self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.traits = Traits(
             honours=frozenset({"keep", "start", "document", "prefix"}),
+            positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
             operations_exponent=2.0,
             memory_exponent=memory_exponent,
             row_stochastic=True,
             weight_dropout=True,
+            cross=not site.causal,
         )
 
     def forward(
         self,
         q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the sequence."""
+        """Attend over the sequence, or over another one."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
-        return self.attend(q, k, v, causal=causal, visible=visible, dropout=self.rate())
+        told = {"causal": causal, "visible": visible, "dropout": self.rate()}
+        if self.slopes is not None:
+            place = torch.arange(q.shape[2], device=q.device)
+            told["bias"] = distance_bias(self.slopes, (place[:, None] - place)[None, None])
+        return self.attend(q, k, v, **told)
 
     def rate(self) -> float:
         """Return the dropout probability of this moment."""
@@ -140,8 +167,12 @@ class ExactCore(nn.Module):
             )
         keys, values, visible, state = kv_cache.append(state, k, v)
         keys, values = keys.to(q.dtype), values.to(v.dtype)
-        o = self.attend(q, keys, values, causal=True, visible=visible, dropout=self.rate())
-        return o, state
+        told = {"causal": True, "visible": visible, "dropout": self.rate()}
+        if self.slopes is not None:
+            own = visible.sum(-1, keepdim=True) - 1
+            distance = own - torch.arange(keys.shape[2], device=q.device)
+            told["bias"] = distance_bias(self.slopes, distance)
+        return self.attend(q, keys, values, **told), state
 
 
 class SoftmaxAttention(MultiHead):

@@ -81,7 +81,7 @@ def test_a_family_of_ours_is_named_alone(capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["lineer"], "unknown model 'lineer': did you mean 'linear'?"),
+        (["lineer"], "unknown model 'lineer': did you mean 'linear'"),
         (["linear", "chunks=8"], "unknown option 'chunks': did you mean 'chunk'?"),
         (["linear", "chunk=many"], "'many'"),
         (["linear", "chunk"], "wanted option=value"),

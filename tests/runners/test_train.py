@@ -15,7 +15,7 @@ from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS
 from runners.hardware import HardwareProfile, Precision
 from runners.optim import OptimConfig
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.train import Item, Keep, TrainConfig, Trainer, train
+from runners.train import Item, Keep, TrainConfig, Trainer, goodness, train
 
 CPU = HardwareProfile(name="cpu")
 TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}

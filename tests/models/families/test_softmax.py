@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from models.families import kv_cache
+from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention, softmax_attention, visibility
 from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Flow, Layout, Site, Unsupported
+from models.mixer import Flow, Layout, Positions, Site, Unsupported
+from models.positions import alibi_slopes
 from models.state import join, reset, select
 
 
@@ -76,6 +78,35 @@ def test_equals_the_loops_in_output_and_gradients(name: str, causal: bool) -> No
     pairs = zip(torch.autograd.grad(seen, qkv, g), torch.autograd.grad(wanted, qkv, g), strict=True)
     for one, other in pairs:
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
+def test_alibi_takes_the_distance_off_the_scores(make, causal: bool) -> None:
+    """Against loops over scores from which slope times distance is taken."""
+    site = Site(width=12, heads=3, max_length=7, causal=causal, positions=Positions.alibi)
+    core, (q, k, v) = make(site).double().core, heads(7)
+    seen = core(q, k, v, Layout(keep=KEEP))
+    slopes = alibi_slopes(3).double()
+    place = torch.arange(7, dtype=torch.float64)
+    # one channel more carries -slope |i - j| for a single query at a time
+    rows = []
+    for i in range(7):
+        far = (-slopes[:, None] * (i - place).abs() * math.sqrt(5)).expand(2, 3, 7)
+        longer = torch.cat((k * math.sqrt(5 / 4), far[..., None]), dim=-1)
+        query = torch.cat((q[:, :, i : i + 1], torch.ones_like(q[:, :, :1, :1])), dim=-1)
+        wide = torch.cat((v, torch.zeros_like(v[..., :1])), dim=-1)
+        queries = query.expand(2, 3, 7, 5)
+        layout = Layout(keep=KEEP)
+        rows.append(literal(queries, longer, wide, sees(layout, causal))[:, :, i, :4])
+    torch.testing.assert_close(seen, torch.stack(rows, 2), atol=1e-12, rtol=0)
+    parts = zip(
+        torch.autograd.grad(seen.square().sum(), [q, k, v]),
+        torch.autograd.grad(torch.stack(rows, 2).square().sum(), [q, k, v]),
+        strict=True,
+    )
+    for one, other in parts:
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
 
 
 def test_no_mask_is_made_where_the_direction_says_all() -> None:
