@@ -1,0 +1,171 @@
+"""Nystromformer: the softmax matrix from m landmarks, the means of m stretches of the sequence.
+
+Equation   o = F1 Z (F3 v) + conv(v),  F1 = softmax(q k~^T / sqrt(d)),  F3 = softmax(q~ k^T / sqrt(d)),
+           Z an inverse of A = softmax(q~ k~^T / sqrt(d)); rows of q~ and k~ are means of queries and
+           of keys over stretches of the sequence, conv a convolution of the values along the length
+Inverse    iterative  six steps towards the Moore-Penrose inverse, the paper's
+           exact      the Moore-Penrose inverse; often far worse, see below
+           ridge      (A^T A + ridge I)^-1 A^T
+Cost       per head, forward: 8 n m d + 48 m^3 operations and 2 n K d for a convolution of K taps.
+           Kept for the backward pass: q, k, v, o, one number per query and landmark row, and
+           about 10 m^2 numbers. Neither F1 nor F3 is ever stored.
+Source     Xiong et al., "Nyströmformer", arXiv:2102.03902.
+Notation   the paper's n, m, d are l, landmarks, k; its Q~, K~ are `queries`, `keys` below.
+Padding    stretches are cut from the real tokens of each row alone: m of them, whose lengths differ
+           by at most one, the longer ones first. A row of fewer than m real tokens has as many
+           landmarks as tokens; the others are left out of F1 and of A. Padding is thus exact: a
+           padded row equals the same row alone. The authors' code averages padding in, and leaves
+           all landmarks in F1 and A.
+Differs    lengths that m does not divide are cut unevenly instead of being padded up. The start of
+           the iteration is scaled for each matrix by its own norms; `initialisation: original`
+           takes the largest of the batch, as the authors do, so that outputs depend on the batch.
+Mind       the six steps are part of the method: A of random tokens is nearly singular, and inverting
+           it exactly gives errors ten times those of six steps. With one landmark per token, six
+           steps miss softmax attention by about a tenth, the exact inverse not at all. Rows of
+           F1 Z F3 do not sum to one. There is no causal form: landmarks average the future.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.feature_product import full_precision, sum_dtype
+from models.families.iterative_inverse import Initialisation, Inverse, InverseRule, growth
+from models.families.value_convolution import ValueConvolution
+from models.mixer import Layout, Site, Traits, Unsupported
+from models.multi_head import MultiHead
+
+
+def segment_means(
+    x: Float[Tensor, "b h l k"], landmarks: int, membership: Float[Tensor, "b m l"] | None
+) -> Float[Tensor, "b h m k"]:
+    """Average stretches of the sequence: those of `membership`, or `landmarks` of equal length.
+
+    Where the length does not divide, the first stretches are longer by one token.
+    """
+    if membership is not None:
+        tokens = x.transpose(1, 2)
+        return (membership @ tokens.flatten(2)).unflatten(2, tokens.shape[2:]).transpose(1, 2)
+    size, longer = divmod(x.shape[2], landmarks)
+    border = longer * (size + 1)
+    parts = (
+        part.unflatten(2, (count, part.shape[2] // count)).mean(3)
+        for part, count in ((x[:, :, :border], longer), (x[:, :, border:], landmarks - longer))
+        if count
+    )
+    return torch.cat([*parts], dim=2)
+
+
+def memberships(
+    keep: Bool[Tensor, "b l"], landmarks: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "b m l"], Bool[Tensor, "b m"]]:
+    """Return each kept token's share in its landmark's mean, and which landmarks have a token."""
+    total = keep.sum(1, keepdim=True)
+    size, longer = total // landmarks, total % landmarks
+    border = longer * (size + 1)
+    rank = keep.cumsum(1) - 1
+    landmark = torch.where(
+        rank < border, rank // (size + 1), longer + (rank - border) // size.clamp(min=1)
+    )
+    index = torch.arange(landmarks, device=keep.device)
+    count = size + (index < longer)
+    member = (landmark[:, None] == index[:, None]) & keep[:, None]
+    return member.to(dtype) / count.clamp(min=1)[..., None], count > 0
+
+
+def nystrom_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    landmarks: int,
+    inverse: InverseRule,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend through landmarks; computed in float32, or float64 where the values are.
+
+    A row without a kept token is 0.
+    """
+    dtype, landmarks = sum_dtype(v), min(landmarks, q.shape[2])
+    membership = visible = filled = None
+    with full_precision(q):
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        if keep is not None:
+            membership, filled = memberships(keep, landmarks, dtype)
+            filled = filled[:, None, None]
+            # A row of padding alone may look anywhere: its Z is 0, and no kernel sees an empty row.
+            visible = (keep | ~keep.any(1, keepdim=True))[:, None, None]
+        queries, keys = (segment_means(x, landmarks, membership) for x in (q, k))
+        scores = queries @ keys.mT * q.shape[-1] ** -0.5
+        if filled is None:
+            small = scores.softmax(-1)
+        else:
+            small = scores.masked_fill(~filled, torch.finfo(dtype).min).softmax(-1)
+            small = small * (filled & filled.mT)
+            filled = filled | ~filled.any(-1, keepdim=True)
+        gathered = F.scaled_dot_product_attention(queries, k, v, attn_mask=visible)
+        spread = inverse(small) @ gathered
+        return F.scaled_dot_product_attention(q, keys, spread, attn_mask=filled)
+
+
+class NystromCore(nn.Module):
+    """`nystrom_attention` with its options, and the convolution of values."""
+
+    conv: ValueConvolution | None
+
+    def __init__(self, site: Site, landmarks: int, inverse: InverseRule, conv_kernel: int) -> None:
+        super().__init__()
+        if site.causal:
+            raise Unsupported("landmarks average over the whole sequence: it cannot be causal")
+        if landmarks < 1:
+            raise ValueError(f"landmarks must be at least 1: got {landmarks}; the paper's 64")
+        self.landmarks, self.inverse = landmarks, inverse
+        self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
+        self.traits = self._traits(site, conv_kernel)
+
+    def _traits(self, site: Site, conv_kernel: int) -> Traits:
+        """Return growth below 1 where the landmarks cost much beside the tokens."""
+        width, m = site.width, self.landmarks
+        per_token = 24 * width + 28 * m + 8 * conv_kernel
+        fixed = 2 * site.heads * m**3 * self.inverse.products() + 12 * m**2 * width
+        kept_per_token = (6 if conv_kernel else 5) * width + 2 * site.heads
+        kept = (2 + self.inverse.kept()) * site.heads * m**2 + 4 * m * width
+        return Traits(
+            operations_exponent=growth(per_token * width, fixed),
+            memory_exponent=growth(kept_per_token, kept),
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        o = nystrom_attention(q, k, v, self.landmarks, self.inverse, layout.keep).to(v.dtype)
+        return o if self.conv is None else o + self.conv(v, layout.keep)
+
+
+class Nystromformer(MultiHead):
+    """Attention through landmarks between the four projections.
+
+    `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none. `iterations`
+    and `initialisation` belong to the iterative inverse, `ridge` to that of its name.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        landmarks: int = 64,
+        inverse: Inverse = Inverse.iterative,
+        iterations: int = 6,
+        initialisation: Initialisation = Initialisation.exact,
+        ridge: float = 0.01,
+        conv_kernel: int = 33,
+    ) -> None:
+        rule = InverseRule(
+            inverse=inverse, iterations=iterations, initialisation=initialisation, ridge=ridge
+        )
+        super().__init__(site, NystromCore(site, landmarks, rule, conv_kernel))
