@@ -1,0 +1,308 @@
+"""Linformer: keys and values are mixed along the length into k slots, which queries attend to.
+
+Equation   K' = E K,  V' = F V,  o_i = sum_j softmax_j(q_i K'_j / sqrt(d)) V'_j over the k slots
+Maps       learned    E is a parameter of k x max_length, Xavier-uniform
+           frozen_jl  E is drawn from N(0, 1 / k) and stays, or is drawn again every `redraw_every`
+           mean_pool  slot j is the mean of tokens jw ... jw + w - 1, w = max_length / k rounded up
+           max_pool   the same with the largest entry of every channel
+           conv       a learned convolution over the channels of a head, kernel and stride w
+Sharing    none       an E and an F for every head: 2 h matrices in a layer
+           headwise   one E and one F in a layer        kv   one E = F in a layer
+           layerwise  one E = F in the model
+Cost       8 n k D operations forward (4 of them E K and F V, none when pooled), memory n k H or,
+           through the fused kernel, n D; k n parameters for every matrix.
+Source     Wang, Li, Khabsa, Fang, Ma, "Linformer: Self-Attention with Linear Complexity",
+           arXiv:2006.04768, sections 4 and 5.
+Notation   the paper's n, k, d are the axis l, `projected_length`, the width of a head.
+Length     E has a column for every position: sequences end at the site's max_length. A shorter one
+           uses the first columns. A pooling window is w whatever the length, so that a sequence
+           has the same slots alone and in front of padding; a slot without a token is hidden.
+Padding    rows of K and V that are padding become 0 before E, which is E cut to the real tokens.
+Refused    causal models: every slot mixes all positions, and no mask of n x k undoes that.
+Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm over the tokens that
+           count; a row of frozen_jl has norm sqrt(n / k), so its slots are longer than tokens.
+           E K is computed as (E x) W_k + (E 1) b_k where that pays, which is the same function
+           without projecting all n tokens.
+Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of the Long Range
+           Arena; padded tasks are refused, or enter as zeros (model.backbone.padding=zeroed).
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.families.sdpa import sdpa
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+
+
+class Sharing(StrEnum):
+    """Who holds the maps along the length."""
+
+    none = auto()
+    headwise = auto()
+    kv = auto()
+    layerwise = auto()
+
+
+class Projection(StrEnum):
+    """How tokens become slots."""
+
+    learned = auto()
+    frozen_jl = auto()
+    mean_pool = auto()
+    max_pool = auto()
+    conv = auto()
+
+
+MATRIX = frozenset({Projection.learned, Projection.frozen_jl})
+POOL = frozenset({Projection.mean_pool, Projection.max_pool})
+
+
+class LengthMap(nn.Module):
+    """From tokens to slots: map 0 for keys, map 1 for values where `sharing` makes them two."""
+
+    weight: Float[Tensor, "m h i j"] | None
+
+    def __init__(
+        self,
+        site: Site,
+        projection: Projection,
+        slots: int,
+        sharing: Sharing,
+        *,
+        row_normalise: bool,
+        redraw_every: int,
+    ) -> None:
+        super().__init__()
+        self.projection, self.slots, self.max_length = projection, slots, site.max_length
+        self.row_normalise, self.redraw_every = row_normalise, redraw_every
+        self.window = -(-site.max_length // slots)
+        by_head = sharing is Sharing.none and projection not in POOL
+        self.joined = not by_head and projection is not Projection.conv
+        """Whether the channels of all heads may pass side by side."""
+        self.maps = (
+            2 if sharing in {Sharing.none, Sharing.headwise} and projection not in POOL else 1
+        )
+        last = (slots, site.max_length)
+        if projection is Projection.conv:
+            last = (self.window * site.head_width, site.head_width)
+        weight = torch.empty(self.maps, site.heads if by_head else 1, *last)
+        if projection is Projection.frozen_jl:
+            self.register_buffer("weight", weight)
+            weight.copy_(self.drawn(site.generator))
+        elif projection in POOL:
+            self.register_parameter("weight", None)
+        else:
+            bound = math.sqrt(6 / sum(last))
+            self.weight = nn.Parameter(weight.uniform_(-bound, bound))
+
+    def drawn(self, generator: torch.Generator) -> Float[Tensor, "m h i j"]:
+        """Draw N(0, 1 / k) on the CPU: the same on every machine."""
+        shape = cast(Tensor, self.weight).shape
+        normal = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        return normal / math.sqrt(self.slots)
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Draw again when its time has come."""
+        if self.redraw_every and step % self.redraw_every == 0:
+            cast(Tensor, self.weight).copy_(self.drawn(generator))
+
+    def forward(
+        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b h s c"]:
+        """Apply map `number`, or the only one."""
+        nothing = -torch.inf if self.projection is Projection.max_pool else 0.0
+        if keep is not None:
+            x = x.masked_fill(~keep[:, None, :, None], nothing)
+        if self.projection in MATRIX:
+            return self.multiplied(x, self.of(number)[..., : x.shape[2]], keep)
+        windows = self.windows(x, nothing)
+        if self.projection is Projection.conv:
+            return windows.flatten(-2) @ self.of(number)
+        if self.projection is Projection.max_pool:
+            largest = windows.amax(-2)
+            return largest.masked_fill(largest == nothing, 0.0)
+        real = (
+            torch.ones_like(x[:1, 0, :, 0], dtype=torch.float32) if keep is None else keep.float()
+        )
+        return windows.sum(-2) / self.held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
+
+    def of(self, number: int) -> Float[Tensor, "h i j"]:
+        """Return the weights of map `number`, or of the only one."""
+        return cast(Tensor, self.weight)[min(number, self.maps - 1)]
+
+    def multiplied(
+        self,
+        x: Float[Tensor, "b h n c"],
+        matrix: Float[Tensor, "#h s n"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, "b h s c"]:
+        """Return E x, where asked divided by the norms of E's rows over the tokens that count."""
+        # A shared matrix has two axes: one product over the examples instead of a batch.
+        slots = (matrix[0] @ x[:, 0])[:, None] if self.joined else matrix @ x
+        if not self.row_normalise:
+            return slots
+        squares = matrix.square()
+        if keep is None:
+            total = squares.sum(-1)[None]
+        else:
+            total = torch.einsum("hsn,bn->bhs", squares, keep.to(squares.dtype))
+        return slots / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[..., None]
+
+    def windows(self, x: Float[Tensor, "b h n c"], nothing: float) -> Float[Tensor, "b h s w c"]:
+        """Cut the length into pooling windows, the last one filled up with `nothing`."""
+        missing = -x.shape[2] % self.window
+        if missing:
+            x = F.pad(x, (0, 0, 0, missing), value=nothing)
+        return x.reshape(*x.shape[:2], -1, self.window, x.shape[-1])
+
+    def held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
+        """Return how many tokens each pooling window holds."""
+        return self.windows(real[:, None, :, None], 0.0).sum((-2, -1))[:, 0]
+
+
+class LinformerCore(nn.Module):
+    """Softmax attention to slots."""
+
+    def __init__(self, site: Site, length_map: LengthMap, *, masked: bool) -> None:
+        super().__init__()
+        self.length_map, self.dropout = length_map, site.attention_dropout
+        self.traits = Traits(
+            honours=frozenset({"keep"} if masked else ()),
+            max_length=site.max_length,
+            row_stochastic=length_map.projection is Projection.mean_pool,
+            weight_dropout=True,
+            cross=True,
+            random_draws=length_map.projection is Projection.frozen_jl,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        keep = self.heard(layout, k.shape[2])
+        return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
+
+    def heard(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
+        """Return the mask that counts; refuse more tokens than the maps have columns."""
+        if length > self.length_map.max_length:
+            raise ValueError(
+                f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
+                f"{length}; truncate, or build it for the longest sequence"
+            )
+        return layout.keep if self.traits.honours else None
+
+    def reduced(
+        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b h s c"]:
+        """Map the tokens of every head to slots."""
+        if not self.length_map.joined:
+            return cast(Tensor, self.length_map(x, number, keep))
+        side_by_side = x.transpose(1, 2).flatten(-2)[:, None]
+        slots: Tensor = self.length_map(side_by_side, number, keep)
+        return slots.reshape(len(x), -1, x.shape[1], x.shape[3]).transpose(1, 2)
+
+    def attend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to slots; pooling windows of padding alone are hidden."""
+        visible = None
+        if keep is not None and self.length_map.projection not in MATRIX:
+            visible = self.length_map.held(keep.float())[:, None, None] > 0
+        return sdpa(q, k, v, visible=visible, dropout=self.dropout if self.training else 0.0)
+
+
+class Linformer(MultiHead):
+    """Attention to `projected_length` slots; one value, or one per layer.
+
+    `projected_length=None` takes 128 and `sharing=None` headwise; with variant=lra 16 and kv.
+    `redraw_every` counts optimiser steps, 0 = never, and belongs to frozen_jl.
+    """
+
+    core: LinformerCore
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        projected_length: list[int] | None = None,
+        sharing: Sharing | None = None,
+        projection: Projection = Projection.learned,
+        row_normalise: bool = False,
+        redraw_every: int = 0,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+    ) -> None:
+        if site.causal:
+            raise Unsupported(
+                "Linformer mixes all positions in every slot, so no mask can hide later tokens: "
+                "got a causal site; choose a causal family"
+            )
+        lra = variant is Variant.lra
+        projected_length = projected_length or [16 if lra else 128]
+        sharing = sharing or (Sharing.kv if lra else Sharing.headwise)
+        slots, shared = site.at(projected_length), sharing is Sharing.layerwise
+        _check(slots, projection, row_normalise=row_normalise, redraw_every=redraw_every)
+        if shared and len(set(projected_length)) > 1:
+            raise ValueError(
+                "sharing=layerwise holds one map for all layers: got "
+                f"projected_length={projected_length}; give one value, or sharing=kv"
+            )
+
+        def make() -> LengthMap:
+            return LengthMap(
+                site, projection, slots, sharing,
+                row_normalise=row_normalise, redraw_every=redraw_every,
+            )  # fmt: skip
+
+        length_map = site.share(f"linformer.{projection}.{slots}", make) if shared else make()
+        super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
+        linear = length_map.joined and projection is not Projection.max_pool
+        # Narrower than this, the projections of all tokens cost little, and slots kept much.
+        self.early = linear and not self.rotary and 2 * site.width >= slots
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length; `early`: slots are made of x, and keys and values of slots."""
+        if not self.early:
+            return super().forward(x, layout)
+        keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
+        layers, ones = (self.k_proj, self.v_proj), torch.ones_like(x[:, None, :, :1])
+        slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
+        k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))
+        if self.k_proj.bias is not None:
+            # The layers add their bias to a slot once: it holds as many as E maps ones to.
+            times = [length_map(ones, i, keep)[:, 0] - 1 for i in range(2)]
+            k, v = k + times[0] * self.k_proj.bias, v + times[1] * self.v_proj.bias
+        q, k, v = self.split(self.q_proj(x)), self.split(k), self.split(v)
+        return self.merge(self.core.attend(q, k, v, keep))
+
+
+def _check(slots: int, projection: Projection, *, row_normalise: bool, redraw_every: int) -> None:
+    if slots < 1:
+        raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
+    if redraw_every < 0:
+        raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
+    if redraw_every and projection is not Projection.frozen_jl:
+        raise ValueError(
+            f"redraw_every={redraw_every} draws anew: got projection={projection}, without draws; "
+            "choose projection=frozen_jl, or redraw_every=0"
+        )
+    if row_normalise and projection not in MATRIX:
+        raise ValueError(
+            f"row_normalise divides rows of a matrix: got projection={projection}; choose "
+            "projection=learned or frozen_jl, or row_normalise=false"
+        )

@@ -1,0 +1,365 @@
+"""Linformer against its maps written out as matrices, and against full attention."""
+
+import math
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.contract import CHECKS, Case
+from models.families.linformer import Linformer, Projection, Sharing
+from models.families.softmax import softmax_attention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Positions, Site, Unsupported, Variant
+from models.stack import admit
+
+PROJECTIONS = pytest.mark.parametrize("projection", [*Projection])
+MATRIX = [Projection.learned, Projection.frozen_jl]
+NORMALISED = pytest.mark.parametrize(
+    ("projection", "normalised"), [*((x, False) for x in Projection), *((x, True) for x in MATRIX)]
+)
+LINEAR = [*MATRIX, Projection.mean_pool]
+LENGTH, HEADS, WIDTH = 40, 3, 4
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def site(**facts) -> Site:
+    given = {"width": HEADS * WIDTH, "heads": HEADS, "max_length": LENGTH}
+    return Site(**(given | facts), generator=torch.Generator().manual_seed(7))
+
+
+def built(slots: int = 6, *, place: Site | None = None, **options) -> Linformer:
+    torch.manual_seed(3)
+    mixer = Linformer(place or site(), projected_length=[slots], **options).double().eval()
+    for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
+        if layer.bias is not None:
+            torch.nn.init.normal_(layer.bias)
+    return mixer
+
+
+def heads(length: int = LENGTH) -> list[Tensor]:
+    return [drawn(2, HEADS, length, WIDTH, seed=s).requires_grad_() for s in range(3)]
+
+
+def literal_slots(mixer: Linformer, number: int, x: Tensor) -> Tensor:
+    """The paper's E x, head by head and slot by slot, for rows without padding."""
+    given = mixer.core.length_map
+    (_, h, n, c), window = x.shape, -(-LENGTH // given.slots)
+    if given.projection in {Projection.mean_pool, Projection.max_pool}:
+        parts = [x[:, :, i : i + window] for i in range(0, n, window)]
+        mean = given.projection is Projection.mean_pool
+        return torch.stack([p.mean(2) if mean else p.amax(2) for p in parts], dim=2)
+    weight = given.weight[number if given.weight.shape[0] == 2 else 0]
+    slots = []
+    for head in range(h):
+        one = weight[head if weight.shape[0] == h else 0]
+        if given.projection is Projection.conv:
+            kernel = one.reshape(window, c, c).permute(2, 1, 0)  # out, in, place
+            filled = F.pad(x[:, head].mT, (0, -n % window))
+            slots.append(F.conv1d(filled, kernel, stride=window).mT)
+        else:
+            slots.append(torch.einsum("kn,bnc->bkc", one[:, :n], x[:, head]))
+    return torch.stack(slots, dim=1)
+
+
+def literal(mixer: Linformer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return softmax_attention(q, literal_slots(mixer, 0, k), literal_slots(mixer, 1, v))
+
+
+def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    g = drawn(*seen.shape, seed=9)
+    inputs = [x for x in inputs if x.requires_grad]
+    first, second = (torch.autograd.grad(y, inputs, g) for y in (seen, wanted))
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+@PROJECTIONS
+@pytest.mark.parametrize("sharing", [*Sharing])
+@pytest.mark.parametrize("length", [1, 23, LENGTH])
+def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, length: int) -> None:
+    mixer = built(projection=projection, sharing=sharing)
+    qkv = heads(length)
+    agree(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
+
+
+@pytest.mark.parametrize("sharing", [*Sharing])
+def test_identity_maps_are_full_attention(sharing: Sharing) -> None:
+    mixer, qkv = built(LENGTH, sharing=sharing), heads()
+    with torch.no_grad():
+        mixer.core.length_map.weight.copy_(torch.eye(LENGTH))
+    agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
+
+
+@pytest.mark.parametrize("projection", [Projection.mean_pool, Projection.max_pool])
+@pytest.mark.parametrize("length", [17, LENGTH])
+def test_pooling_windows_of_one_token_are_full_attention(projection, length: int) -> None:
+    mixer, qkv = built(LENGTH, projection=projection), heads(length)
+    agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) < 0.5
+    wanted = softmax_attention(*qkv, visible=keep[:, None, None])
+    agree(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
+
+
+@pytest.mark.parametrize(("sharing", "matrices"), [*zip(Sharing, (288, 24, 12, 1), strict=True)])
+def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices: int) -> None:
+    shared: dict = {}
+    layers = [
+        Linformer(
+            Site(width=24, heads=12, max_length=50, layer=layer, depth=12, shared=shared),
+            projected_length=[5],
+            sharing=sharing,
+        )
+        for layer in range(12)
+    ]
+    model = torch.nn.ModuleList(layers)
+    plain = sum(p.numel() for x in layers for p in x.parameters(recurse=False))
+    plain += 12 * 4 * (24 * 24 + 24)
+    assert sum(p.numel() for p in model.parameters()) - plain == matrices * 5 * 50
+
+
+@NORMALISED
+@pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise, Sharing.kv])
+def test_padding_equals_truncation(projection, sharing: Sharing, normalised: bool) -> None:
+    mixer = built(7, projection=projection, sharing=sharing, row_normalise=normalised)
+    x = drawn(3, LENGTH, HEADS * WIDTH)
+    ends = [LENGTH, 23, 1]
+    keep = torch.arange(LENGTH) < torch.tensor(ends)[:, None]
+    loud = torch.where(keep[..., None], x, 1e3 * drawn(*x.shape, seed=5))
+    for run in (mixer, super(Linformer, mixer).forward):
+        y = run(loud, Layout(keep=keep))
+        for row, end in enumerate(ends):
+            alone = run(x[row : row + 1, :end], Layout())[0]
+            torch.testing.assert_close(y[row, :end], alone, atol=1e-12, rtol=0)
+
+
+@NORMALISED
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_slots_of_x_equal_slots_of_keys_and_values(projection, normalised, bias, padded) -> None:
+    mixer = built(projection=projection, row_normalise=normalised, bias=bias)
+    assert mixer.early == (projection in LINEAR)
+    x = drawn(2, 31, HEADS * WIDTH).requires_grad_()
+    keep = torch.rand(2, 31, generator=torch.Generator().manual_seed(2)) < 0.6
+    layout = Layout(keep=keep if padded else None)
+    late = super(Linformer, mixer).forward(x, layout)
+    agree(mixer(x, layout), late, [x, *mixer.parameters()])
+
+
+def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:
+    assert built(24).early
+    assert not built(25).early
+    assert not built(24, place=site(positions=Positions.rotary)).early
+    assert not built(24, sharing=Sharing.none).early
+    with pretending():
+        counted = []
+        for slots in (64, 129):
+            mixer = Linformer(Site(width=64, heads=1, max_length=8192), projected_length=[slots])
+            x = torch.empty(1, 8192, 64)
+            counted.append(count_operations(lambda m=mixer, x=x: m(x, Layout())))
+    n, d = 8192, 64
+    # early: E x twice and q, out of n tokens; late: E k, E v and four projections of n tokens
+    biases = 2 * 2 * 64 * n
+    assert counted[0] == 8 * n * 64 * d + 2 * 2 * n * d * d + 2 * 2 * 64 * d * d + biases
+    assert counted[1] == 8 * n * 129 * d + 4 * 2 * n * d * d
+
+
+@PROJECTIONS
+def test_a_row_of_padding_alone_gives_zero_without_gradient(projection: Projection) -> None:
+    mixer, qkv = built(projection=projection), heads()
+    keep = torch.ones(2, LENGTH, dtype=torch.bool)
+    keep[0] = False
+    o = mixer.core(*qkv, Layout(keep=keep))
+    assert not o[0].any()
+    for gradient in torch.autograd.grad(o.sum(), qkv):
+        assert gradient.isfinite().all()
+        assert not gradient[0].any()
+
+
+@PROJECTIONS
+def test_longer_input_is_refused(projection: Projection) -> None:
+    mixer = built(projection=projection)
+    x = drawn(2, LENGTH + 1, HEADS * WIDTH)
+    for run in (mixer, super(Linformer, mixer).forward):
+        with pytest.raises(ValueError, match="at most max_length=40 tokens: got 41; truncate"):
+            run(x, Layout())
+    with pytest.raises(Unsupported, match="ends at length 40: the model needs 41"):
+        admit(mixer, positions=Positions.none, causal=False, max_length=41)
+
+
+@pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise])
+def test_cross_attention_takes_a_source_of_another_length(sharing: Sharing) -> None:
+    mixer = built(sharing=sharing)
+    x, source = drawn(2, 9, 12), drawn(2, 31, 12, seed=1)
+    keep = torch.arange(31) < torch.tensor([[31], [20]])
+    y = mixer.attend(x, Layout(), source, Layout(keep=keep))
+    q = mixer.split(mixer.q_proj(x))
+    k, v = (mixer.split(layer(source[1:, :20])) for layer in (mixer.k_proj, mixer.v_proj))
+    wanted = mixer.merge(literal(mixer, q[1:], k, v))
+    torch.testing.assert_close(y[1:], wanted, atol=1e-12, rtol=0)
+
+
+def test_frozen_draws_come_from_the_site_and_stay() -> None:
+    first, second = (built(projection=Projection.frozen_jl) for _ in range(2))
+    weight = first.core.length_map.weight
+    assert "core.length_map.weight" in first.state_dict()
+    assert not any(name.startswith("core") for name, _ in first.named_parameters())
+    assert torch.equal(weight, second.core.length_map.weight)
+    assert first.traits.random_draws
+    assert not built().traits.random_draws
+    place = site(max_length=4000)
+    large = built(50, place=place, projection=Projection.frozen_jl).core.length_map.weight
+    assert large.std().item() == pytest.approx(50**-0.5, rel=0.01)
+    assert abs(large.mean().item()) < 1e-3
+    assert not torch.equal(large[0], large[1])
+
+
+def test_frozen_draws_are_redrawn_on_their_steps_alone() -> None:
+    given = built(projection=Projection.frozen_jl, redraw_every=3).core.length_map
+    seen = [given.weight.clone()]
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for step in range(1, 7):
+            given.after_step(step, generator)
+            seen.append(given.weight.clone())
+    changed = [not torch.equal(*pair) for pair in pairwise(seen)]
+    assert changed == [False, False, True, False, False, True]
+    still = built(projection=Projection.frozen_jl).core.length_map
+    before = still.weight.clone()
+    still.after_step(3, generator)
+    assert torch.equal(still.weight, before)
+
+
+def test_one_map_in_all_layers_is_one_module() -> None:
+    shared: dict = {}
+    layers = torch.nn.ModuleList(
+        Linformer(site(layer=i, depth=2, shared=shared), sharing=Sharing.layerwise)
+        for i in range(2)
+    )
+    assert layers[0].core.length_map is layers[1].core.length_map
+    x = drawn(1, LENGTH, 12).float()
+    weight = layers[0].core.length_map.weight
+    apart = [torch.autograd.grad(layer(x, Layout()).sum(), weight)[0] for layer in layers]
+    sum(layer(x, Layout()) for layer in layers).sum().backward()
+    torch.testing.assert_close(weight.grad, apart[0] + apart[1])
+
+
+@pytest.mark.parametrize("projection", MATRIX)
+def test_row_normalise_gives_rows_of_norm_one_over_the_tokens_that_count(projection) -> None:
+    mixer = built(projection=projection, row_normalise=True)
+    plain = built(projection=projection)
+    x = drawn(2, 1, 31, 5)
+    keep = torch.arange(31) < torch.tensor([[31], [12]])
+    seen = mixer.core.length_map(x, 0, keep)
+    weight = plain.core.length_map.weight[0, 0].double()
+    for row, end in enumerate((31, 12)):
+        rows = weight[:, :end] / weight[:, :end].norm(dim=1, keepdim=True)
+        torch.testing.assert_close(seen[row, 0], rows @ x[row, 0, :end], atol=1e-12, rtol=0)
+
+
+def test_each_layer_has_its_own_number_of_slots() -> None:
+    options = {"projected_length": [9, 5]}
+    for layer, slots in enumerate(options["projected_length"]):
+        mixer = Linformer(site(layer=layer, depth=2), **options)
+        assert mixer.core.length_map.weight.shape == (2, 1, slots, LENGTH)
+
+
+def test_learned_maps_begin_xavier_uniform() -> None:
+    weight = built(20, place=site(max_length=700)).core.length_map.weight
+    bound = math.sqrt(6 / 720)
+    assert weight.abs().max().item() == pytest.approx(bound, rel=1e-2)
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
+
+
+def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
+    mixer = Linformer(site(), variant=Variant.lra).double()
+    assert mixer.core.length_map.weight.shape == (1, 1, 16, LENGTH)
+    x, keep = drawn(2, LENGTH, 12), torch.zeros(2, LENGTH, dtype=torch.bool)
+    assert torch.equal(mixer(x, Layout(keep=keep)), mixer(x, Layout()))
+    with pytest.raises(Unsupported, match="cannot leave padding out"):
+        admit(mixer, positions=Positions.none, causal=False, max_length=LENGTH, padded=True)
+    faithful = Linformer(site(max_length=500)).double()
+    assert faithful.core.length_map.weight.shape == (2, 1, 128, 500)
+    admit(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
+
+
+def test_dropout_acts_on_weights_in_training_alone() -> None:
+    core = built(LENGTH, place=site(attention_dropout=0.25), projection=Projection.mean_pool).core
+    q, k = heads()[:2]
+    eye = torch.eye(LENGTH, dtype=torch.float64).expand(2, HEADS, -1, -1)
+    weights = core.eval()(q, k, eye, Layout())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, LENGTH, dtype=torch.float64))
+    torch.manual_seed(0)
+    dropped = core.train()(q, k, eye, Layout())
+    alive = dropped != 0
+    assert 0.72 < alive.double().mean() < 0.78
+    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
+
+
+def test_operations_and_kept_bytes_grow_with_the_length() -> None:
+    counted = []
+    for length in (8192, 16384):
+        with pretending():
+            mixer = Linformer(Site(width=128, heads=2, max_length=length), projected_length=[32])
+            x = torch.empty(1, length, 128, requires_grad=True)
+            operations = count_operations(lambda m=mixer, x=x: m(x, Layout()).sum().backward())
+            kept = saved_bytes(lambda m=mixer, x=x: m(x, Layout()), [*mixer.parameters()])
+        counted.append((operations, kept))
+    for small, large in zip(*counted, strict=True):
+        assert math.log2(large / small) == pytest.approx(1, abs=0.02)
+    assert counted[1][1] < 4 * 16384 * (3.2 * 128)  # x, q, o and little else: no n x k
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"projected_length": [7], "sharing": Sharing.none},
+        {"projected_length": [7], "sharing": Sharing.layerwise},
+        {"projected_length": [7], "projection": Projection.frozen_jl, "row_normalise": True},
+        {"projected_length": [7], "projection": Projection.mean_pool},
+        {"projected_length": [7], "projection": Projection.max_pool},
+        {"projected_length": [7], "projection": Projection.conv},
+        {"variant": Variant.lra},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_every_option_keeps_the_contract(options: dict) -> None:
+    case = Case(make=partial(Linformer, **options), causal=False, max_length=67)
+    names = ("traits", "repeatable", "random_draws", "padding", "masked_rows", "cross")
+    for name in (*names, "gradients", "precisions", "weighted_mean"):
+        seen = CHECKS[name](case)
+        assert seen.passed, (name, seen.detail)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(Unsupported, match="choose a causal family"):
+        built(place=site(causal=True))
+    with pytest.raises(ValueError, match="counts slots: got 0; use 1 or more"):
+        built(0)
+    with pytest.raises(ValueError, match="redraw_every counts steps: got -1"):
+        built(redraw_every=-1)
+    with pytest.raises(ValueError, match="got projection=learned, without draws; choose"):
+        built(redraw_every=5)
+    with pytest.raises(ValueError, match="got projection=conv; choose"):
+        built(projection=Projection.conv, row_normalise=True)
+    with pytest.raises(ValueError, match=r"got projected_length=\[4, 3\]; give one value"):
+        Linformer(site(depth=2), projected_length=[4, 3], sharing=Sharing.layerwise)
+    with pytest.raises(ValueError, match="takes 1 value or depth=2 values: got 3"):
+        Linformer(site(depth=2), projected_length=[4, 3, 2])
+    with pytest.raises(Unsupported, match="no state along time"):
+        built().initial_state(2, 30)
+
+
+@PROJECTIONS
+def test_builds_and_runs_on_the_meta_device(projection: Projection) -> None:
+    with torch.device("meta"):
+        mixer = Linformer(site(), projected_length=[4], projection=projection)
+        assert mixer(torch.empty(2, 33, 12), Layout()).shape == (2, 33, 12)
