@@ -173,13 +173,16 @@ class Backbone(nn.Module):
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
         config = self.config
-        for name, value, wanted in (
-            ("residual", config.residual, Residual.pre_norm),
-            ("padding", config.padding, Padding.masked),
+        for name, wanted in (
+            ("residual", Residual.pre_norm),
+            ("padding", Padding.masked),
+            ("activation_checkpointing", False),
+            ("feed_forward_chunks", 1),
         ):
-            if value is not wanted:
+            if (value := getattr(config, name)) != wanted:
                 raise Unsupported(
-                    f"this model has a stack of its own: set {name}={wanted.value}, got {value}"
+                    f"this model has a stack of its own: model.backbone.{name} must be "
+                    f"{wanted}, got {value}"
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})

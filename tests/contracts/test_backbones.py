@@ -8,7 +8,7 @@ import torch
 import yaml
 
 import conf
-from lra.compose import core_of
+from lra.compose import core_of, make
 from models.backbone import Backbone, BackboneConfig, Facts, Head, Padding, Positions, Residual
 from models.mixer import Unsupported
 
@@ -27,7 +27,7 @@ def core(family: str):
 def build(family: str, head: Head, *, padded: bool = False, **changes: object) -> Backbone:
     mixers, stack, needs = core(family)
     options = {"width": 16, "feed_forward_width": 32, **needs, **changes}
-    config = BackboneConfig(**options)  # type: ignore[arg-type]
+    config = make(BackboneConfig, options, "model.backbone")
     facts = Facts(head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH, padded=padded)
     try:
         return Backbone(config, facts, mixers, stack=stack, seed=0).double().eval()
@@ -100,7 +100,9 @@ def test_builds_on_meta(family):
     with torch.device("meta"):
         mixers, stack, needs = core(family)
         facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=2**16)
-        model = Backbone(BackboneConfig(**needs), facts, mixers, stack=stack, seed=0)
+        model = Backbone(
+            make(BackboneConfig, needs, "model.backbone"), facts, mixers, stack=stack, seed=0
+        )
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
 
 

@@ -1,0 +1,191 @@
+"""Temporal Latent Bottleneck: a fast stream within chunks, a slow state between them.
+
+Equation   s_0 = 0; for chunk c = 1 ... n / C:
+               s   <- s + PE;  x_c <- x_c + PE               (positions begin anew per chunk)
+               g times:  r self-attention layers over x_c, then x_c attends to s
+               u times:  s attends to x_c
+           answer: LN(s_last), S tokens, whose mean the head reads
+Cost       forward: r g (4 n C D + 8 n D^2 + 4 n D F) + (g + u) cross layers of n S pairs; memory
+           grows as n; n / C steps one after the other. With g = 1 the self-attention layers see no
+           state, and run for all chunks at once.
+Source     Didolkar et al. 2022, "Temporal Latent Bottleneck", arXiv:2205.14794; the structure is
+           that of the code in the official Long Range Arena repository.
+Notation   state_tokens S, chunk C, self_layers r, groups g, state_layers u, F the network's width.
+Limits     answers once per sequence and sees both directions within a chunk: no language model. A
+           length that does not divide is padded with masked tokens; a chunk without a real token
+           leaves the state as it was.
+Differs    every layer is pre-norm and has the same network as all other families here; depth and
+           residual options of the backbone do not apply: this is a whole stack, not a mixer.
+"""
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.sdpa import SDPA
+from models.frame import BackboneConfig
+from models.heads import Pooling
+from models.mixer import INSIDE, Flow, Layout, Positions, Site, Traits, Unsupported
+from models.positions import position_ids, sinusoid
+from models.stack import Block, FeedForward, gelu_network
+
+
+class CrossBlock(nn.Module):
+    """`x + attention(LN x, LN source)`, then `x + network(LN x)`."""
+
+    def __init__(self, site: Site, frame: BackboneConfig) -> None:
+        super().__init__()
+        self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
+        self.attention = SDPA(site)
+        self.network_norm = nn.LayerNorm(site.width)
+        self.network = gelu_network(site.width, frame.feed_forward_width, frame.dropout)
+        self.dropout = nn.Dropout(frame.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b l d"],
+        source: Float[Tensor, "b s d"],
+        keep: Bool[Tensor, "b s"] | None,
+    ) -> Float[Tensor, "b l d"]:
+        """Let `x` attend to the kept tokens of `source`."""
+        seen = self.attention.attend(
+            self.norm(x), Layout(), self.source_norm(source), Layout(keep=keep)
+        )
+        x = x + self.dropout(seen)
+        changed: Tensor = x + self.dropout(self.network(self.network_norm(x)))
+        return changed
+
+
+class TemporalLatentBottleneck(nn.Module):
+    """The recurrent stack. Its output is its state, (b, state_tokens, d).
+
+    Args:
+        site: Where it is built.
+        frame: Width of the networks and dropout.
+        state_tokens: Tokens of the slow state.
+        chunk: Tokens read between two updates of the state.
+        self_layers: Self-attention layers before each look at the state.
+        groups: How often a chunk looks at the state.
+        state_layers: Cross-attention layers that update the state.
+        detach_every: Chunks after which gradients stop going back; 0 = never.
+
+    Raises:
+        Unsupported: Asked for a causal model, for CLS pooling, or for positions inside mixers.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        frame: BackboneConfig,
+        *,
+        state_tokens: int = 20,
+        chunk: int = 20,
+        self_layers: int = 2,
+        groups: int = 1,
+        state_layers: int = 1,
+        detach_every: int = 0,
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("state_tokens", state_tokens),
+            ("chunk", chunk),
+            ("self_layers", self_layers),
+            ("groups", groups),
+            ("state_layers", state_layers),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if detach_every < 0:
+            raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
+        _refuse(site, frame)
+        self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
+        self.groups = nn.ModuleList(
+            nn.ModuleList(_self_block(site, frame) for _ in range(self_layers))
+            for _ in range(groups)
+        )
+        self.looks = nn.ModuleList(CrossBlock(site, frame) for _ in range(groups))
+        self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
+        self.norm = nn.LayerNorm(site.width)
+        self.placed = frame.positions is Positions.none
+        self.traits = Traits(honours=frozenset({"keep"}), reversible=False, weight_dropout=True)
+
+    def forward(self, flow: Flow, layout: Layout) -> Flow:
+        """Read the sequence chunk by chunk and return the state after the last one."""
+        x, keep = flow.x, layout.keep
+        batch, length, width = x.shape
+        room = -length % self.chunk
+        if room:
+            x = F.pad(x, (0, 0, 0, room))
+            real = torch.ones_like(x[:, :length, 0], dtype=torch.bool) if keep is None else keep
+            keep = F.pad(real, (0, room))
+        chunks = x.view(batch, -1, self.chunk, width)
+        kept = None if keep is None else keep.view(batch, -1, self.chunk)
+        if self.placed:
+            chunks = chunks + self._places(self.chunk, x)
+        # Without a state in them, the first layers of all chunks are one batch.
+        flat = None if kept is None else kept.flatten(0, 1)
+        chunks = self._alone(0, chunks.flatten(0, 1), flat).view(chunks.shape)
+        state = x.new_zeros(batch, self.state_tokens, width)
+        for number in range(chunks.shape[1]):
+            if self.detach_every and number and number % self.detach_every == 0:
+                state = state.detach()
+            part = None if kept is None else kept[:, number]
+            state = self._step(state, chunks[:, number], part)
+        return flow._replace(x=self.norm(state))
+
+    def _step(
+        self, state: Float[Tensor, "b s d"], x: Float[Tensor, "b c d"], keep: Tensor | None
+    ) -> Float[Tensor, "b s d"]:
+        """Read one chunk, whose first layers are done."""
+        new = state + self._places(self.state_tokens, state)
+        for group, look in enumerate(self.looks):
+            if group:
+                x = self._alone(group, x, keep)
+            x = look(x, new, None)
+        for update in self.updates:
+            new = update(new, x, keep)
+        if keep is None:
+            return new
+        return torch.where(keep.any(1)[:, None, None], new, state)
+
+    def _alone(
+        self, group: int, x: Float[Tensor, "n c d"], keep: Bool[Tensor, "n c"] | None
+    ) -> Float[Tensor, "n c d"]:
+        flow = Flow(x)
+        for block in cast(Any, self.groups[group]):
+            flow = block(flow, Layout(keep=keep))
+        return flow.x
+
+    def _places(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
+        return sinusoid(position_ids(length, None, like), like.shape[-1]).to(like.dtype)
+
+
+def _self_block(site: Site, frame: BackboneConfig) -> Block:
+    return Block(
+        SDPA(site),
+        width=site.width,
+        feed_forward=FeedForward.gelu,
+        feed_forward_width=frame.feed_forward_width,
+        dropout=frame.dropout,
+    )
+
+
+def _refuse(site: Site, frame: BackboneConfig) -> None:
+    if site.causal:
+        raise Unsupported(
+            "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
+            "sequence: it is no language model; choose a task with one answer per sequence"
+        )
+    if frame.pooling is Pooling.cls:
+        raise Unsupported(
+            "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
+            "set model.backbone.pooling=mean"
+        )
+    if frame.positions in INSIDE:
+        raise Unsupported(
+            f"TemporalLatentBottleneck adds positions per chunk: got {frame.positions.value}; set "
+            "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence"
+        )

@@ -1,0 +1,148 @@
+"""The recurrence against a loop from its definition, and what it may and may not depend on."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone, BackboneConfig, Facts, Head, Pooling, Positions
+from models.families.tlb import TemporalLatentBottleneck
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.positions import position_ids, sinusoid
+
+FRAME = BackboneConfig(
+    width=16, feed_forward_width=24, pooling=Pooling.mean, positions=Positions.none
+)
+
+
+def site(length: int = 64, causal: bool = False) -> Site:
+    return Site(width=16, heads=2, max_length=length, causal=causal)
+
+
+def build(frame: BackboneConfig = FRAME, **options: int) -> TemporalLatentBottleneck:
+    torch.manual_seed(0)
+    options = {"state_tokens": 3, "chunk": 5, **options}
+    return TemporalLatentBottleneck(site(), frame, **options).double().eval()
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def sequential(stack: TemporalLatentBottleneck, x: Tensor) -> Tensor:
+    """The definition: chunk after chunk, nothing in parallel, lengths that divide."""
+    place = sinusoid(position_ids(stack.chunk, None, x), 16).double()
+    own = sinusoid(position_ids(stack.state_tokens, None, x), 16).double()
+    state = torch.zeros(x.shape[0], stack.state_tokens, 16, dtype=torch.float64)
+    for chunk in x.split(stack.chunk, dim=1):
+        state, chunk = state + own, chunk + place
+        for group, look in zip(stack.groups, stack.looks, strict=True):
+            for block in group:
+                chunk = block(Flow(chunk), Layout()).x
+            seen = look.attention.attend(
+                look.norm(chunk), Layout(), look.source_norm(state), Layout()
+            )
+            chunk = chunk + seen
+            chunk = chunk + look.network(look.network_norm(chunk))
+        for update in stack.updates:
+            state = update(state, chunk, None)
+    return stack.norm(state)
+
+
+@pytest.mark.parametrize("options", [{}, {"groups": 2, "state_layers": 2}, {"self_layers": 1}])
+def test_equals_the_sequential_definition(options: dict[str, int]) -> None:
+    stack, x = build(**options), drawn(2, 20, 16).requires_grad_()
+    seen, wanted = stack(Flow(x), Layout()).x, sequential(stack, x)
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    direction = drawn(*seen.shape, seed=4)
+    one, other = (torch.autograd.grad((y * direction).sum(), x)[0] for y in (seen, wanted))
+    torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_lengths_that_do_not_divide_are_padded_with_masked_tokens() -> None:
+    stack, x = build(), drawn(2, 13, 16)
+    longer = torch.cat((x, drawn(2, 20, 16, seed=9)), dim=1)
+    keep = (torch.arange(33) < 13).expand(2, 33)
+    torch.testing.assert_close(
+        stack(Flow(longer), Layout(keep=keep)).x, stack(Flow(x), Layout()).x, atol=1e-12, rtol=0
+    )
+
+
+def test_a_chunk_without_a_token_leaves_the_state() -> None:
+    stack, x = build(), drawn(1, 15, 16)
+    keep = torch.ones(1, 15, dtype=torch.bool)
+    keep[:, 5:10] = False
+    both = torch.cat((x[:, :5], x[:, 10:]), dim=1)
+    torch.testing.assert_close(
+        stack(Flow(x), Layout(keep=keep)).x, stack(Flow(both), Layout()).x, atol=1e-12, rtol=0
+    )
+    nothing = stack(Flow(x), Layout(keep=torch.zeros(1, 15, dtype=torch.bool))).x
+    assert nothing.isfinite().all()
+
+
+def test_the_order_of_chunks_counts_and_neighbours_in_the_batch_do_not() -> None:
+    stack, x = build(), drawn(2, 10, 16)
+    y = stack(Flow(x), Layout()).x
+    turned = stack(Flow(torch.cat((x[:, 5:], x[:, :5]), dim=1)), Layout()).x
+    assert (turned - y).abs().max() > 1e-3
+    torch.testing.assert_close(stack(Flow(x[:1]), Layout()).x[0], y[0], atol=1e-12, rtol=0)
+
+
+def test_every_parameter_learns_and_gradients_stop_where_asked() -> None:
+    x = drawn(1, 20, 16).requires_grad_()
+    stack = build()
+    stack(Flow(x), Layout()).x.sum().backward()
+    assert all(parameter.grad is not None for parameter in stack.parameters())
+    assert x.grad[:, :5].abs().max() > 0
+    cut, z = build(detach_every=2), x.detach().requires_grad_()
+    cut(Flow(z), Layout()).x.sum().backward()
+    assert not z.grad[:, :10].any()
+    assert z.grad[:, 10:15].abs().max() > 0
+
+
+def once(stack: TemporalLatentBottleneck, flow: Flow) -> None:
+    stack(flow, Layout()).x.sum().backward()
+
+
+def test_operations_and_memory_are_linear() -> None:
+    counted, kept = [], []
+    for length in (400, 1600):
+        with pretending():
+            stack = TemporalLatentBottleneck(site(length), FRAME)
+            flow = Flow(torch.empty(1, length, 16, requires_grad=True))
+            kept.append(saved_bytes(partial(stack, flow, Layout()), stack.parameters()))
+            counted.append(count_operations(partial(once, stack, flow)))
+    assert counted[1] == pytest.approx(4 * counted[0], rel=0.01)
+    assert kept[1] == pytest.approx(4 * kept[0], rel=0.02)
+
+
+@pytest.mark.parametrize("head", [Head.classification, Head.pair])
+def test_inside_the_model(head: Head) -> None:
+    facts = Facts(head=head, vocabulary=9, classes=4, max_length=23, padded=True)
+    make = partial(TemporalLatentBottleneck, state_tokens=3, chunk=5)
+    model = Backbone(FRAME, facts, [], stack=make, seed=0).double().eval()
+    parts = 2 if head is Head.pair else 1
+    tokens = torch.randint(0, 9, (2, parts, 23))
+    keep = (torch.arange(23) < 11).expand(2, parts, 23)
+    padded, _ = model.predict(tokens, keep)
+    short, _ = model.predict(tokens[..., :11])
+    torch.testing.assert_close(padded, short, atol=1e-12, rtol=0)
+
+
+def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:
+    facts = Facts(head=Head.language_modelling, vocabulary=9, classes=0, max_length=23)
+    make = partial(TemporalLatentBottleneck, chunk=5)
+    with pytest.raises(Unsupported, match="no language model"):
+        Backbone(FRAME, facts, [], stack=make, seed=0)
+    with pytest.raises(Unsupported, match="pooling=mean"):
+        build(BackboneConfig(width=16, pooling=Pooling.cls, positions=Positions.none))
+    rotary = BackboneConfig(width=16, pooling=Pooling.mean, positions=Positions.rotary)
+    with pytest.raises(Unsupported, match="positions=none"):
+        build(rotary)
+    with pytest.raises(ValueError, match="chunk must be at least 1: got 0"):
+        build(chunk=0)
+    with pytest.raises(ValueError, match="detach_every"):
+        build(detach_every=-1)
