@@ -1,163 +1,32 @@
-"""Softmax attention inside a band, block by block, with a hand-written gradient.
+"""Softmax attention inside a band: block by block, with a hand-written gradient, or all at once.
 
-All rows (one per example and head) lie one after another in a buffer, each followed by a gap of
-at least one halo, the window rounded up to whole blocks. Cut into blocks of C queries, block b
-then sees the C + halo (causal) or C + 2 halo rows around it, which is a strided view of the
-buffer: nothing is gathered, and the matrix products of all examples, heads and blocks are one
-batch. It is worked off in passes of a size that fits into the cache. The gap holds zeros and is
-masked, as are the corners of each block outside the band.
+Rows become blocks as `models.families.fold` says, and are worked off in passes of a size that fits
+into the cache.
 
 Weights are kept for the backward pass, (C + halo) or (C + 2 halo) per query and head. Computing
 them again instead would save 40 % of the memory and cost 20 % more time.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from models.families.feature_product import full_precision
+from models.families.fold import PASS_ELEMENTS, Fold, GlobalKeys, Scores, add_product
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
-PASS_ELEMENTS = {"cpu": 1 << 20}
-"""Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""
-PASS_ELEMENTS_ELSEWHERE = 1 << 24
-
-
-def _add_product(
-    target: Float[Tensor, "m i j"],
-    a: Float[Tensor, "m i r"],
-    b: Float[Tensor, "m r j"],
-    scale: float,
-) -> None:
-    """Add `scale * a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
-    torch.baddbmm(target, a, b, alpha=scale, out=target)
-
-
-class Fold(NamedTuple):
-    """How rows become blocks. The last `length` of a row's `past + length` keys have queries."""
-
-    rows: int
-    length: int
-    past: int
-    window: int
-    block: int
-    causal: bool
-
-    @property
-    def halo(self) -> int:
-        """The window in whole blocks."""
-        return -(-self.window // self.block) * self.block
-
-    @property
-    def stride(self) -> int:
-        """Distance from row to row in the buffer."""
-        return -(-(self.length + self.halo) // self.block) * self.block
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks in the buffer."""
-        return self.rows * self.stride // self.block
-
-    @property
-    def reach(self) -> int:
-        """Number of keys before a block."""
-        return self.block + self.halo * (1 if self.causal else 2)
-
-    def lay(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
-        """Copy rows into a buffer: queries from the row's first place on, keys a halo later."""
-        rows, stride, width = self.rows, self.stride, x.shape[-1]
-        tail = self.reach - self.block if keys else 0
-        first = self.halo - self.past if keys else 0
-        behind = first + x.shape[2]
-        precise = torch.promote_types(x.dtype, torch.float32)
-        buffer = x.new_empty(rows * stride + tail, width, dtype=precise)
-        body = buffer[: rows * stride].view(*x.shape[:2], stride, width)
-        body[:, :, :first] = 0
-        body[:, :, first:behind] = x
-        body[:, :, behind:] = 0
-        buffer[rows * stride :] = 0
-        return buffer
-
-    def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
-        """View a buffer of queries by block."""
-        return buffer.view(self.blocks, self.block, buffer.shape[-1])
-
-    def keys(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m w k"]:
-        """View a buffer of keys by what each block sees; neighbours overlap."""
-        width = buffer.shape[-1]
-        return buffer.as_strided((self.blocks, self.reach, width), (self.block * width, width, 1))
-
-    def lift(
-        self, buffer: Float[Tensor, "n k"], shape: torch.Size, *, keys: bool
-    ) -> Float[Tensor, "b h s k"]:
-        """View the rows of a buffer, for queries of `shape` = (b, h, l): the inverse of `lay`."""
-        first = self.halo - self.past if keys else 0
-        behind = self.halo + self.length if keys else self.length
-        body = buffer[: self.rows * self.stride].view(*shape[:2], self.stride, buffer.shape[-1])
-        return body[:, :, first:behind]
-
-    def spread(
-        self,
-        buffer: Float[Tensor, "n k"],
-        part: slice,
-        weights: Float[Tensor, "m c w"],
-        x: Float[Tensor, "m c k"],
-        scale: float,
-    ) -> None:
-        """Add `scale * weights^T x` to the keys that the blocks of `part` see.
-
-        One block's width at a time: within such a step no two blocks meet the same key.
-        """
-        block = self.block
-        for first in range(0, self.reach, block):
-            target = buffer[part.start * block + first : part.stop * block + first]
-            columns = weights[:, :, first : first + block]
-            _add_product(target.view(x.shape), columns.mT, x, scale)
-
-    def band(self, like: Tensor) -> Float[Tensor, "c w"]:
-        """Return 0 inside the band and NEVER outside, the same for every block."""
-        distance = torch.arange(self.reach, device=like.device) - self.halo
-        distance = distance - torch.arange(self.block, device=like.device)[:, None]
-        inside = (distance >= -self.window) & (distance <= (0 if self.causal else self.window))
-        return like.new_zeros(inside.shape).masked_fill_(~inside, NEVER)
-
-    def gaps(self, keep: Bool[Tensor, "b s"] | None, like: Tensor) -> Float[Tensor, "m 1 w"]:
-        """Return 0 where a block's key is real and NEVER where it is padding or gap."""
-        first = self.halo - self.past
-        buffer = like.new_full((self.rows * self.stride + self.reach - self.block, 1), NEVER)
-        body = buffer[: self.rows * self.stride].view(self.rows, self.stride)
-        real = body[:, first : self.halo + self.length]
-        if keep is None:
-            real.zero_()
-        else:
-            # Rows run over the heads of an example first.
-            real.view(keep.shape[0], -1, keep.shape[1]).masked_fill_(keep[:, None], 0)
-        return self.keys(buffer).mT
-
-    def passes(self, device: torch.device) -> Iterator[slice]:
-        """Yield ranges of blocks of bounded size that cover every query.
-
-        A row long enough to be a pass of its own leaves out its gap; short rows go together.
-        """
-        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
-        size = self.block * self.reach
-        rows, spacing, count = 1, 0, self.blocks
-        needed = -(-self.length // self.block)
-        if needed * size >= elements // 8:
-            rows, spacing, count = self.rows, self.stride // self.block, needed
-        step = -(-count // max(1, round(count * size / elements)))
-        for origin in range(0, rows * spacing, spacing) if spacing else (0,):
-            for first in range(0, count, step):
-                yield slice(origin + first, origin + min(first + step, count))
+__all__ = ["PASS_ELEMENTS", "BandedAttention", "Fold", "attend_in_sight"]
 
 
 class BandedAttention(torch.autograd.Function):
-    """`apply(q, k, v, keep, fold, dropout, remember)`; half precision is computed in float32."""
+    """`apply(q, k, v, keys, values, scores, dropout, remember)`.
+
+    `keys` and `values` are those of `scores.beyond`, or None. Half precision is computed in
+    float32.
+    """
 
     @staticmethod
     def forward(  # noqa: PLR0917  autograd functions have no keywords
@@ -165,23 +34,28 @@ class BandedAttention(torch.autograd.Function):
         q: Float[Tensor, "b h l k"],
         k: Float[Tensor, "b h s k"],
         v: Float[Tensor, "b h s v"],
-        keep: Bool[Tensor, "b s"] | None,
-        fold: Fold,
+        far_k: Float[Tensor, "b h g k"] | None,
+        far_v: Float[Tensor, "b h g v"] | None,
+        scores: Scores,
         dropout: float,
         remember: bool,
     ) -> Float[Tensor, "b h l v"]:
         """Attend. `remember`: whether a backward pass will come."""
-        ctx.fold, ctx.dropout, ctx.scale = fold, dropout, q.shape[-1] ** -0.5
+        fold = scores.fold
+        ctx.scores, ctx.dropout, ctx.scale = scores, dropout, q.shape[-1] ** -0.5
         ctx.dtypes = q.dtype, k.dtype, v.dtype
         with full_precision(q):
             buffers = fold.lay(q, keys=False), fold.lay(k, keys=True), fold.lay(v, keys=True)
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
-            band, gaps = fold.band(queries), fold.gaps(keep, queries)
+            far = [None if x is None else x.flatten(0, 1).to(keys.dtype) for x in (far_k, far_v)]
             out = values.new_empty(*queries.shape[:2], v.shape[-1])
             kept: list[Tensor] = []
             for part in fold.passes(q.device):
-                weights = band + gaps[part]
-                _add_product(weights, queries[part], keys[part].mT, ctx.scale)
+                weights = scores.begin(part)
+                add_product(weights[..., : fold.reach], queries[part], keys[part].mT, ctx.scale)
+                if far[0] is not None:
+                    columns, row = weights[..., fold.reach :], scores.row(part)
+                    add_product(columns, queries[part], far[0][row].mT, ctx.scale)
                 torch.softmax(weights, -1, out=weights)
                 if remember:
                     kept.append(weights)
@@ -190,29 +64,38 @@ class BandedAttention(torch.autograd.Function):
                     weights = weights * spared * (1 / (1 - dropout))
                     if remember:
                         kept.append(spared)
-                torch.bmm(weights, values[part], out=out[part])
+                torch.bmm(weights[..., : fold.reach], values[part], out=out[part])
+                if far[1] is not None:
+                    add_product(out[part], weights[..., fold.reach :], far[1][row], 1.0)
         if remember:
-            ctx.save_for_backward(*buffers, *kept)
+            ctx.save_for_backward(*buffers, *far, *kept)
         return fold.lift(out.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
-        """Return the gradients by q, k and v."""
-        fold: Fold = ctx.fold
-        q_buffer, k_buffer, v_buffer, *kept = ctx.saved_tensors
+        """Return the gradients by q, k and v, and by the keys and values beyond the band."""
+        scores_of: Scores = ctx.scores
+        fold = scores_of.fold
+        q_buffer, k_buffer, v_buffer, far_k, far_v, *kept = ctx.saved_tensors
         queries, keys, values = fold.queries(q_buffer), fold.keys(k_buffer), fold.keys(v_buffer)
         dq, dk, dv = (
             torch.empty_like(q_buffer),
             torch.zeros_like(k_buffer),
             torch.zeros_like(v_buffer),
         )
+        # Those of keys beyond the band by block, summed at the end: any order would do on a CPU.
+        far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
             given = fold.queries(fold.lay(gradient, keys=False))
             weights_of = iter(kept)
             for part in fold.passes(gradient.device):
                 weights, g = next(weights_of), given[part]
-                scores = torch.bmm(g, values[part].mT)  # their gradient, in three steps
+                scores = torch.empty_like(weights)  # their gradient, in three steps
+                torch.bmm(g, values[part].mT, out=scores[..., : fold.reach])
+                if far:
+                    row = scores_of.row(part)
+                    torch.bmm(g, far_v[row].mT, out=scores[..., fold.reach :])
                 used = weights
                 if ctx.dropout:
                     factor = next(weights_of) * (1 / (1 - ctx.dropout))
@@ -220,13 +103,77 @@ class BandedAttention(torch.autograd.Function):
                     scores *= factor
                 scores *= weights
                 scores.addcmul_(weights, scores.sum(-1, keepdim=True), value=-1)
-                target = fold.queries(dq)[part]
-                torch.baddbmm(target, scores, keys[part], beta=0, alpha=ctx.scale, out=target)
+                target, inside = fold.queries(dq)[part], scores[..., : fold.reach]
+                torch.baddbmm(target, inside, keys[part], beta=0, alpha=ctx.scale, out=target)
                 fold.spread(dk, part, scores, queries[part], ctx.scale)
                 fold.spread(dv, part, used, g, 1.0)
+                if far:
+                    outside, used = scores[..., fold.reach :], used[..., fold.reach :]
+                    add_product(target, outside, far_k[row], ctx.scale)
+                    torch.bmm(outside.mT, queries[part], out=far[0][part]).mul_(ctx.scale)
+                    torch.bmm(used.mT, g, out=far[1][part])
         shape = gradient.shape[:3]
         by_query = fold.lift(dq, shape, keys=False)
         by_key, by_value = (fold.lift(x, shape, keys=True) for x in (dk, dv))
         dtypes = ctx.dtypes
         gradients = (by_query.to(dtypes[0]), by_key.to(dtypes[1]), by_value.to(dtypes[2]))
-        return *gradients, None, None, None, None
+        if not far:
+            return *gradients, None, None, None, None, None
+        far = [x.unflatten(0, (*shape[:2], -1)).sum(2) for x in far]
+        return *gradients, far[0].to(dtypes[1]), far[1].to(dtypes[2]), None, None, None
+
+
+def attend_in_sight(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool,
+    keep: Bool[Tensor, "b s"] | None,
+    dropout: float,
+    dilation: int = 1,
+    slopes: Float[Tensor, " h"] | None = None,
+    beyond: GlobalKeys | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend where the band covers everything; neighbouring keys lie `dilation` tokens apart."""
+    (length, total), device = (q.shape[2], k.shape[2]), q.device
+    own = torch.arange(length, device=device)[:, None]
+    place = torch.arange(length - total, length, device=device)
+    visible = None if keep is None else keep[:, None]
+    if causal and (visible is not None or total > length or slopes is not None or beyond):
+        triangle = (place <= own)[None]
+        visible = triangle if visible is None else triangle & visible
+    distance = (own - place).abs()[None] * dilation
+    if beyond is not None:
+        k, v = torch.cat((beyond.keys, k), dim=2), torch.cat((beyond.values, v), dim=2)
+        sight = beyond.sight(length, causal=causal)
+        if sight is not None or visible is not None:
+            visible = _beside(
+                sight, visible, (len(q), length, total), beyond.place.shape[1], device
+            )
+        far = (own - beyond.place[:, None]).abs()
+        distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
+    mask = None if visible is None else visible[:, None]
+    if slopes is not None:
+        bias = -slopes[:, None, None].to(q.dtype) * distance[:, None]
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    # A row that may see no key gives 0.
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal and mask is None
+    )
+
+
+def _beside(
+    far: Bool[Tensor, "#b #l g"] | None,
+    near: Bool[Tensor, "#b #l s"] | None,
+    shape: tuple[int, int, int],
+    count: int,
+    device: torch.device,
+) -> Bool[Tensor, "b l w"]:
+    """Join what is seen of `count` keys beyond the band and of those inside; None: all."""
+    batch, length, total = shape
+    sides = []
+    for seen, width in ((far, count), (near, total)):
+        every = torch.ones(1, 1, width, dtype=torch.bool, device=device) if seen is None else seen
+        sides.append(every.expand(batch, length, width))
+    return torch.cat(sides, dim=-1)

@@ -1,17 +1,21 @@
 """Sliding-window attention: each token sees its neighbours, and nothing else.
 
-    o_i = sum_j p_ij v_j over |i - j| <= w (causal: 0 <= i - j <= w), p = softmax of q k / sqrt(d)
+    o_i = sum_j p_ij v_j over j = i + D t, |t| <= w (causal: 0 <= -t <= w), p = softmax of s
+    s_ij = q_i k_j / sqrt(d), with ALiBi positions less slope_h |i - j|
 
 Cost: 4 n D (2w + 1) operations forward in the ideal and (2w + C) / (2w + 1) times that in blocks
-of C queries (causal: w + 1 and w + C), twice that backward; memory n H (2w + C). After L layers a
-token has seen L w tokens to each side.
+of C queries (causal: w + 1 and w + C), twice that backward; memory n H (2w + C). Neither dilation
+nor ALiBi changes it. After L layers a token has seen L w tokens to each side, D times that with
+dilation D. State: the last w D keys and values.
 
-Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, without dilation and global tokens.
-Notation: `window` is the one-sided w of this page; the paper's window counts both sides, 2w.
-The same pattern is "local attention" with an exact window in other code.
+Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `longformer` adds the global tokens.
+Notation: `window` is the one-sided w of this page; the paper's window counts both sides, 2w. The
+same pattern is "local attention" with an exact window in other code. `dilation` is the distance D
+between two tokens that are seen, 1 for neighbours.
 
 Differences from the paper: the window includes both ends, so that a token sees 2w + 1 tokens. A
-window that covers the sequence is exact attention and runs as such.
+window that covers the sequence is exact attention and runs as such. `longformer` dilates some heads
+alone, as the paper does; here all heads of a layer are alike.
 """
 
 from typing import cast
@@ -20,10 +24,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.families.banded import BandedAttention, Fold
-from models.families.sdpa import sdpa
-from models.mixer import Layout, Site, State, Traits, Unsupported
+from models.families.banded import BandedAttention, attend_in_sight
+from models.families.fold import Fold, GlobalKeys, Scores
+from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.positions import alibi_slopes
 
 
 def window_attention(
@@ -36,60 +41,70 @@ def window_attention(
     causal: bool,
     keep: Bool[Tensor, "b s"] | None = None,
     dropout: float = 0.0,
+    dilation: int = 1,
+    behind: int | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend within the window.
 
     Args:
         q: Queries of the last l of s tokens.
-        k: Keys; the first s - l are the past, at most `window` of them.
+        k: Keys; the first s - l are the past, at most `window * dilation` of them and a multiple
+            of `dilation`.
         v: Values.
-        window: Largest distance that is seen.
+        window: Largest number of steps that is seen.
         block: Queries worked on together; changes the cost alone.
         causal: Whether later tokens are hidden.
         keep: False for keys that nobody sees. A query left without a key gives 0.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dilation: Tokens to a step.
+        behind: Window towards the past where it is smaller.
+        slopes: ALiBi: the score loses a head's slope for every token of distance.
+        beyond: Keys that are seen besides those of the window, which must not hold them too.
     """
     length, past = q.shape[2], k.shape[2] - q.shape[2]
-    if window >= k.shape[2] - 1:
-        return _all_in_sight(q, k, v, causal=causal, keep=keep, dropout=dropout)
+    if past % dilation:
+        raise ValueError(
+            f"the past must hold a multiple of dilation={dilation} tokens: got {past}; pad it"
+        )
+    if length == 1 and dilation > 1:
+        k, v = (x[:, :, ::dilation] for x in (k, v))
+        keep = None if keep is None else keep[:, ::dilation]
+        past //= dilation
+    steps = -(-k.shape[2] // dilation) if length > 1 else past + 1
+    behind = window if behind is None else behind
+    if behind >= steps - 1 and (dilation == 1 or length == 1):
+        return attend_in_sight(
+            q,
+            k,
+            v,
+            causal=causal,
+            keep=keep,
+            dropout=dropout,
+            dilation=dilation,
+            slopes=slopes,
+            beyond=beyond,
+        )
+    window, behind = min(window, steps - 1), min(behind, steps - 1)
     rows = q.shape[0] * q.shape[1]
-    fold = Fold(rows, length, past, window, block, causal)
-    remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    fold = Fold(rows, length, past, window, block, causal, dilation, behind)
+    scores = Scores.of(fold, q, keep, slopes, beyond)
+    far = (None, None) if beyond is None else (beyond.keys, beyond.values)
+    given = [x for x in (q, k, v, *far) if x is not None]
+    remember = torch.is_grad_enabled() and any(x.requires_grad for x in given)
     o: Tensor = BandedAttention.apply(  # type: ignore[no-untyped-call]
-        q, k, v, keep, fold, dropout, remember
+        q, k, v, *far, scores, dropout, remember
     )
-    if keep is not None:
-        o = o.masked_fill(~_sees_any(keep, length, window, causal)[:, None, :, None], 0.0)
-    return o
-
-
-def _all_in_sight(
-    q: Float[Tensor, "b h l k"],
-    k: Float[Tensor, "b h s k"],
-    v: Float[Tensor, "b h s v"],
-    *,
-    causal: bool,
-    keep: Bool[Tensor, "b s"] | None,
-    dropout: float,
-) -> Float[Tensor, "b h l v"]:
-    length, total = q.shape[2], k.shape[2]
-    visible = None if keep is None else keep[:, None, None, :]
-    if causal and (visible is not None or total > length):
-        place = torch.arange(total, device=q.device)
-        triangle = (place <= place[-length:, None])[None, None]
-        visible = triangle if visible is None else triangle & visible
-    return sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout)
-
-
-def _sees_any(
-    keep: Bool[Tensor, "b s"], length: int, window: int, causal: bool
-) -> Bool[Tensor, "b l"]:
-    total = keep.shape[1]
-    before = nn.functional.pad(keep.cumsum(1), (1, 0))
-    place = torch.arange(total - length, total, device=keep.device)
-    first = (place - window).clamp(min=0)
-    behind = (place + (1 if causal else window + 1)).clamp(max=total)
-    return before[:, behind] > before[:, first]
+    if keep is None:
+        return o
+    seen = fold.sees_any(keep)
+    if beyond is not None:
+        sight = beyond.sight(length, causal=causal)
+        if sight is None:
+            return o
+        seen = seen | sight.any(-1)
+    return o.masked_fill(~seen[:, None, :, None], 0.0)
 
 
 def best_block(window: int) -> int:
@@ -98,9 +113,20 @@ def best_block(window: int) -> int:
 
 
 class SlidingWindowCore(nn.Module):
-    """Window, block and the state along time."""
+    """Window, block, dilation, slopes of ALiBi, and the state along time."""
 
-    def __init__(self, site: Site, *, window: int, block: int | None) -> None:
+    slopes: Tensor | None
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        window: int,
+        block: int | None,
+        dilation: int = 1,
+        behind: int | None = None,
+        heads: slice = slice(None),
+    ) -> None:
         super().__init__()
         if window < 1:
             raise ValueError(
@@ -109,9 +135,22 @@ class SlidingWindowCore(nn.Module):
             )
         if block is not None and block < 1:
             raise ValueError(f"block must be at least 1, or null for the best: got {block}")
+        if dilation < 1:
+            raise ValueError(
+                f"dilation is the distance of two tokens that are seen, at least 1: got {dilation}"
+            )
         self.window, self.block = window, block or best_block(window)
+        self.dilation, self.behind = dilation, behind
         self.dropout = site.attention_dropout
-        self.traits = Traits(causal=site.causal, row_stochastic=True, weight_dropout=True)
+        sloped = site.positions is Positions.alibi
+        slopes = alibi_slopes(site.heads)[heads] if sloped else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        self.traits = Traits(
+            causal=site.causal,
+            positions=frozenset({Positions.alibi.value}),
+            row_stochastic=True,
+            weight_dropout=True,
+        )
 
     def forward(
         self,
@@ -119,6 +158,7 @@ class SlidingWindowCore(nn.Module):
         k: Float[Tensor, "b h s k"],
         v: Float[Tensor, "b h s v"],
         layout: Layout,
+        beyond: GlobalKeys | None = None,
     ) -> Float[Tensor, "b h l v"]:
         """Attend; s > l means that the keys begin with tokens of the past."""
         return window_attention(
@@ -130,20 +170,25 @@ class SlidingWindowCore(nn.Module):
             causal=self.traits.causal,
             keep=layout.keep,
             dropout=self.dropout if self.training else 0.0,
+            dilation=self.dilation,
+            behind=self.behind,
+            slopes=self.slopes,
+            beyond=beyond,
         )
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty state: the last `window` keys and values, and how many are filled.
+        """Return an empty state: the last keys and values in reach, and how many are filled.
 
-        They stand at the right, the latest last. However long the memory is asked for, more is
-        never seen.
+        They stand at the right, the latest last. However long the memory is asked for, more than
+        `window * dilation` is never seen.
         """
         if not self.traits.causal:
             raise Unsupported("a window that looks ahead has no state along time: set causal")
         batch, heads, _, key_width, value_width = shape
+        memory = self.window * self.dilation
         return (
-            like.new_zeros(batch, heads, self.window, key_width),
-            like.new_zeros(batch, heads, self.window, value_width),
+            like.new_zeros(batch, heads, memory, key_width),
+            like.new_zeros(batch, heads, memory, value_width),
             torch.zeros(batch, dtype=torch.int64, device=like.device),
         )
 
@@ -157,16 +202,16 @@ class SlidingWindowCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query."""
         old_keys, old_values, filled = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-        length, window = q.shape[2], self.window
+        length, memory = q.shape[2], old_keys.shape[2]
         keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
         values = torch.cat((old_values.to(v.dtype), v), dim=2)
-        age = torch.arange(window + length, 0, -1, device=q.device)
+        age = torch.arange(memory + length, 0, -1, device=q.device)
         keep = age <= filled[:, None] + length
         # Cloned: a view would hold the whole segment.
         state = (
-            keys[:, :, -window:].to(old_keys.dtype).clone(),
-            values[:, :, -window:].to(old_values.dtype).clone(),
-            (filled + length).clamp(max=window),
+            keys[:, :, -memory:].to(old_keys.dtype).clone(),
+            values[:, :, -memory:].to(old_values.dtype).clone(),
+            (filled + length).clamp(max=memory),
         )
         return self(q, keys, values, layout._replace(keep=keep)), state
 
@@ -179,9 +224,11 @@ class SlidingWindow(MultiHead):
         site: Site,
         *,
         window: list[int] = [128],  # noqa: B006  read, never written; the schema is this signature
+        dilation: list[int] = [1],  # noqa: B006
         block: int | None = None,
         bias: bool = True,
     ) -> None:
-        super().__init__(
-            site, SlidingWindowCore(site, window=site.at(window), block=block), bias=bias
+        core = SlidingWindowCore(
+            site, window=site.at(window), block=block, dilation=site.at(dilation)
         )
+        super().__init__(site, core, bias=bias)
