@@ -12,6 +12,7 @@ therefore changes no bit of the earlier rows' weights, and nothing underflows th
 negligible beside the largest key seen so far.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +27,6 @@ from models.families.feature_product import (
     blocks,
     full_precision,
     output_gradient,
-    reciprocal,
     sum_dtype,
 )
 
@@ -52,11 +52,11 @@ def empty_memory(shape: tuple[int, ...], features: int, like: Tensor) -> Memory:
 class _Levels(NamedTuple):
     """Weights relative to running maxima, for features that carry a logarithm."""
 
-    pair: Float[Tensor, "b h n c c"]
+    pair: Float[Tensor, "bhn c c"]
     """exp(a_j - r_i) for row i, key j of one chunk; at most 1, meaningless above the diagonal."""
-    past: Float[Tensor, "b h n c 1"]
+    past: Float[Tensor, "bhn c 1"]
     """exp(maximum before the chunk - r_i)."""
-    key: Float[Tensor, "b h n c 1"]
+    key: Float[Tensor, "bhn c 1"]
     """exp(a_j - maximum at the chunk's end)."""
     decay: Float[Tensor, "b h n 1 1"]
     """exp(maximum before the chunk - maximum at its end)."""
@@ -67,7 +67,7 @@ def _levels(
     log: Float[Tensor, "b h n c"], keep: Bool[Tensor, "b n c"] | None, memory: Memory
 ) -> _Levels:
     # An empty memory is recognised by its sums: the largest feature of the largest key is 1.
-    seen = memory.sums[..., -1].amax(-1) > 0
+    seen = memory.sums[..., -1].abs().amax(-1) > 0
     before = memory.level.masked_fill(~seen, -torch.inf)[..., None]
     if keep is not None:
         log = log.masked_fill(~keep[:, None], -torch.inf)
@@ -75,9 +75,9 @@ def _levels(
     level = running.masked_fill(running == -torch.inf, 0)
     start = torch.cat((before, running[..., :-1, -1]), dim=-1)
     return _Levels(
-        pair=(log[..., None, :] - level[..., None]).clamp_(max=0).exp_(),
-        past=torch.exp(start[..., None] - level)[..., None],
-        key=torch.exp(log - level[..., -1:])[..., None],
+        pair=(log[..., None, :] - level[..., None]).clamp_(max=0).exp_().flatten(0, 2),
+        past=torch.exp(start[..., None] - level)[..., None].flatten(0, 2),
+        key=torch.exp(log - level[..., -1:])[..., None].flatten(0, 2),
         decay=torch.exp(start - level[..., -1])[..., None, None],
         last=level[..., -1, -1],
     )
@@ -93,28 +93,57 @@ class _Rows(NamedTuple):
 
     def cut(self, rows: slice) -> "_Rows":
         """Return some of the rows."""
+        if rows == slice(0, self.q.shape[2]):
+            return self
         keep = None if self.keep is None else self.keep[:, rows]
         return _Rows(self.q[:, :, rows], self.k[:, :, rows], self.v[:, :, rows], keep)
 
 
-def _chunked(x: Float[Tensor, "b h r k"], chunk: int) -> Float[Tensor, "b h n c k"]:
-    return x.reshape(*x.shape[:2], -1, chunk, x.shape[-1])
+def _scan(
+    first: Float[Tensor, "b h m w"],
+    gained: Float[Tensor, "b h n m w"],
+    decay: Float[Tensor, "b h n 1 1"] | None,
+    *,
+    backwards: bool = False,
+) -> tuple[Float[Tensor, "b h n m w"], Float[Tensor, "b h m w"]]:
+    """Return what each chunk finds, x_0 = first and x_(i+1) = decay_i x_i + gained_i, and x_n.
+
+    Backwards, the last chunk finds `first`.
+    """
+    order = range(gained.shape[2])
+    if backwards:
+        found, order = torch.cat((gained[:, :, 1:], first[:, :, None]), dim=2), order[::-1]
+    else:
+        found = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)
+    parts = found.unbind(2)
+    factors = None if decay is None else decay.unbind(2)
+    for before, here in pairwise(order):
+        if factors is None:
+            parts[here].add_(parts[before])
+        else:
+            parts[here].addcmul_(parts[before], factors[before])
+    end = order[-1]
+    last = parts[end] if factors is None else parts[end] * factors[end]
+    return found, last + gained[:, :, end]
 
 
 class _Block(NamedTuple):
-    """Everything that forward and backward need of n chunks of c rows."""
+    """Everything that forward and backward need of n chunks of c rows in each of b h sequences.
+
+    All chunks of all sequences lie behind each other, as the matrices of one batched product.
+    """
 
     q: Float[Tensor, "b h n c k"]
     k: Float[Tensor, "b h n c k"]
-    phi_q: Float[Tensor, "b h n c m"]
-    phi_k: Float[Tensor, "b h n c m"]
-    values: Float[Tensor, "b h n c w"]
+    phi_q: Float[Tensor, "bhn c m"]
+    phi_k: Float[Tensor, "bhn c m"]
+    values: Float[Tensor, "bhn c w"]
     """[v 1], zero for padding."""
-    carried: Float[Tensor, "b h n c w"]
+    carried: Float[Tensor, "bhn c w"]
     """The same, as it enters the sums."""
-    kept: Float[Tensor, "b 1 n c 1"] | None
-    scores: Float[Tensor, "b h n c c"]
-    states: Float[Tensor, "b h n m w"]
+    kept: Float[Tensor, "bhn c 1"] | None
+    scores: Float[Tensor, "bhn c c"]
+    states: Float[Tensor, "bhn m w"]
     """[S z] before each chunk."""
     levels: _Levels | None
     memory: Memory
@@ -123,32 +152,33 @@ class _Block(NamedTuple):
 
 def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block:
     dtype = memory.sums.dtype
-    q, k, v = (_chunked(x.to(dtype), chunk) for x in rows[:3])
-    keep = rows.keep
-    phi_q, _ = maps.query(q)
-    phi_k, log = maps.key(k)
-    chunked = None if keep is None else keep.view(keep.shape[0], -1, chunk)
-    kept = None if chunked is None else chunked[:, None, ..., None].to(dtype)
-    values = augment(v, 1.0)
-    if kept is not None:
+    b, h, _, width = rows.v.shape
+    layout = (b, h, -1, chunk)
+    # One copy here, if any, instead of one in each product.
+    q, k = (
+        x.view(*layout, x.shape[3]).to(dtype, memory_format=torch.contiguous_format)
+        for x in rows[:2]
+    )
+    phi_q = maps.query(q)[0].flatten(0, 2)
+    features, log = maps.key(k)
+    phi_k = features.flatten(0, 2)
+    values = augment(rows.v.view(*layout, width), 1.0, dtype).flatten(0, 2)
+    keep = kept = None
+    if rows.keep is not None:
+        keep = rows.keep.view(b, -1, chunk)
+        kept = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
         values *= kept
-    # Small products with a transposed right factor run at half speed: the factor is copied.
-    turned = phi_k.mT.contiguous()
-    scores = phi_q @ turned
+    scores = torch.bmm(phi_q, phi_k.mT)
     levels, carried, last = None, values, memory.level
     if log is not None:
-        levels = _levels(log, chunked, memory)
+        levels = _levels(log, keep, memory)
         scores *= levels.pair
         carried, last = values * levels.key, levels.last
-    gained = turned @ carried
-    states, sums = [], memory.sums
-    for index in range(gained.shape[2]):
-        states.append(sums)
-        kept_sums = sums if levels is None else sums * levels.decay[:, :, index]
-        sums = kept_sums + gained[:, :, index]
+    gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
+    states, sums = _scan(memory.sums, gained, None if levels is None else levels.decay)
     return _Block(
         q, k, phi_q, phi_k, values, carried, kept, scores.tril_(),
-        torch.stack(states, dim=2), levels, Memory(sums, last),
+        states.flatten(0, 2), levels, Memory(sums, last),
     )  # fmt: skip
 
 
@@ -159,6 +189,14 @@ def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple
     rows = max(1, block_rows(q, features) // chunk) * chunk
     spans = [(rows_, chunk) for rows_ in blocks(whole, rows)]
     return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
+
+
+def _place(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
+    """Return `whole` with `part` in its place; `part` itself where that is all of it."""
+    if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
+        return part.to(whole.dtype)
+    whole[:, :, rows] = part
+    return whole
 
 
 class _CausalProduct(torch.autograd.Function):
@@ -183,14 +221,18 @@ class _CausalProduct(torch.autograd.Function):
         with full_precision(q):
             for rows, size in _spans(q, maps.width, chunk):
                 memories += memory
-                block = _block(whole.cut(rows), memory, maps, size)
-                total = block.phi_q @ block.states
+                block = _block(whole.cut(rows), memory, maps.at(rows), size)
+                total = torch.bmm(block.phi_q, block.states)
                 if block.levels is not None:
                     total *= block.levels.past
-                _add_product(total, block.scores, block.values)
+                total.baddbmm_(block.scores, block.values)
+                total = total.view(*v.shape[:2], -1, total.shape[-1])
+                part = total[..., :-1]
                 if maps.normalise:
-                    inverse[:, :, rows] = reciprocal(total[..., -1]).flatten(2)
-                o[:, :, rows] = total[..., :-1].flatten(2, 3) * inverse[:, :, rows, None]
+                    factor = maps.reciprocal(total[..., -1])
+                    part = part * factor[..., None]
+                    inverse = _place(inverse, rows, factor)
+                o = _place(o, rows, part)
                 memory = block.memory
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
@@ -217,58 +259,47 @@ class _CausalProduct(torch.autograd.Function):
         with full_precision(q):
             for index in reversed(range(len(spans))):
                 rows, size = spans[index]
+                here = maps.at(rows)
                 memory = Memory(*memories[2 * index : 2 * index + 2])
-                block = _block(whole.cut(rows), memory, maps, size)
+                block = _block(whole.cut(rows), memory, here, size)
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-                parts = _pull_block(block, _chunked(g, size), dsums, maps)
-                for target, part in zip((dq, dk, dv), parts[:3], strict=True):
-                    target[:, :, rows] = part.flatten(2, 3)
+                parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
+                dq, dk, dv = (
+                    _place(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    for target, part in zip((dq, dk, dv), parts[:3], strict=True)
+                )
                 dsums = parts[3]
         return dq, dk, dv, None, dsums, None, None, None
 
 
 def _pull_block(
-    block: _Block,
-    g: Float[Tensor, "b h n c w"],
-    dsums: Float[Tensor, "b h m w"],
-    maps: FeatureMaps,
+    block: _Block, g: Float[Tensor, "bhn c w"], dsums: Float[Tensor, "b h m w"], maps: FeatureMaps
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of q, k, v and of the sums before the block, given that after it."""
     levels = block.levels
-    dscores = g @ block.values.mT.contiguous()
+    dscores = torch.bmm(g, block.values.mT)
+    past = g
     if levels is not None:
         dscores *= levels.pair
+        past = g * levels.past
     dscores.tril_()
-    past = g if levels is None else g * levels.past
-    dstates = block.phi_q.mT @ past
-    after = []
-    for index in reversed(range(dstates.shape[2])):
-        after.append(dsums)
-        kept = dsums if levels is None else dsums * levels.decay[:, :, index]
-        dsums = kept + dstates[:, :, index]
-    dgained = torch.stack(after[::-1], dim=2)
+    dstates = torch.bmm(block.phi_q.mT, past).view(*dsums.shape[:2], -1, *dsums.shape[2:])
+    decay = None if levels is None else levels.decay
+    later, dsums = _scan(dsums, dstates, decay, backwards=True)
+    dgained = later.flatten(0, 2)
 
-    dphi_q = _add_product(past @ block.states.mT.contiguous(), dscores, block.phi_k)
-    dphi_k = _add_product(block.carried @ dgained.mT.contiguous(), dscores.mT, block.phi_q)
-    dv = block.phi_k @ dgained[..., :-1]
+    dphi_q = torch.bmm(past, block.states.mT).baddbmm_(dscores, block.phi_k)
+    dphi_k = torch.bmm(block.carried, dgained.mT).baddbmm_(dscores.mT, block.phi_q)
+    dv = torch.bmm(block.phi_k, dgained[..., :-1])
     if levels is not None:
         dv *= levels.key
-    _add_product(dv, block.scores.mT, g[..., :-1])
+    dv.baddbmm_(block.scores.mT, g[..., :-1])
     if block.kept is not None:
         dv *= block.kept
-    dq = maps.query.pull(dphi_q, block.phi_q, block.q)
-    dk = maps.key.pull(dphi_k, block.phi_k, block.k)
+    shape = (*block.q.shape[:-1], maps.width)
+    dq = maps.query.pull(dphi_q.view(shape), block.phi_q.view(shape), block.q)
+    dk = maps.key.pull(dphi_k.view(shape), block.phi_k.view(shape), block.k)
     return dq, dk, dv, dsums
-
-
-def _add_product(
-    total: Float[Tensor, "b h n i j"],
-    left: Float[Tensor, "b h n i m"],
-    right: Float[Tensor, "b h n m j"],
-) -> Float[Tensor, "b h n i j"]:
-    """Add left @ right to `total` in place."""
-    total.flatten(0, 2).baddbmm_(left.flatten(0, 2), right.flatten(0, 2))
-    return total
 
 
 def causal_product(

@@ -15,7 +15,7 @@ never overflow. What is left to underflow is a sum of weights below 1e-32 (float
 of the largest features of query and key: such a row counts as having found nothing, and is 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
@@ -47,17 +47,6 @@ class FeatureMap(Protocol):
         ...
 
 
-class FeatureMaps(NamedTuple):
-    """How queries and keys become features."""
-
-    query: FeatureMap
-    key: FeatureMap
-    width: int
-    """Number of features, m."""
-    normalise: bool = True
-    """Whether to divide by the sum of the weights."""
-
-
 def sum_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype of sums over the length: float32, or float64 where the input is."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -82,9 +71,11 @@ def blocks(length: int, rows: int) -> Iterator[slice]:
     return (slice(start, min(start + rows, length)) for start in range(0, length, rows))
 
 
-def augment(v: Float[Tensor, "*r v"], column: Tensor | float) -> Float[Tensor, "*r w"]:
+def augment(
+    v: Float[Tensor, "*r v"], column: Tensor | float, dtype: torch.dtype | None = None
+) -> Float[Tensor, "*r w"]:
     """Append one column, so that one product serves numerator and denominator."""
-    wide = v.new_empty((*v.shape[:-1], v.shape[-1] + 1))
+    wide = v.new_empty((*v.shape[:-1], v.shape[-1] + 1), dtype=dtype)
     wide[..., :-1] = v
     wide[..., -1] = column
     return wide
@@ -95,6 +86,31 @@ def reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     # The bound leaves room below the largest number for the products that gradients form with it.
     tiny = torch.finfo(total.dtype).tiny * 1e6
     return torch.where(total > tiny, total.clamp_min(tiny).reciprocal(), 0)
+
+
+def signed_reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
+    """Return 1 / total for sums of weights that may be negative, and 0 next to 0."""
+    tiny = torch.finfo(total.dtype).tiny * 1e6
+    far = total.abs() > tiny
+    return torch.where(far, torch.where(far, total, 1).reciprocal(), 0)
+
+
+class FeatureMaps(NamedTuple):
+    """How queries and keys become features."""
+
+    query: FeatureMap
+    key: FeatureMap
+    width: int
+    """Number of features, m."""
+    normalise: bool = True
+    """Whether to divide by the sum of the weights."""
+    reciprocal: Callable[[Tensor], Tensor] = reciprocal
+    """1 / sum, or what stands for it: 1 / (sum + something constant)."""
+
+    def at(self, rows: slice) -> "FeatureMaps":
+        """Return the maps of these positions; those of all positions are alike here."""
+        del rows
+        return self
 
 
 def _masked(
@@ -152,7 +168,7 @@ def _finite(top: Float[Tensor, "b h"]) -> Float[Tensor, "b h"]:
 def _pull_query(
     q: Float[Tensor, "b h r k"],
     g: Float[Tensor, "b h r w"],
-    transposed: Float[Tensor, "b h w m"],
+    sums: Float[Tensor, "b h m w"],
     dsums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
 ) -> Float[Tensor, "b h r k"]:
@@ -160,14 +176,13 @@ def _pull_query(
     x = q.to(g.dtype)
     phi, _ = maps.query(x)
     dsums += phi.mT @ g
-    return maps.query.pull(g @ transposed, phi, x)
+    return maps.query.pull(g @ sums.mT, phi, x)
 
 
 def _pull_keys(
     keys: _Keys,
     level: Float[Tensor, "b h"],
     dsums: Float[Tensor, "b h m w"],
-    transposed: Float[Tensor, "b h w m"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r v"]]:
     """Return the gradients of a block of keys and values."""
@@ -177,7 +192,7 @@ def _pull_keys(
     dv = phi @ dsums[..., :-1]
     if weight is not None:
         dv *= weight
-    return maps.key.pull(values @ transposed, phi, x), dv
+    return maps.key.pull(values @ dsums.mT, phi, x), dv
 
 
 class _FeatureProduct(torch.autograd.Function):
@@ -196,11 +211,11 @@ class _FeatureProduct(torch.autograd.Function):
         o = torch.empty_like(v) if alike else v.new_empty((*q.shape[:3], v.shape[-1]))
         with full_precision(q):
             for rows in blocks(k.shape[2], block_rows(k, maps.width)):
-                top = _gather(keys.cut(rows), sums, top, maps)
+                top = _gather(keys.cut(rows), sums, top, maps.at(rows))
             for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                total = maps.query(q[:, :, rows].to(dtype))[0] @ sums
+                total = maps.at(rows).query(q[:, :, rows].to(dtype))[0] @ sums
                 if maps.normalise:
-                    inverse[:, :, rows] = reciprocal(total[..., -1])
+                    inverse[:, :, rows] = maps.reciprocal(total[..., -1])
                 o[:, :, rows] = total[..., :-1] * inverse[:, :, rows, None]
         ctx.maps = maps
         ctx.save_for_backward(q, k, v, keep, o, inverse, sums, _finite(top))
@@ -213,15 +228,15 @@ class _FeatureProduct(torch.autograd.Function):
         maps: FeatureMaps = ctx.maps
         keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
         with full_precision(q):
-            dq, transposed = torch.empty_like(q), sums.mT.contiguous()
+            dq = torch.empty_like(q)
             for rows in blocks(q.shape[2], block_rows(q, maps.width)):
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
-                dq[:, :, rows] = _pull_query(q[:, :, rows], g, transposed, dsums, maps)
+                dq[:, :, rows] = _pull_query(q[:, :, rows], g, sums, dsums, maps.at(rows))
                 del g
-            dk, dv, transposed = torch.empty_like(k), torch.empty_like(v), dsums.mT.contiguous()
+            dk, dv = torch.empty_like(k), torch.empty_like(v)
             for rows in blocks(k.shape[2], block_rows(k, maps.width)):
                 dk[:, :, rows], dv[:, :, rows] = _pull_keys(
-                    keys.cut(rows), level, dsums, transposed, maps
+                    keys.cut(rows), level, dsums, maps.at(rows)
                 )
         return dq, dk, dv, None, None
 

@@ -170,7 +170,7 @@ class PerformerCore(nn.Module):
         self.register_buffer("projection", projection)
         self.kernel, self.chunk = kernel, chunk
         self.feature_epsilon, self.renormalise = feature_epsilon, renormalise
-        self.traits = Traits(causal=causal, row_stochastic=renormalise)
+        self.traits = Traits(causal=causal, row_stochastic=renormalise, random_draws=True)
 
     def maps(self, like: Tensor) -> FeatureMaps:
         """Return the feature maps in the dtype of the sums."""
