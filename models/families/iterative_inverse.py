@@ -123,13 +123,16 @@ class InverseRule:
 
     def __call__(self, a: Float[Tensor, "b h m m"]) -> Float[Tensor, "b h m m"]:
         """Return the inverse of each matrix, in its own precision."""
+        z: Tensor
         if self.inverse is Inverse.exact:
-            return torch.linalg.pinv(a)
-        if self.inverse is Inverse.ridge:
+            z = torch.linalg.pinv(a)
+        elif self.inverse is Inverse.ridge:
             identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            return torch.linalg.solve(a.mT @ a + self.ridge * identity, a.mT)
-        together = self.initialisation is Initialisation.original
-        return iterative_inverse(a, self.iterations, together=together)
+            z = torch.linalg.solve(a.mT @ a + self.ridge * identity, a.mT)
+        else:
+            together = self.initialisation is Initialisation.original
+            z = iterative_inverse(a, self.iterations, together=together)
+        return z
 
     def products(self) -> int:
         """Return how many m x m x m products the inverse takes, forward and backward."""
@@ -144,7 +147,7 @@ class InverseRule:
         ]
 
 
-def growth(per_token: float, fixed: float) -> float:
+def growth(per_token: int, fixed: int) -> float:
     """Return the e of n^e with which n per_token + fixed grows from 4,096 to 16,384 tokens."""
     first, last = (per_token * length + fixed for length in GROWTH_LENGTHS)
     return round(math.log(last / first) / math.log(GROWTH_LENGTHS[1] / GROWTH_LENGTHS[0]), 3)

@@ -1,8 +1,8 @@
 """Nystromformer: the softmax matrix from m landmarks, the means of m stretches of the sequence.
 
-Equation   o = F1 Z (F3 v) + conv(v),  F1 = softmax(q k~^T / sqrt(d)),  F3 = softmax(q~ k^T / sqrt(d)),
-           Z an inverse of A = softmax(q~ k~^T / sqrt(d)); rows of q~ and k~ are means of queries and
-           of keys over stretches of the sequence, conv a convolution of the values along the length
+Equation   o = F1 Z (F3 v) + conv(v), where F1 = S(q k~^T), F3 = S(q~ k^T), Z is an inverse of
+           A = S(q~ k~^T), and S(x) = softmax(x / sqrt(d)) row by row; the rows of q~ and k~ are
+           means of queries and keys over stretches of the sequence, conv convolves along it
 Inverse    iterative  six steps towards the Moore-Penrose inverse, the paper's
            exact      the Moore-Penrose inverse; often far worse, see below
            ridge      (A^T A + ridge I)^-1 A^T
@@ -19,10 +19,12 @@ Padding    stretches are cut from the real tokens of each row alone: m of them, 
 Differs    lengths that m does not divide are cut unevenly instead of being padded up. The start of
            the iteration is scaled for each matrix by its own norms; `initialisation: original`
            takes the largest of the batch, as the authors do, so that outputs depend on the batch.
-Mind       the six steps are part of the method: A of random tokens is nearly singular, and inverting
-           it exactly gives errors ten times those of six steps. With one landmark per token, six
-           steps miss softmax attention by about a tenth, the exact inverse not at all. Rows of
-           F1 Z F3 do not sum to one. There is no causal form: landmarks average the future.
+Mind       the six steps are part of the method: A of random tokens is nearly singular, and its
+           exact inverse gives errors of ten times those of six steps and more. With one landmark
+           per token, six steps miss softmax attention by about a tenth, the exact inverse not at
+           all. Rows of F1 Z F3 do not sum to one. There is no causal form, because landmarks
+           average the future, and none for cross attention, where nobody says which queries are
+           padding.
 """
 
 import torch
@@ -45,12 +47,13 @@ def segment_means(
     Where the length does not divide, the first stretches are longer by one token.
     """
     if membership is not None:
-        tokens = x.transpose(1, 2)
-        return (membership @ tokens.flatten(2)).unflatten(2, tokens.shape[2:]).transpose(1, 2)
+        batch, heads, _, width = x.shape
+        means = membership @ x.transpose(1, 2).flatten(2)
+        return means.view(batch, landmarks, heads, width).transpose(1, 2)
     size, longer = divmod(x.shape[2], landmarks)
     border = longer * (size + 1)
     parts = (
-        part.unflatten(2, (count, part.shape[2] // count)).mean(3)
+        part.reshape(*part.shape[:2], count, -1, part.shape[-1]).mean(3)
         for part, count in ((x[:, :, :border], longer), (x[:, :, border:], landmarks - longer))
         if count
     )
@@ -78,11 +81,12 @@ def nystrom_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b h l k"],
     v: Float[Tensor, "b h l v"],
+    *,
     landmarks: int,
     inverse: InverseRule,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend through landmarks; computed in float32, or float64 where the values are.
+    """Attend through landmarks; in and out of float32, or of float64 where the values are.
 
     A row without a kept token is 0.
     """
@@ -126,7 +130,7 @@ class NystromCore(nn.Module):
     def _traits(self, site: Site, conv_kernel: int) -> Traits:
         """Return growth below 1 where the landmarks cost much beside the tokens."""
         width, m = site.width, self.landmarks
-        per_token = 24 * width + 28 * m + 8 * conv_kernel
+        per_token = 24 * width + 28 * m + (6 * (conv_kernel + 31) if conv_kernel else 0)
         fixed = 2 * site.heads * m**3 * self.inverse.products() + 12 * m**2 * width
         kept_per_token = (6 if conv_kernel else 5) * width + 2 * site.heads
         kept = (2 + self.inverse.kept()) * site.heads * m**2 + 4 * m * width
@@ -143,8 +147,12 @@ class NystromCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        o = nystrom_attention(q, k, v, self.landmarks, self.inverse, layout.keep).to(v.dtype)
-        return o if self.conv is None else o + self.conv(v, layout.keep)
+        o = nystrom_attention(
+            q, k, v, landmarks=self.landmarks, inverse=self.inverse, keep=layout.keep
+        )
+        if self.conv is not None:
+            o = o + self.conv(v, layout.keep)
+        return o.to(v.dtype)
 
 
 class Nystromformer(MultiHead):

@@ -1,0 +1,288 @@
+"""The Nystromformer against its literal form, its limits, and what padding may not do."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.families.iterative_inverse import (
+    Initialisation,
+    Inverse,
+    InverseRule,
+    growth,
+    iterative_inverse,
+)
+from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
+from models.families.softmax import softmax_attention
+from models.families.value_convolution import ValueConvolution
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported
+
+EXACT = InverseRule(inverse=Inverse.exact)
+RULES = {
+    "six": InverseRule(),
+    "exact": EXACT,
+    "ridge": InverseRule(inverse=Inverse.ridge, ridge=0.1),
+    "together": InverseRule(initialisation=Initialisation.original),
+}
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int, width: int = 6) -> list[Tensor]:
+    return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
+
+
+def steps(a: Tensor, iterations: int = 6) -> Tensor:
+    """The iteration as the paper writes it, for one matrix."""
+    norm = torch.linalg.matrix_norm(a, 1) * torch.linalg.matrix_norm(a, torch.inf)
+    z, one = a.T / norm, torch.eye(len(a), dtype=a.dtype)
+    for _ in range(iterations):
+        z = 0.25 * z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z)))
+    return z
+
+
+INVERSES = {
+    "six": steps,
+    "exact": torch.linalg.pinv,
+    "ridge": lambda a: torch.linalg.inv(a.T @ a + 0.1 * torch.eye(len(a)).to(a)) @ a.T,
+}
+
+
+def literal(qkv: list[Tensor], m: int, inverse, keep: Tensor | None = None) -> Tensor:
+    """The equation, row by row and head by head, on the real tokens alone."""
+    q, k, v = qkv
+    out = torch.zeros_like(v)
+    for row in range(q.shape[0]):
+        real = torch.arange(q.shape[2]) if keep is None else keep[row].nonzero()[:, 0]
+        if not len(real):
+            continue
+        for head in range(q.shape[1]):
+            x, y, z = (part[row, head, real] for part in (q, k, v))
+            cuts = [c for c in torch.arange(len(real)).tensor_split(m) if len(c)]
+            means = [torch.stack([part[c].mean(0) for c in cuts]) for part in (x, y)]
+            scale = q.shape[-1] ** -0.5
+            first = (scale * x @ means[1].T).softmax(-1)
+            small = (scale * means[0] @ means[1].T).softmax(-1)
+            last = (scale * means[0] @ y.T).softmax(-1)
+            out[row, head, real] = first @ inverse(small) @ last @ z
+    return out
+
+
+def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):
+    """Compare values and gradients, at real tokens."""
+    cotangent = drawn(*wanted.shape, seed=9)
+    if keep is not None:
+        cotangent = cotangent * keep[:, None, :, None]
+        found, wanted = (x * keep[:, None, :, None] for x in (found, wanted))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
+    for seen, want in zip(
+        torch.autograd.grad(found, inputs, cotangent),
+        torch.autograd.grad(wanted, inputs, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(seen, want, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["six", "exact", "ridge"])
+@pytest.mark.parametrize(("length", "landmarks"), [(24, 4), (29, 4), (5, 8), (1, 3), (12, 1)])
+def test_values_and_gradients_equal_the_literal_form(rule, length, landmarks):
+    q, k, v = heads(length)
+    found = nystrom_attention(q, k, v, landmarks=landmarks, inverse=RULES[rule])
+    compare(found, literal([q, k, v], landmarks, INVERSES[rule]), [q, k, v])
+
+
+@pytest.mark.parametrize("rule", ["six", "ridge"])
+@pytest.mark.parametrize(("length", "landmarks"), [(29, 4), (29, 40), (12, 8)])
+def test_padding_anywhere_leaves_what_the_real_tokens_give_alone(rule, length, landmarks):
+    q, k, v = heads(length)
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
+    found = nystrom_attention(q, k, v, landmarks=landmarks, inverse=RULES[rule], keep=keep)
+    compare(found, literal([q, k, v], landmarks, INVERSES[rule], keep), [q, k, v], keep)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_a_row_of_padding_alone_is_zero_and_has_no_gradient(rule):
+    inputs = heads(12)
+    keep = torch.ones(2, 12, dtype=torch.bool)
+    keep[0] = False
+    out = nystrom_attention(*inputs, landmarks=4, inverse=RULES[rule], keep=keep)
+    assert not out[0].any()
+    assert out[1].any()
+    for gradient in torch.autograd.grad(out.square().sum(), inputs):
+        assert not gradient[0].any()
+        assert gradient.isfinite().all()
+
+
+def test_stretches_differ_by_one_token_at_most():
+    x = torch.arange(11, dtype=torch.float64)[None, None, :, None]
+    means = segment_means(x, 4, None)[0, 0, :, 0]
+    assert means.tolist() == [1.0, 4.0, 7.0, 9.5]  # 3, 3, 3 and 2 tokens
+
+
+def test_one_landmark_per_token_and_the_exact_inverse_is_softmax_attention():
+    q, k, v = heads(40, width=16)
+    wanted = softmax_attention(q, k, v)
+    found = nystrom_attention(q, k, v, landmarks=40, inverse=EXACT)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    # A is nearly singular, which costs the gradient digits.
+    by_landmarks, wanted_gradient = (
+        torch.autograd.grad(x.square().sum(), q, retain_graph=True)[0] for x in (found, wanted)
+    )
+    torch.testing.assert_close(by_landmarks, wanted_gradient, rtol=0, atol=1e-5)
+    many = InverseRule(iterations=24)
+    found = nystrom_attention(q, k, v, landmarks=40, inverse=many)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_six_steps_stop_short_of_softmax_attention_and_protect_from_noise():
+    q, k, v = (drawn(2, 2, 128, 16, seed=seed) for seed in range(3))
+    wanted = softmax_attention(q, k, v)
+
+    def error(landmarks, rule):
+        found = nystrom_attention(q, k, v, landmarks=landmarks, inverse=rule)
+        return ((found - wanted).norm() / wanted.norm()).item()
+
+    assert 0.03 < error(128, InverseRule()) < 0.12
+    assert error(32, EXACT) > 4 * error(32, InverseRule())
+    assert error(32, InverseRule()) < 1
+
+
+def test_an_inverse_of_many_steps_is_the_pseudo_inverse():
+    a = drawn(2, 3, 5, 5).softmax(-1)
+    a[0, 0, :, 2] = a[0, 0, :, 1]  # a singular one
+    z = iterative_inverse(a, 40)
+    torch.testing.assert_close(a @ z @ a, a, rtol=0, atol=1e-11)
+    torch.testing.assert_close(z, torch.linalg.pinv(a), rtol=1e-7, atol=1e-7)
+    assert (iterative_inverse(a) - z).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_gradcheck_of_the_iteration(together):
+    # Rows that sum to 1, as they always do: with sums of their own, the largest would have a kink.
+    scores = drawn(2, 1, 4, 4).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x: iterative_inverse(x.softmax(-1), 3, together=together), scores
+    )
+
+
+def test_empty_rows_and_columns_stay_empty():
+    a = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
+    a[0, 0, :3, :3] = drawn(3, 3).softmax(-1)
+    z = iterative_inverse(a.requires_grad_())
+    torch.testing.assert_close(z[0, 0, :3, :3], steps(a[0, 0, :3, :3]), rtol=1e-12, atol=1e-13)
+    assert not z[0, 0, 3:].any()
+    assert not z[0, 0, :, 3:].any()
+    assert not z[0, 1].any()
+    assert torch.autograd.grad(z.sum(), a)[0].isfinite().all()
+
+
+def test_the_original_start_depends_on_the_batch_and_the_exact_one_does_not():
+    q, k, v = (x.detach() for x in heads(24))
+    loud = [torch.cat((x[:1], 3 * x[1:])) for x in (q, k, v)]
+
+    def first(tensors, initialisation):
+        rule = InverseRule(initialisation=initialisation)
+        return nystrom_attention(*tensors, landmarks=8, inverse=rule)[0]
+
+    exact, original = (
+        (first(loud, start) - first((q, k, v), start)).abs().max().item()
+        for start in (Initialisation.exact, Initialisation.original)
+    )
+    assert exact < 1e-14
+    assert original > 1e-6
+
+
+@pytest.mark.parametrize("taps", [1, 3, 33, 65])
+@pytest.mark.parametrize("length", [1, 31, 32, 70])
+def test_the_convolution_equals_the_framework_s(taps, length):
+    convolution = ValueConvolution(3, taps).double()
+    v = heads(length)[2]
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.3
+    inputs = [v, convolution.weight]
+    for kept in (None, keep):
+        values = v if kept is None else v * kept[:, None, :, None]
+        weight = convolution.weight[:, None, :, None]
+        wanted = F.conv2d(values, weight, padding=(taps // 2, 0), groups=3)
+        compare(convolution(v, kept), wanted, inputs)
+
+
+def built(**options) -> Nystromformer:
+    torch.manual_seed(3)
+    site = Site(width=12, heads=3, max_length=64)
+    return Nystromformer(site, **({"landmarks": 4} | options)).double().eval()
+
+
+def test_the_convolution_adds_itself_to_the_mixer():
+    mixer = built(conv_kernel=5)
+    plain = built(conv_kernel=0)
+    plain.load_state_dict(mixer.state_dict(), strict=False)
+    x, keep = drawn(2, 20, 12), torch.arange(20) < torch.tensor([[20], [13]])
+    for layout in (Layout(), Layout(keep=keep)):
+        v = mixer.project(x, layout)[2]
+        wanted = plain(x, layout) + mixer.merge(mixer.core.conv(v, layout.keep))
+        wanted = wanted - mixer.out_proj.bias
+        torch.testing.assert_close(mixer(x, layout), wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_half_precision_is_computed_in_float32():
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in heads(60))
+    exact = nystrom_attention(*(x.double() for x in (q, k, v)), landmarks=8, inverse=InverseRule())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = nystrom_attention(q, k, v, landmarks=8, inverse=InverseRule())
+        gradients = torch.autograd.grad(o.square().sum(), (q, k, v))
+    assert o.dtype is torch.float32
+    torch.testing.assert_close(o.double(), exact, rtol=1e-4, atol=1e-5)
+    assert all(x.isfinite().all() for x in gradients)
+    single = built(conv_kernel=3).bfloat16()
+    assert single(drawn(2, 20, 12).bfloat16(), Layout()).dtype is torch.bfloat16
+
+
+def test_growth_is_that_of_a_line_with_a_start():
+    assert growth(3, 0) == 1
+    assert growth(1, 4096) == round(math.log(5 / 2, 4), 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"inverse": Inverse.ridge}, {"landmarks": 200}])
+def test_no_kernel_of_length_by_landmarks_is_kept(options):
+    with pretending():
+        mixer = Nystromformer(Site(width=128, heads=2, max_length=8192), **options)
+        x = torch.empty(1, 8192, 128, requires_grad=True)
+        kept = saved_bytes(lambda: mixer(x, Layout()), mixer.parameters())
+        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
+    m = options.get("landmarks", 64)
+    # x, q, k, v, the values convolved, the output; two numbers per row; landmarks
+    assert kept < 4 * (8192 * (6 * 128 + 8) + 2 * m * m * 12 + 8 * m * 128)
+    # far below the 24 n D^2 + 14 n n D of softmax attention through the same kernels
+    assert operations < 0.2 * 8192 * 128 * (24 * 128 + 14 * 8192)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 0}, "landmarks must be at least 1: got 0"),
+        ({"conv_kernel": 4}, "odd, to have a middle, or 0 for none: got 4; use 5"),
+        ({"conv_kernel": -1}, "got -1"),
+        ({"iterations": 0}, "iterations must be at least 1: got 0"),
+        ({"inverse": Inverse.ridge, "ridge": 0.0}, "got 0.0; without one choose inverse=exact"),
+    ],
+)
+def test_wrong_numbers_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+def test_what_averages_the_future_is_not_causal():
+    with pytest.raises(Unsupported, match="cannot be causal"):
+        Nystromformer(Site(width=12, heads=3, max_length=64, causal=True))
+
+
+def test_builds_and_runs_on_the_meta_device():
+    with torch.device("meta"):
+        mixer = Nystromformer(Site(width=12, heads=3, max_length=64), landmarks=7)
+        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
