@@ -102,6 +102,18 @@ def _modules(run: Run, runner: str) -> list[str]:
 _AXES = frozenset({"lengths", "modes"})
 
 
+def marks(run: Run) -> dict[str, str]:
+    """Return the labels that every row of a run carries: what departs from the plain family."""
+    if str(run.config["runner"]["name"]) == "certify":
+        return {}
+    found = {}
+    if "variant" in run.mixer_options:
+        found["variant"] = str(run.mixer_options["variant"])
+    if run.backbone.padding != "masked":
+        found["padding"] = str(run.backbone.padding)
+    return found
+
+
 def environment() -> dict[str, str]:
     """Return what a reader needs to judge a number: versions and the machine."""
     names = ("torch", "numpy", "hydra-core")

@@ -3,11 +3,11 @@
 import contextlib
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lra.cells import environment, plan, refusal, run_cell
+from lra.cells import environment, marks, plan, refusal, run_cell
 from lra.compose import Control, Run, typed
 from lra.hydra_entry import Entry
 from lra.progress import Board, headline, title
@@ -110,6 +110,12 @@ def execute(sweep: Sweep) -> None:
         board.close()
 
 
+def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
+    """Return the rows with the labels that every row of the run carries."""
+    given = marks(run)
+    return [replace(row, labels={**given, **row.labels}) for row in rows] if given else rows
+
+
 def _retry(control: Control) -> set[Status]:
     known = [status.name for status in Status]
     for name in control.retry:
@@ -184,7 +190,7 @@ def _run_group(
         conclude(cell, found, outcomes.pop(name))
 
     def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
-        store.write(cell, found, seen, environment())
+        store.write(cell, _marked(by_key[cell.key].run, found), seen, environment())
         claims.pop(cell.key).release()
         statuses = {row.status for row in found if "reference" not in row.labels}
         sweep.endings[cell.key] = next(iter(statuses - {Status.ok}), Status.ok)

@@ -13,6 +13,8 @@ import pandas as pd
 from runners.records import COLUMNS, Status
 
 FLOOR = "floor/"
+FAITHFUL = "faithful"
+"""The variant that needs no mention: the paper's."""
 MARKS: dict[str, str] = {
     Status.out_of_memory: "OOM",
     Status.timeout: "timeout",
@@ -94,7 +96,9 @@ def samples_of(value: Any) -> tuple[float, ...]:
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns and add `name` (model, with its variant), `split` and `reference`.
+    """Check the columns and add `name`, `split` and `reference`.
+
+    A name is the model's, with its variant where that is not the paper's own.
 
     Raises:
         NoRows: the frame is empty.
@@ -109,7 +113,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     labels = [labels_of(v) for v in frame["labels"]]
     frame["labels"] = pd.Series(labels, dtype=object)
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
-    variants = [found.get("variant", "") for found in labels]
+    variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
     frame["name"] = [
         f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], variants, strict=True)
     ]

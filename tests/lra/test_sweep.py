@@ -199,3 +199,11 @@ def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
 def test_a_length_beyond_the_model_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
     assert run(tmp_path, "model.backbone.width=30", "model.backbone.heads=4") == 2
     assert "heads" in capsys.readouterr().err
+
+
+def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:
+    words = ("-m", "model=linformer", "model.mixer.variant=faithful,lra", "runner=scaling")
+    cost = ("runner.lengths=[16]", "runner.modes=[forward]", "runner.references=[]")
+    assert run(tmp_path, *words, *cost) == 0
+    labels = [dict(labels) for labels in read_rows(tmp_path)["labels"]]
+    assert {label["variant"] for label in labels} == {"faithful", "lra"}
