@@ -1,0 +1,316 @@
+"""Attention among tokens that hash alike: chunked attention and the merging of rounds.
+
+`models.families.lsh_lists` says where queries, keys and values lie once they are sorted.
+
+With m_r and s_r the largest score of a query in round r and the sum of its exp(score - m_r), the
+rounds merge into one softmax: weights exp(score - top) / total, top = max m_r and
+total = sum exp(m_r - top) s_r. Both are kept for backward, where the scores are made again: what
+autograd keeps does not grow with C, and with the rounds by two indices per token and head alone.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.families.feature_product import full_precision
+from models.families.lsh_lists import LAST, Frame, Order, Rules, arrange
+
+__all__ = ["Rules", "lsh_attention"]
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+ALONE = -1e5
+"""Score of a token with itself: below every other score, above what may not be seen."""
+TINY = 1e-6
+"""Added to the mean square of a key, so that gradients stay small where it is almost zero."""
+
+
+class Sorted:
+    """Queries, keys and values in their lists, and what hides or lowers scores."""
+
+    def __init__(  # noqa: PLR0917  everything that a pass is given
+        self,
+        u: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        order: Order,
+        count: Int[Tensor, " b"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        frame: Frame,
+    ) -> None:
+        rules, slots = frame.rules, order.slots
+        self.frame, self.order = frame, order
+        self.tokens = by_rows(u)
+        x = self.tokens.index_select(0, slots)
+        self.x = x if rules.scale == 1.0 else x * rules.scale
+        self.k = x
+        self.lengths = self.tokens.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
+        if rules.unit_keys:
+            self.k = x / self.lengths.index_select(0, slots)
+        self.v = by_rows(v).index_select(0, slots)
+        self.queries, self.keys, self.values = frame.own(self.x), *map(frame.seen, (self.k, self.v))
+        self.places = frame.places(count, u.device)
+        self.lowered = list(self._lowerings(count is not None, slopes))
+
+    def _lowerings(
+        self, padded: bool, slopes: Float[Tensor, " h"] | None
+    ) -> Iterator[Callable[[Tensor, slice], object]]:
+        """Yield what is done to the scores of a pass, in place. Comparisons are done in floats.
+
+        Differences of whole numbers, clamped to [0, 1], are masks that need no select: on a CPU
+        that is several times faster than filling by a mask of booleans.
+        """
+        frame, rules, places, like = self.frame, self.frame.rules, self.places, self.x
+        if padded or frame.length % rules.chunk:
+            hidden = frame.spread(places.hidden).flatten()
+            gaps = frame.seen(torch.where(hidden, like.new_tensor(NEVER), like.new_zeros(())))
+            yield lambda s, part: s.add_(gaps[part, None])
+        if padded or frame.joined * frame.chunks <= frame.sides:
+            # A ring shorter than what is seen: nothing is seen twice.
+            offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
+            back = places.ring[:, None].sub(1).clamp(max=rules.before)
+            twice = (offset < -back) | (offset + back >= places.ring[:, None])
+            again = frame.by_chunk(twice).to(like.dtype).mul_(NEVER)[:, None, :, None]
+            C = rules.chunk
+            yield lambda s, part: s.view(*s.shape[:2], -1, C).add_(again[part])
+        position = (self.order.slots // frame.heads % frame.length).to(like.dtype)
+        if slopes is not None:
+            head = torch.arange(frame.lists, device=like.device)
+            head = head // (frame.rounds // frame.joined) % frame.heads
+            slope = slopes.to(like)[head, None].repeat_interleave(frame.stretch, 0)[..., None]
+            slope = frame.attending(slope)
+            yield lambda s, part: s.sub_(frame.pairs(position, part).abs_().mul_(slope[part]))
+        if not rules.duplicates:
+            repeats = self._repeats()
+            yield lambda s, part: s.sub_(repeats(part).log_())
+        if rules.exclude_self and frame.joined == 1:
+            C, first = rules.chunk, rules.before * rules.chunk
+            yield lambda s, _: s[..., first : first + C].diagonal(dim1=1, dim2=2).fill_(ALONE)
+        elif rules.exclude_self:
+            # Another round's copy may be in sight.
+            yield lambda s, part: s.add_(
+                frame.pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
+            )
+        if rules.causal:
+            yield lambda s, part: s.add_(frame.pairs(position, part).clamp_(0, 1), alpha=NEVER)
+        if not rules.across_buckets:
+            bucket = self.order.buckets.to(like.dtype)
+            yield lambda s, part: s.add_(
+                frame.pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER
+            )
+
+    def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
+        """Return how to count how often a query meets a key in all rounds, at least 1."""
+        frame, rules, like = self.frame, self.frame.rules, self.x
+        place = self.order.inverse.index_select(1, self.order.slots)
+        chunk = (place // rules.chunk % frame.stretch).to(like.dtype)
+        bucket = self.order.buckets[place].to(like.dtype)
+        ring = frame.by_chunk(self.places.ring[:, None, None]).to(like.dtype)
+        back = (ring - 1).clamp(max=rules.before)
+        width = ring.clamp(max=frame.sides + 1)
+
+        def count(part: slice) -> Tensor:
+            total = like.new_zeros(())
+            for a in range(frame.rounds):
+                for b in range(frame.rounds) if rules.joint else (a,):
+                    apart = frame.seen(chunk[b])[part, None] - frame.own(chunk[a])[part, :, None]
+                    met = apart.add_(back[part]).remainder_(ring[part]) < width[part]
+                    if not rules.across_buckets:
+                        own, other = frame.own(bucket[a]), frame.seen(bucket[b])
+                        met &= own[part, :, None] == other[part, None]
+                    total = total + met
+            return total.clamp(min=1)
+
+        return count
+
+    def scores(self, part: slice) -> Float[Tensor, "m c w"]:
+        """Return the scores of a pass."""
+        s = torch.bmm(self.queries[part], self.keys[part].mT)
+        for lower in self.lowered:
+            lower(s, part)
+        return s
+
+    def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """Add what copies gathered to what they are copies of, in place."""
+        frame, rules = self.frame, self.frame.rules
+        by_chunk = x.view(frame.lists, frame.stretch, -1)
+        ring = frame.spread(self.places.ring)
+        each = torch.arange(frame.lists, device=x.device)
+        for step in (*range(-rules.before, 0), *range(rules.after)):
+            place = ring + step if step >= 0 else torch.full_like(ring, step)
+            by_chunk[each, place.remainder(ring) + rules.before] += by_chunk[
+                each, place + rules.before
+            ]
+        return x
+
+    def gather(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "t k"]:
+        """Sum over the rounds: the inverse of laying out."""
+        first, *others = self.order.inverse
+        total = x.index_select(0, first)
+        for places in others:
+            total += x.index_select(0, places)
+        return total
+
+
+def by_rows(x: Float[Tensor, "b h l k"]) -> Float[Tensor, "t k"]:
+    """View or copy as rows, a token's heads one after another, at least in float32."""
+    return (
+        x.transpose(1, 2).reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
+    )
+
+
+def by_heads(x: Float[Tensor, "t k"], frame: Frame, dtype: torch.dtype) -> Float[Tensor, "b h l k"]:
+    """Undo `by_rows`."""
+    return x.view(frame.batch, frame.length, frame.heads, -1).transpose(1, 2).to(dtype)
+
+
+class LshAttention(torch.autograd.Function):
+    """`apply(u, v, keep, slopes, *order, frame, dropout, remember)`."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any,
+        u: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        keep: Bool[Tensor, "b l"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        slots: Int[Tensor, " n"],
+        inverse: Int[Tensor, "r t"],
+        buckets: Int[Tensor, " n"],
+        frame: Frame,
+        dropout: float,
+        remember: bool,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend. `remember`: whether a backward pass will come."""
+        ctx.frame, ctx.dropout = frame, dropout
+        count = None if keep is None else keep.sum(1)
+        spared: list[Tensor] = []
+        with full_precision(u):
+            order = Order(slots, inverse, buckets)
+            lists = Sorted(u, v, order, count, slopes, frame)
+            found = torch.zeros_like(lists.v)
+            tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
+            for part in frame.passes(u.device):
+                weights = lists.scores(part)
+                top = weights.amax(-1, keepdim=True)
+                torch.exp(weights.sub_(top), out=weights)
+                frame.own(tops)[part] = top
+                frame.own(totals)[part] = weights.sum(-1, keepdim=True)
+                if dropout:
+                    spared.append(torch.empty_like(weights, dtype=torch.bool))
+                    weights *= spared[-1].bernoulli_(1 - dropout)
+                    weights *= 1 / (1 - dropout)
+                torch.bmm(weights, lists.values[part], out=frame.own(found)[part])
+            by_round = [tops.index_select(0, places) for places in inverse]
+            top = torch.stack(by_round).amax(0)
+            total, o = torch.zeros_like(top), found.new_zeros(top.shape[0], v.shape[-1])
+            for places, own in zip(inverse, by_round, strict=True):
+                share = own.sub_(top).exp_()
+                total.addcmul_(share, totals.index_select(0, places))
+                o.addcmul_(share, found.index_select(0, places))
+            o /= total
+            if keep is not None:
+                o.masked_fill_(~by_token(keep, frame), 0.0)
+        out = by_heads(o, frame, v.dtype)
+        if remember:
+            ctx.save_for_backward(
+                u, v, keep, slopes, slots, inverse, buckets, out, top, total, *spared
+            )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
+        """Return the gradients by u and v."""
+        frame: Frame = ctx.frame
+        u, v, keep, slopes, slots, inverse, buckets, out, top, total, *spared = ctx.saved_tensors
+        rules, C = frame.rules, frame.rules.chunk
+        count = None if keep is None else keep.sum(1)
+        with full_precision(gradient):
+            lists = Sorted(u, v, Order(slots, inverse, buckets), count, slopes, frame)
+            g = by_rows(gradient)
+            mean = (g * by_rows(out)).sum(-1, keepdim=True) / total
+            given = frame.own((g / total).index_select(0, slots))
+            means = frame.own(mean.index_select(0, slots))
+            mute = frame.spread(lists.places.mute).flatten()[:, None]
+            tops = frame.own(top.index_select(0, slots).masked_fill_(mute, -NEVER))
+            dq = torch.empty_like(lists.x)
+            dk, dv = torch.zeros_like(lists.k), torch.zeros_like(lists.v)
+            for number, part in enumerate(frame.passes(u.device)):
+                weights = lists.scores(part).sub_(tops[part])
+                torch.exp(weights, out=weights)
+                scores = torch.bmm(given[part], lists.values[part].mT)  # their gradient
+                used = weights
+                if ctx.dropout:
+                    factor = spared[number] * (1 / (1 - ctx.dropout))
+                    used = weights * factor
+                    scores *= factor
+                scores.sub_(means[part]).mul_(weights)
+                torch.bmm(scores, lists.keys[part], out=frame.own(dq)[part])
+                for step in range(frame.sides + 1):
+                    columns = slice(step * C, (step + 1) * C)
+                    rows = slice((part.start + step) * C, (part.stop + step) * C)
+                    for target, w, x in (
+                        (dk, scores, lists.queries[part]),
+                        (dv, used, given[part]),
+                    ):
+                        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+                        blocks = target[rows].view(x.shape)
+                        torch.baddbmm(blocks, w[:, :, columns].mT, x, out=blocks)
+            du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
+            if rules.scale != 1.0:
+                du *= rules.scale
+            if rules.unit_keys:
+                unit = lists.tokens / lists.lengths
+                by_key.addcmul_(unit, (unit * by_key).sum(-1, keepdim=True), value=-1)
+                by_key /= lists.lengths
+            du += by_key
+            by_value = lists.gather(lists.fold(dv))
+            if keep is not None:
+                for x in (du, by_value):
+                    x.masked_fill_(~by_token(keep, frame), 0.0)
+        rest = (None,) * 8
+        return by_heads(du, frame, u.dtype), by_heads(by_value, frame, v.dtype), *rest
+
+
+def by_token(keep: Bool[Tensor, "b l"], frame: Frame) -> Bool[Tensor, "t 1"]:
+    """Repeat for each head."""
+    return keep[:, :, None].expand(-1, -1, frame.heads).reshape(-1, 1)
+
+
+def lsh_attention(
+    u: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    buckets: Int[Tensor, "b h r l"],
+    rules: Rules,
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend, with `u` as queries and its unit vectors as keys.
+
+    Args:
+        u: Shared queries and keys.
+        v: Values.
+        buckets: Of every token in each round.
+        rules: Who sees whom.
+        keep: False for tokens that nobody sees, and whose own output is 0.
+        slopes: By how much scores fall per position of distance, by head.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+    """
+    batch, heads, rounds, length = buckets.shape
+    frame = Frame(batch, heads, rounds, length, rules)
+    count = None
+    if keep is not None:
+        count = keep.sum(1)
+        buckets = torch.where(keep[:, None, None], buckets, LAST)
+    order = arrange(buckets, count, frame)
+    remember = torch.is_grad_enabled() and (u.requires_grad or v.requires_grad)
+    o: Tensor = LshAttention.apply(  # type: ignore[no-untyped-call]
+        u, v, keep, slopes, *order, frame, dropout, remember
+    )
+    return o

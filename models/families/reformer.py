@@ -1,0 +1,251 @@
+"""Reformer: attention among tokens that hash alike, one vector as query and as key.
+
+Equation   u_i = W_u x_i is the query, u_i / |u_i| the key, v_i = W_v x_i the value. In each of r
+           rounds bucket_i = argmax [u_i R, -u_i R] for a random R. Sorted by (bucket, position) and
+           cut into chunks of C, a chunk sees itself, `before` chunks before it and `after` after.
+           o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i sees in any round r, where
+           s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token sees itself if it sees nothing else.
+Cost       per head and token, forward: 4 r (1 + before + after) C d operations, 2 r f d for hashing
+           with factors that add up to f, and a sort. Autograd keeps u, v, the output, two numbers
+           per row and two indices per round; scores are made again in backward.
+Source     Kitaev et al., "Reformer: The Efficient Transformer", arXiv:2001.04451. Its reversible
+           residuals, chunked networks and axial positions are options of the frame, for all models.
+Notation   the paper's n_rounds and m are `rounds` and `chunk`; its buckets number 2 l / C.
+Causal     by position: no value of a later token gets through. But the bucket of a later token
+           moves the borders of chunks, and with them what earlier tokens see: perplexities of this
+           model carry that leak, and it is declared as `selection_leak`. There is no state along
+           time for the same reason.
+Differs    buckets are counted from the model's longest input, so that padding changes nothing; more
+           than 64 of them are hashed in factors (the paper's authors: more than 128). Padding is in
+           no chunk. Rotations are drawn by the trainer's step, not by each pass: evaluation
+           repeats. Duplicates, where removed, are counted in the round before as well.
+
+`variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
+for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
+by sqrt(d), tokens see themselves, padding is attended to, and there is no output projection.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.families.lsh import Rules, lsh_attention
+from models.families.lsh_lists import hash_buckets
+from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.positions import alibi_slopes, rotate
+
+LARGEST_FACTOR = 64
+LRA_CHUNKS = 10
+
+
+class LogitScale(StrEnum):
+    """What scores are multiplied by."""
+
+    unit = auto()
+    """1: keys have length 1 already."""
+    rsqrt_d = auto()
+
+
+class Wrap(StrEnum):
+    """What comes before the first chunk of a round."""
+
+    joint = auto()
+    """The last chunk of the round before, as in the authors' code."""
+    per_round = auto()
+    """The last chunk of the same round."""
+
+
+def bucket_factors(length: int, chunk: int) -> list[int]:
+    """Return the factors of 2 l / C buckets: one, or as few as are 64 at most and near equal."""
+    buckets = 2 * math.ceil(length / chunk)
+    bits = math.ceil(math.log2(buckets))
+    parts = math.ceil(bits / math.log2(LARGEST_FACTOR))
+    if parts == 1:
+        return [buckets]
+    return [2 ** ((bits + part) // parts) for part in range(parts)]
+
+
+def draw_rotations(
+    rounds: int, heads: int, width: int, columns: int, generator: torch.Generator
+) -> Float[Tensor, "r h k f"]:
+    """Draw N(0, 1) on the CPU, in float64 and from `generator` alone: the same everywhere."""
+    shape = (rounds, heads, width, columns)
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+
+
+class Reformer(nn.Module):
+    """Multi-head attention with shared queries and keys, found by hashing.
+
+    `buckets` lists the factors of their number, each even; null derives it from the longest input.
+    `allow_duplicates=False` divides the weight of a key by how often it is met. The rotations are
+    drawn again every `redraw_every` optimiser steps, 0 = never. A model may be loaded into one with
+    more or fewer `rounds`: the rotations that both have are taken over.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        variant: Variant = Variant.faithful,
+        rounds: int = 2,
+        chunk: int = 64,
+        before: int = 1,
+        after: int = 0,
+        buckets: list[int] | None = None,
+        logit_scale: LogitScale = LogitScale.unit,
+        wrap: Wrap = Wrap.joint,
+        attend_across_buckets: bool = True,
+        allow_duplicates: bool = True,
+        redraw_every: int = 1,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("rounds", rounds, 1),
+            ("chunk", chunk, 1),
+            ("before", before, 0),
+            ("after", after, 0),
+            ("redraw_every", redraw_every, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        self.heads, self.head_width = site.heads, site.head_width
+        self.rotary = site.positions is Positions.rotary
+        if self.rotary and self.head_width % 2:
+            raise ValueError(
+                f"rotary positions need an even head width: got {self.head_width}; change heads, "
+                "or positions"
+            )
+        factors = bucket_factors(site.max_length, chunk) if buckets is None else list(buckets)
+        if not factors or any(f < 2 or f % 2 for f in factors):
+            raise ValueError(
+                f"buckets come in pairs of directions, one factor or more, each even: got "
+                f"buckets={factors}; write [64], or [16, 32] for 512"
+            )
+        self.variant, self.redraw_every, self.dropout = (
+            variant,
+            redraw_every,
+            site.attention_dropout,
+        )
+        self.rules = Rules(
+            chunk,
+            before,
+            after,
+            causal=site.causal,
+            scale=self.head_width**-0.5 if logit_scale is LogitScale.rsqrt_d else 1.0,
+            joint=wrap is Wrap.joint,
+            across_buckets=attend_across_buckets,
+            duplicates=allow_duplicates,
+        )
+        self.traits = Traits(
+            positions=frozenset({Positions.rotary.value, Positions.alibi.value}),
+            causal=site.causal,
+            selection_leak=site.causal,
+            row_stochastic=True,
+            weight_dropout=True,
+            random_draws=True,
+        )
+        generator = site.generator
+        if variant is Variant.lra:
+            given: list[Any] = [rounds, chunk, before, after, buckets, logit_scale, wrap]
+            given += [attend_across_buckets, allow_duplicates, redraw_every]
+            rounds, factors, generator = 1, [LRA_CHUNKS], torch.Generator("cpu").manual_seed(0)
+            self._become_lra(site, given)
+        self.factors = factors
+        columns = sum(factors) // 2
+        per_head = 1 if variant is Variant.lra else site.heads
+        drawn = draw_rotations(rounds, per_head, site.head_width, columns, generator)
+        # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
+        self.register_buffer("rotations", drawn.to(torch.empty(())))
+        slopes = alibi_slopes(site.heads) if site.positions is Positions.alibi else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        names = ("qk_proj", "v_proj", "out_proj")[: 2 if variant is Variant.lra else 3]
+        for name in names:
+            projection = nn.Linear(site.width, site.width, bias=bias)
+            nn.init.xavier_uniform_(projection.weight)
+            if bias:
+                nn.init.zeros_(projection.bias)
+            self.add_module(name, projection)
+
+    qk_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
+    rotations: Float[Tensor, "r h k f"]
+    slopes: Float[Tensor, " h"] | None
+
+    def _become_lra(self, site: Site, given: list[Any]) -> None:
+        if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:
+            raise ValueError(
+                "variant=lra fixes rounds, chunk, before, after, buckets, logit_scale, wrap, "
+                "attend_across_buckets, allow_duplicates and redraw_every: leave them at their "
+                "defaults, or choose variant=faithful"
+            )
+        if site.causal:
+            raise Unsupported("variant=lra has no causal mask: choose variant=faithful")
+        self.rules = Rules(1, scale=math.sqrt(self.head_width), unit_keys=False, exclude_self=False)
+        self.traits = Traits(
+            honours=frozenset({"start"}), operations_exponent=2.0, row_stochastic=True
+        )
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width into heads."""
+        return x.view(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        length, rules = x.shape[1], self.rules
+        lra = self.variant is Variant.lra
+        if lra:
+            x = F.pad(x, (0, 0, 0, LRA_CHUNKS - length % LRA_CHUNKS))
+            rules = rules._replace(chunk=x.shape[1] // LRA_CHUNKS)
+        u, v = self.split(self.qk_proj(x)), self.split(self.v_proj(x))
+        if self.rotary:
+            u = rotate(u, layout.start)
+        rotations = self.rotations.expand(-1, self.heads, -1, -1)
+        o = lsh_attention(
+            u,
+            v,
+            hash_buckets(u, rotations, self.factors),
+            rules,
+            keep=layout.keep,
+            slopes=self.slopes,
+            dropout=self.dropout if self.training and not lra else 0.0,
+        )
+        mixed: Tensor = o.transpose(1, 2).flatten(-2)
+        return mixed[:, :length] if lra else self.out_proj(mixed)
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Do as `forward`: there is no state to continue."""
+        if flow.state is not None:
+            self.initial_state(flow.x.shape[0], 0)
+        return flow._replace(x=self.forward(flow.x, layout))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Refuse: a new token moves the chunks of all earlier ones."""
+        del batch_size, memory
+        raise Unsupported(
+            "Reformer has no state along time: the bucket of a new token moves the chunks of "
+            "earlier ones; run the whole sequence through forward"
+        )
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Draw the rotations again when their time has come."""
+        if self.variant is Variant.lra or not self.redraw_every or step % self.redraw_every:
+            return
+        rounds, heads, width, columns = self.rotations.shape
+        self.rotations.copy_(draw_rotations(rounds, heads, width, columns, generator))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        stored = state_dict.get(f"{prefix}rotations")
+        own = self.rotations
+        if stored is not None and stored.shape[1:] == own.shape[1:]:
+            # As many rounds as both have; further ones keep their own draw.
+            own = own.to(stored)
+            joined = torch.cat((stored, own[len(stored) :]))[: len(own)]
+            state_dict[f"{prefix}rotations"] = joined
+        super()._load_from_state_dict(state_dict, prefix, *rest)
