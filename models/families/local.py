@@ -1,0 +1,279 @@
+"""Local attention: the sequence is cut into blocks, and tokens see their own block.
+
+    o_i = sum_j p_ij v_j over 0 <= |block(i) - block(j)|, block(i) = floor(i / C),
+    -look_back <= block(j) - block(i) <= look_forward (causal: and j <= i)
+
+where p is the softmax of q k / sqrt(d) over these j. With `look_back` = `look_forward` = 0 no block
+ever learns of another one, however many layers there are.
+
+Cost: 4 n C D (1 + look_back + look_forward) operations forward, about 2.5 times that backward,
+because the weights are computed once more instead of kept; memory n D. A causal layer continues a
+stream with the keys and values of the last C (1 + look_back) - 1 tokens.
+
+Source: the "local attention" of Tay et al. 2021, arXiv:2011.04006 (Long Range Arena); blocks that
+look back are those of Parmar et al. 2018, arXiv:1802.05751. Notation: `block` is C of this page. A
+window that moves with every token is `models.families.sliding_window`.
+
+Differences from the paper: it describes contiguous blocks, and so does `variant: faithful`; any
+length works, the last block being shorter. The code behind its numbers does something else, and
+`variant: lra` does the same, for N = the longest sequence, CLS vector included:
+
+- Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
+  which lie G apart, not a block. G is one more than N / C even where C divides N.
+- The C G - N places that are left over are keys of 0 with values of 0, and are attended to: they
+  weigh exp(0) each. (They are put behind the projections here and before them there, which is the
+  same where projections have no bias, as there.)
+- Not reproduced: that code lays its padding mask over contiguous blocks, so that it hides other
+  tokens than the padded ones. Here padding is left out exactly.
+- Its causal form, marked there as untested, is refused, as are look_back and look_forward.
+"""
+
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.key_sets import Blocks, Rectangles
+from models.families.merging import union_attention
+from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+from models.positions import alibi_slopes
+
+
+def local_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    *,
+    block: int,
+    look_back: int = 0,
+    look_forward: int = 0,
+    causal: bool = False,
+    keep: Bool[Tensor, "b l"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend within contiguous blocks.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        block: Tokens of a block.
+        look_back: Blocks before its own that a token sees.
+        look_forward: Blocks behind its own that a token sees.
+        causal: Whether later tokens are hidden.
+        keep: False for keys that nobody sees. A query left without a key gives 0.
+        slopes: How fast the scores of each head fall with distance (ALiBi).
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+    """
+    length = q.shape[2]
+    others = -(-length // block) - 1
+    blocks = Blocks(
+        rows=q.shape[0] * q.shape[1],
+        length=length,
+        block=min(block, length),
+        look_back=min(look_back, others),
+        look_forward=min(look_forward, others),
+        causal=causal,
+    )
+    return union_attention(q, k, v, blocks, keep=keep, slopes=slopes, dropout=dropout)
+
+
+def comb_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    *,
+    block: int,
+    longest: int,
+    keep: Bool[Tensor, "b l"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend within the groups of the LRA code, for sequences of up to `longest` tokens.
+
+    Other arguments as `local_attention`.
+    """
+    length = q.shape[2]
+    groups = longest // block + 1
+    places = groups * block
+    if keep is None and length < longest:
+        keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
+    if keep is not None:
+        keep = F.pad(F.pad(keep, (0, longest - length)), (0, places - longest), value=True)
+    k, v = (F.pad(x, (0, 0, 0, places - length)) for x in (k, v))
+    combs = Rectangles(
+        rows=q.shape[0] * q.shape[1],
+        length=length,
+        keys_length=places,
+        classes=groups,
+    )
+    return union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
+
+
+class LocalCore(nn.Module):
+    """The pattern, ALiBi and the state along time."""
+
+    slopes: Float[Tensor, " h"] | None
+
+    def __init__(
+        self, site: Site, *, block: int, look_back: int, look_forward: int, variant: Variant
+    ) -> None:
+        super().__init__()
+        if block < 1:
+            raise ValueError(f"block is the number of tokens of a block, at least 1: got {block}")
+        for name, value in (("look_back", look_back), ("look_forward", look_forward)):
+            if value < 0:
+                raise ValueError(f"{name} counts blocks, at least 0: got {value}")
+        comb = variant is Variant.lra
+        if comb and (look_back or look_forward):
+            raise ValueError(
+                "variant=lra groups tokens that lie apart, without neighbours: got "
+                f"look_back={look_back}, look_forward={look_forward}; set both to 0, or "
+                "variant=faithful"
+            )
+        if site.causal and comb:
+            raise Unsupported(
+                "variant=lra is bidirectional: the causal form of that code was never tested; "
+                "set variant=faithful"
+            )
+        if site.causal and look_forward:
+            raise Unsupported(
+                f"a causal model sees no later block: got look_forward={look_forward}; set it to 0"
+            )
+        self.block, self.look_back, self.look_forward = block, look_back, look_forward
+        self.longest = site.max_length if comb else None
+        self.dropout = site.attention_dropout
+        alibi = site.positions is Positions.alibi
+        self.register_buffer(
+            "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
+        )
+        self.traits = Traits(
+            positions=frozenset({Positions.alibi.value}),
+            causal=site.causal,
+            max_length=self.longest,
+            row_stochastic=not comb,
+            weight_dropout=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend within the block and those it looks at."""
+        dropout = self.dropout if self.training else 0.0
+        if self.longest is None:
+            return local_attention(
+                q,
+                k,
+                v,
+                block=self.block,
+                look_back=self.look_back,
+                look_forward=self.look_forward,
+                causal=self.traits.causal,
+                keep=layout.keep,
+                slopes=self.slopes,
+                dropout=dropout,
+            )
+        if q.shape[2] > self.longest:
+            raise ValueError(
+                f"variant=lra was built for up to {self.longest} tokens: got {q.shape[2]}; "
+                "truncate, or build the model with a larger max_length"
+            )
+        facts = {"keep": layout.keep, "slopes": self.slopes}
+        return comb_attention(
+            q, k, v, block=self.block, longest=self.longest, dropout=dropout, **facts
+        )
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty state: the keys and values that a later token may see, and their count.
+
+        They stand at the right, the latest last; the count is that of all tokens so far, because
+        blocks are counted from the first. However long the memory is asked for, more is never seen.
+        """
+        if not self.traits.causal:
+            raise Unsupported("blocks that are seen whole have no state along time: set causal")
+        batch, heads, _, key_width, value_width = shape
+        past = (1 + self.look_back) * self.block - 1
+        return (
+            like.new_zeros(batch, heads, past, key_width),
+            like.new_zeros(batch, heads, past, value_width),
+            torch.zeros(batch, dtype=torch.int64, device=like.device),
+        )
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones up to each query.
+
+        Rows may be at different places of their blocks, so pieces of the new tokens are worked on
+        with all that any place in a block could see, and a mask.
+        """
+        del layout  # distances and blocks follow from the count of the state
+        old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+        length, past = q.shape[2], old_keys.shape[2]
+        size = min(length, self.block)
+        pieces = -(-length // size)
+        keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
+        values = torch.cat((old_values.to(v.dtype), v), dim=2)
+        after = (
+            keys[:, :, length:].to(old_keys.dtype).clone(),
+            values[:, :, length:].to(old_values.dtype).clone(),
+            seen + length,
+        )
+
+        def cut(x: Tensor, width: int) -> Tensor:
+            """Return what each piece sees, one piece after another in the batch."""
+            x = F.pad(x, (0, 0, 0, pieces * size - length))
+            return x.unfold(2, width, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+        begin = seen[:, None, None] + torch.arange(pieces, device=q.device)[:, None] * size
+        query = (begin + torch.arange(size, device=q.device))[..., None]
+        key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
+        visible = (key >= 0) & (key <= query)
+        visible &= query // self.block - key // self.block <= self.look_back
+        mask = visible.flatten(0, 1)[:, None]
+        if self.slopes is not None:
+            distance = (query - key).flatten(0, 1)[:, None].to(q.dtype)
+            mask = (-self.slopes.to(q.dtype)[:, None, None] * distance).masked_fill(
+                ~mask, -torch.inf
+            )
+        o = F.scaled_dot_product_attention(
+            cut(q, size),
+            cut(keys, past + size),
+            cut(values, past + size),
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        o = o.view(-1, pieces, *o.shape[1:]).transpose(1, 2).flatten(2, 3)
+        return o[:, :, :length], after
+
+
+class LocalAttention(MultiHead):
+    """Multi-head attention within blocks."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        block: int = 64,
+        look_back: int = 0,
+        look_forward: int = 0,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+    ) -> None:
+        core = LocalCore(
+            site, block=block, look_back=look_back, look_forward=look_forward, variant=variant
+        )
+        super().__init__(site, core, bias=bias)

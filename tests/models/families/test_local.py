@@ -1,0 +1,389 @@
+"""Blocks against a dense mask: outputs, gradients, support, memory; and the LRA code's groups."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from models.families import key_sets
+from models.families.local import LocalAttention, comb_attention, local_attention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.positions import alibi_slopes
+from models.state import reset, size_bytes
+
+# block, look_back, look_forward, causal
+PATTERNS = pytest.mark.parametrize(
+    "pattern",
+    [(8, 0, 0, False), (8, 0, 0, True), (8, 1, 1, False), (5, 2, 0, True), (4, 3, 1, False)],
+    ids=str,
+)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int, width: int = 4) -> list[Tensor]:
+    return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
+
+
+def holes(length: int) -> Tensor:
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
+    keep[1, length // 3 :] = False
+    return keep
+
+
+def support(length: int, pattern: tuple[int, int, int, bool]) -> Tensor:
+    block, back, forward, causal = pattern
+    i = torch.arange(length)
+    ahead = (i // block) - (i // block)[:, None]
+    sees = (ahead >= -back) & (ahead <= forward)
+    return sees & (i <= i[:, None]) if causal else sees
+
+
+def softmax_over(q, k, v, sees, *, keep=None, slopes=None) -> Tensor:
+    """The definition, with all scores and a mask."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if slopes is not None:
+        i = torch.arange(q.shape[2])
+        scores = scores - slopes.double()[:, None, None] * (i[:, None] - i).abs()
+    if keep is not None:
+        sees = sees & keep[:, None, None, :]
+    scores = scores.masked_fill(~sees, -1e300)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
+    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
+def options(pattern: tuple[int, int, int, bool]) -> dict[str, int | bool]:
+    return dict(zip(("block", "look_back", "look_forward", "causal"), pattern, strict=True))
+
+
+def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    g = drawn(*seen.shape, seed=7)
+    found, want = (torch.autograd.grad(o, inputs, g) for o in (seen, wanted))
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@PATTERNS
+@pytest.mark.parametrize("length", [1, 2, 37, 64])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_equals_dense_attention_with_a_mask_of_blocks(length, pattern, padded):
+    qkv, keep = heads(length), holes(length) if padded else None
+    seen = local_attention(*qkv, **options(pattern), keep=keep)
+    agree(seen, softmax_over(*qkv, support(length, pattern), keep=keep), qkv)
+
+
+@PATTERNS
+def test_alibi_lowers_scores_with_distance(pattern):
+    qkv, slopes, keep = heads(37), alibi_slopes(3), holes(37)
+    seen = local_attention(*qkv, **options(pattern), keep=keep, slopes=slopes)
+    wanted = softmax_over(*qkv, support(37, pattern), keep=keep, slopes=slopes)
+    agree(seen, wanted, qkv)
+
+
+def test_rows_without_keys_are_zero_and_so_are_their_gradients():
+    qkv, keep = heads(24), torch.ones(2, 24, dtype=torch.bool)
+    keep[0], keep[1, 8:16] = False, False
+    o = local_attention(*qkv, block=8, keep=keep)
+    assert (o[0] == 0).all()
+    assert (o[1, :, 8:16] == 0).all()
+    assert (o[1, :, :8] != 0).all()
+    for gradient in torch.autograd.grad(o.sum(), qkv):
+        assert (gradient[0] == 0).all()
+        assert gradient.isfinite().all()
+
+
+@PATTERNS
+@pytest.mark.parametrize("elements", [1, 200, 1 << 20])
+def test_the_size_of_a_pass_changes_nothing(elements, pattern, monkeypatch):
+    monkeypatch.setitem(key_sets.PASS_ELEMENTS, "cpu", elements)
+    qkv = heads(37)
+    agree(local_attention(*qkv, **options(pattern)), softmax_over(*qkv, support(37, pattern)), qkv)
+
+
+@PATTERNS
+def test_gradients_equal_finite_differences(pattern):
+    qkv = [drawn(1, 1, 8, 2, seed=s).requires_grad_() for s in range(3)]
+    keep = torch.ones(1, 8, dtype=torch.bool)
+    keep[0, [0, 4]] = False
+
+    def run(*qkv: Tensor) -> Tensor:
+        torch.manual_seed(1)  # the same weights dropped every time
+        facts = {"keep": keep, "slopes": alibi_slopes(1), "dropout": 0.4}
+        return local_attention(*qkv, **(options(pattern) | {"block": 3}), **facts)
+
+    assert torch.autograd.gradcheck(run, qkv)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("block", "look"), [(30, 0), (1000, 0), (10, 2), (7, 100)])
+def test_blocks_that_cover_the_sequence_are_full_attention(block, look, causal):
+    qkv = heads(30)
+    seen = local_attention(
+        *qkv, block=block, look_back=look, look_forward=0 if causal else look, causal=causal
+    )
+    everything = torch.ones(30, 30, dtype=torch.bool)
+    agree(seen, softmax_over(*qkv, everything.tril() if causal else everything), qkv)
+    assert not torch.allclose(local_attention(*qkv, block=29, causal=causal), seen)
+
+
+def test_blocks_may_change_places_where_none_looks_at_another():
+    order = torch.tensor([2, 0, 3, 1])
+    q, k, v = heads(32)
+
+    def moved(x: Tensor) -> Tensor:
+        return x.unflatten(2, (4, 8))[:, :, order].flatten(2, 3)
+
+    def run(look_back: int) -> tuple[Tensor, Tensor]:
+        facts = {"block": 8, "look_back": look_back}
+        here = moved(local_attention(q, k, v, **facts))
+        return local_attention(moved(q), moved(k), moved(v), **facts), here
+
+    torch.testing.assert_close(*run(0), atol=1e-12, rtol=0)
+    assert not torch.allclose(*run(1))
+
+
+@PATTERNS
+def test_weights_sum_to_one_inside_the_blocks_and_are_zero_outside(pattern):
+    q, k, _ = heads(40, width=40)
+    identity = torch.eye(40, dtype=torch.float64).expand(2, 3, 40, 40)
+    weights = local_attention(q, k, identity, **options(pattern))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 40, dtype=torch.float64))
+    assert torch.equal(weights > 0, support(40, pattern).expand(2, 3, 40, 40))
+
+
+def test_values_may_have_another_width_than_keys():
+    q, k, v = heads(21)[0], heads(21)[1], drawn(2, 3, 21, 7, seed=4).requires_grad_()
+    agree(
+        local_attention(q, k, v, block=6, look_back=1),
+        softmax_over(q, k, v, support(21, (6, 1, 0, False))),
+        [q, k, v],
+    )
+
+
+def site(**facts) -> Site:
+    return Site(**({"width": 12, "heads": 3, "max_length": 64} | facts))
+
+
+def built(*, block=8, look_back=0, look_forward=0, variant=Variant.faithful, **facts):
+    mixer = LocalAttention(
+        site(**facts),
+        block=block,
+        look_back=look_back,
+        look_forward=look_forward,
+        variant=variant,
+    )
+    return mixer.double().eval()
+
+
+@PATTERNS
+def test_other_blocks_move_neither_outputs_nor_gradients(pattern):
+    block, back, forward, causal = pattern
+    mixer = built(block=block, look_back=back, look_forward=forward, causal=causal)
+    x = drawn(2, 40, 12).requires_grad_()
+    moved = x.detach().clone()
+    moved[:, 21] *= 1e4
+    sees = support(40, pattern)
+    seen, wanted = mixer(moved, Layout()), mixer(x, Layout())
+    assert torch.equal(seen[:, ~sees[:, 21]], wanted[:, ~sees[:, 21]])
+    assert not torch.isclose(seen, wanted)[:, sees[:, 21]].all(-1).any()
+    gradient = torch.autograd.grad(wanted[:, 21].sum(), x)[0]
+    assert torch.equal(gradient.abs().sum((0, 2)) > 0, sees[21])
+
+
+def test_dropout_acts_in_training_alone_and_keeps_the_mean():
+    core = built(heads=1, attention_dropout=0.25, block=32).core
+    q, k = drawn(1, 1, 64, 4), drawn(1, 1, 64, 4, seed=1)
+    identity = torch.eye(64, dtype=torch.float64)[None, None]
+    weights = softmax_over(q, k, identity, support(64, (32, 0, 0, False)))
+    torch.testing.assert_close(core.eval()(q, k, identity, Layout()), weights)
+    torch.manual_seed(0)
+    dropped = core.train()(q, k, identity, Layout())
+    alive = dropped != 0
+    assert 0.72 < alive.sum() / (weights > 0).sum() < 0.78
+    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
+
+
+@pytest.mark.parametrize("cuts", [[40], [11, 17, 12], [1, 38, 1], [1] * 40], ids=len)
+@pytest.mark.parametrize(("block", "look_back"), [(1, 0), (6, 0), (6, 2), (100, 1)])
+@pytest.mark.parametrize("positions", [Positions.none, Positions.alibi])
+def test_every_partition_equals_one_pass(block, look_back, cuts, positions):
+    mixer = built(causal=True, block=block, look_back=look_back, positions=positions)
+    x = drawn(2, 40, 12)
+    state, seen = mixer.initial_state(2, 40), []
+    size = size_bytes(state)
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state, seen = flow.state, [*seen, flow.x]
+        assert size_bytes(state) == size
+    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("length", [1, 20])
+def test_rows_at_different_places_of_their_blocks_go_on_together(length):
+    mixer = built(causal=True, block=5, look_back=1)
+    x = drawn(2, 8 + length, 12)
+    old = mixer.extend(Flow(x[:, :8], mixer.initial_state(2, 30)), Layout()).state
+    mixed = reset(old, mixer.initial_state(2, 30), torch.tensor([True, False]))
+    y = mixer.extend(Flow(x[:, 8:], mixed), Layout()).x
+    torch.testing.assert_close(y[:1], mixer(x[:1, 8:], Layout()), atol=1e-12, rtol=0)
+    torch.testing.assert_close(y[1:], mixer(x[1:], Layout())[:, 8:], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision_is_summed_in_float32(causal):
+    q, k, v = ((4 * x.detach()).bfloat16() for x in heads(61))
+    sees = support(61, (16, 1, 0, causal))
+    exact = softmax_over(q.double(), k.double(), v.double(), sees)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = local_attention(*leaves, block=16, look_back=1, causal=causal)
+    gradients = torch.autograd.grad(o.float().square().sum(), leaves)
+    assert {x.dtype for x in (o, *gradients)} == {torch.bfloat16}
+    # one rounding of the result, half a unit in its last place, is all that may be lost
+    torch.testing.assert_close(o.double(), exact, atol=1e-5, rtol=2**-8)
+
+
+class Largest(TorchDispatchMode):
+    """Watches for the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
+        return made
+
+
+def cost(length: int, causal: bool) -> tuple[int, int, int]:
+    """Operations forward and backward, bytes kept, bytes of the largest tensor made."""
+    with pretending():
+        qkv = [torch.randn(1, 2, length, 64, requires_grad=True) for _ in range(3)]
+
+        def run() -> Tensor:
+            return local_attention(*qkv, block=64, look_back=1, causal=causal)
+
+        operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run)
+        with Largest() as largest:
+            run()
+    return operations, kept, largest.nbytes
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_cost_grows_with_the_length_and_no_scores_are_kept(causal):
+    small, large = cost(8192, causal), cost(16384, causal)
+    # two products forward, five backward; one block of nothing between the rows
+    assert small[0] == 7 * 2 * 2 * (8192 + 64) * 128 * 64
+    assert small[1] == 4 * 2 * 8192 * (4 * 64 + 1)  # q, k, v, o and a number per query
+    assert abs(math.log2(large[0] / small[0]) - 1) < 0.02
+    # never a mask or a matrix of length x length
+    assert large[2] < 4 * 2 * 16384 * 128
+
+
+def literal_combs(q, k, v, *, block: int, longest: int, keep=None) -> Tensor:
+    """The LRA code: zeros up to a whole number of blocks and at least one; [C, G] by a reshape."""
+    extra = block - longest % block
+    groups, length = (longest + extra) // block, q.shape[2]
+    real = torch.ones(q.shape[0], length, dtype=torch.bool) if keep is None else keep
+    real = torch.nn.functional.pad(real, (0, longest - length))
+    real = torch.nn.functional.pad(real, (0, extra), value=True)
+    q, k, v = (torch.nn.functional.pad(x, (0, 0, 0, longest + extra - length)) for x in (q, k, v))
+    q, k, v = (x.reshape(2, 3, block, groups, -1).transpose(2, 3) for x in (q, k, v))
+    real = real.reshape(2, 1, block, groups).transpose(2, 3)[..., None, :]
+    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~real, -1e300)
+    o = scores.softmax(-1) * real.any(-1, keepdim=True) @ v
+    return o.transpose(2, 3).reshape(2, 3, longest + extra, -1)[:, :, :length]
+
+
+@pytest.mark.parametrize("longest", [32, 33, 39], ids=lambda n: f"longest{n}")
+@pytest.mark.parametrize("length", [1, 20, 32])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_the_lra_variant_attends_in_combs_with_zeros_between(length, longest, padded):
+    qkv, keep = heads(length), holes(length) if padded else None
+    facts = {"block": 8, "longest": longest, "keep": keep}
+    agree(comb_attention(*qkv, **facts), literal_combs(*qkv, **facts), qkv)
+
+
+def test_a_comb_has_one_group_more_than_the_length_has_blocks():
+    q, k, _ = heads(32, width=32)
+    identity = torch.eye(32, dtype=torch.float64).expand(2, 3, 32, 32)
+    weights = comb_attention(q, k, identity, block=8, longest=32)
+    i = torch.arange(32)
+    assert torch.equal(weights[0, 0] > 0, i % 5 == (i % 5)[:, None])
+    total = weights.sum(-1)
+    # 5 groups of 8 places hold 32 tokens: groups 0 and 1 one zero each, the others two
+    assert ((total > 0.3) & (total < 1)).all()
+    torch.testing.assert_close(
+        comb_attention(0 * q, k, identity, block=8, longest=32).sum(-1)[0, 0, :5],
+        torch.tensor([7, 7, 6, 6, 6], dtype=torch.float64) / 8,
+    )
+
+
+def test_the_lra_variant_hides_padding_whatever_its_length():
+    mixer = built(variant=Variant.lra, max_length=40)
+    assert (mixer.traits.max_length, mixer.traits.row_stochastic) == (40, False)
+    x, keep = drawn(2, 40, 12), (torch.arange(40) < 23).expand(2, 40)
+    loud = torch.where(keep[..., None], x, 1e3)
+    wanted = mixer(x[:, :23], Layout())
+    for padded in (x, loud):
+        seen = mixer(padded, Layout(keep=keep))[:, :23]
+        torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"block": 0}, r"block is the number of tokens.*at least 1: got 0"),
+        ({"look_back": -1}, r"look_back counts blocks, at least 0: got -1"),
+        ({"look_forward": -2}, r"look_forward counts blocks, at least 0: got -2"),
+        (
+            {"look_back": 1, "variant": Variant.lra},
+            r"got look_back=1, look_forward=0; set both to 0, or variant=faithful",
+        ),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
+
+
+def test_refusals_name_the_way_out():
+    with pytest.raises(Unsupported, match="got look_forward=1; set it to 0"):
+        built(causal=True, look_forward=1)
+    with pytest.raises(Unsupported, match="set variant=faithful"):
+        built(causal=True, variant=Variant.lra)
+    with pytest.raises(Unsupported, match="set causal"):
+        built().initial_state(1, 8)
+    with pytest.raises(ValueError, match=r"up to 16 tokens: got 17.*larger max_length"):
+        built(variant=Variant.lra, max_length=16)(drawn(1, 17, 12), Layout())
+
+
+def test_alibi_and_rotary_positions_enter_the_mixer():
+    x = drawn(1, 30, 12)
+    names = ("none", "alibi", "rotary")
+    seen = {p: built(positions=Positions[p], look_back=1) for p in names}
+    for mixer in seen.values():
+        mixer.load_state_dict(seen["none"].state_dict())
+    out = {name: mixer(x, Layout()) for name, mixer in seen.items()}
+    mixer = seen["alibi"]
+    qkv = mixer.project(x, Layout())
+    wanted = softmax_over(*qkv, support(30, (8, 1, 0, False)), slopes=alibi_slopes(3))
+    torch.testing.assert_close(out["alibi"], mixer.merge(wanted), atol=1e-12, rtol=0)
+    assert not torch.allclose(out["none"], out["alibi"])
+    assert not torch.allclose(out["none"], out["rotary"])
+    assert seen["alibi"].traits.positions == {"alibi", "rotary"}
+
+
+def test_builds_and_runs_on_the_meta_device():
+    with torch.device("meta"):
+        mixer = LocalAttention(site(causal=True, positions=Positions.alibi), block=8, look_back=1)
+        assert mixer(torch.empty(2, 21, 12), Layout()).shape == (2, 21, 12)
