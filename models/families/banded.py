@@ -47,7 +47,11 @@ class BandedAttention(torch.autograd.Function):
         with full_precision(q):
             buffers = fold.lay(q, keys=False), fold.lay(k, keys=True), fold.lay(v, keys=True)
             queries, keys, values = fold.queries(buffers[0]), *map(fold.keys, buffers[1:])
-            far = [None if x is None else x.flatten(0, 1).to(keys.dtype) for x in (far_k, far_v)]
+            # Copied: a view would keep all tokens for the backward pass.
+            far = [
+                None if x is None else x.flatten(0, 1).to(keys.dtype, copy=True)
+                for x in (far_k, far_v)
+            ]
             out = values.new_empty(*queries.shape[:2], v.shape[-1])
             kept: list[Tensor] = []
             for part in fold.passes(q.device):

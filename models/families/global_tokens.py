@@ -1,0 +1,80 @@
+"""A few tokens that see all others, through projections of their own.
+
+With g rows that see, H heads of width d and D = H d, projecting all n tokens to keys and values
+costs 4 n D^2 operations, and attending 4 n g D. As q (W x) = (q W) x, the rows may be moved through
+the projections instead: the tokens themselves are then keys and values, for 4 n g H D. That is less
+while g (H - 1) < D, and nothing of the size of x is made.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Weigh: TypeAlias = Callable[[Tensor], Tensor]
+"""From scores to weights: `global_weights` with all but its first argument bound."""
+
+
+def global_weights(
+    scores: Float[Tensor, "b h g s"],
+    place: Int[Tensor, "b g"],
+    *,
+    causal: bool,
+    keep: Bool[Tensor, "b s"] | None,
+    slopes: Float[Tensor, " h"] | None,
+    dropout: float,
+) -> Float[Tensor, "b h g s"]:
+    """Return the weights with which the tokens at `place` see all others; 0 where none is left."""
+    own, other = place[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if slopes is not None:
+        scores = scores - slopes[:, None, None].to(scores.dtype) * (own - other).abs()
+    visible = other <= own if causal else None
+    if keep is not None:
+        kept = keep[:, None, None]
+        visible = kept if visible is None else kept & visible
+    if visible is None:
+        return F.dropout(scores.softmax(-1), dropout)
+    weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(-1)
+    return F.dropout(weights.masked_fill(~visible, 0.0), dropout)
+
+
+def see_projected(
+    q: Float[Tensor, "b h g k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s k"],
+    weigh: Weigh,
+) -> Float[Tensor, "b h g k"]:
+    """Attend from few rows to keys and values that are made already."""
+    return weigh((q * q.shape[-1] ** -0.5) @ k.mT).to(v.dtype) @ v
+
+
+def see_tokens(
+    q: Float[Tensor, "b h g k"],
+    x: Float[Tensor, "b s d"],
+    key: nn.Linear,
+    value: nn.Linear,
+    weigh: Weigh,
+) -> Float[Tensor, "b h g k"]:
+    """Attend from few rows to `x` as if `key` and `value` had projected it; to be preferred."""
+    rows = q.shape[1:3]
+    q = q * q.shape[-1] ** -0.5
+    moved = torch.einsum("bhgk,hkd->bhgd", q, _by_head(key.weight, q)).flatten(1, 2)
+    scores = torch.unflatten(moved @ x.mT, 1, rows)
+    if key.bias is not None:
+        scores = scores + torch.einsum("bhgk,hk->bhg", q, _by_head(key.bias, q))[..., None]
+    weights = weigh(scores)
+    mixed = torch.unflatten(weights.flatten(1, 2).to(x.dtype) @ x, 1, rows)
+    o = torch.einsum("bhgd,hkd->bhgk", mixed, _by_head(value.weight, q))
+    if value.bias is not None:
+        o = o + weights.sum(-1, keepdim=True).to(o.dtype) * _by_head(value.bias, q)[:, None]
+    return o
+
+
+def _by_head(
+    parameter: Float[Tensor, "d *e"], q: Float[Tensor, "b h g k"]
+) -> Float[Tensor, "h k *e"]:
+    return torch.unflatten(parameter, 0, (q.shape[1], q.shape[3]))

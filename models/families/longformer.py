@@ -1,0 +1,300 @@
+"""Longformer: a sliding window, dilated in some heads if wanted, and a few global tokens.
+
+    o_i = sum_j p_ij v_j over the window W(i) and the global tokens G, each key once, p = softmax of
+          s_ij = q_i k_j / sqrt(d);  W(i): j = i + D t, |t| <= w (causal: 0 <= -t <= w, j <= i in G)
+    o_g = the same over all tokens (causal: up to g) for g in G, with projections of its own:
+          q', k', v' in place of q, k, v
+    With ALiBi positions every score loses slope_h |i - j|.
+
+Cost: forward 4 n D (2w + 1) operations in the ideal and (2w + C) / (2w + 1) times that in blocks of
+C queries (causal: w + 1 and w + C), 4 n D for each global token that is seen, and 4 n D H for each
+that sees (H heads), or 4 n D^2 for all together where that is less. Backward twice that; memory
+n H (2w + C + g). Nothing is dense. State along time, causal and without global tokens: the last w
+keys and values, w D of the dilated heads.
+
+Global tokens are those of `layout.is_global`, where `global_mask` is on, and position 0 where it
+holds the CLS vector, unless `global_cls` is off. q', k', v' exist in these two cases alone; they
+start as copies of q, k, v, also when weights without them are loaded.
+
+Source: Beltagy, Peters, Cohan, "Longformer", arXiv:2004.05150, section 3; allenai/longformer.
+Notation: `window` is the one-sided w; the window of the paper and of the transformers package
+counts both sides, 512 there is 256 here. `dilation` is the distance D of two tokens that are seen;
+the paper's table of its language model counts those between them, D - 1. Both are lists by layer.
+`dilated_heads` is how many heads are dilated, the last ones; null for all. The paper's small
+language model has dilation [1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4], dilated_heads 2, and windows that
+grow with depth, about which its table and its text disagree.
+
+Differences from the paper: masks are exact where the authors add -10,000.
+
+`variant: lra` is what the official LRA code computes: a window of w - 1 tokens behind and w ahead,
+no global token at all, and q', k', v' that are there without a use (weight decay moves them there;
+they are frozen here). That code forms two dense matrices for it; this one does not.
+
+The encoder of LED is this mixer, its decoder attends fully: see `models.decoder`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.families.fold import GlobalKeys
+from models.families.global_tokens import global_weights, see_projected, see_tokens
+from models.families.sliding_window import SlidingWindowCore
+from models.mixer import Layout, Positions, Site, State, Unsupported, Variant
+from models.multi_head import MultiHead
+from models.positions import alibi_slopes, rotate
+
+STARTS: Mapping[str, str] = {
+    "query_global": "q_proj",
+    "key_global": "k_proj",
+    "value_global": "v_proj",
+}
+"""What the projections of global tokens start from."""
+
+
+class LongformerCore(nn.Module):
+    """The windows of the undilated heads, and those of the dilated ones."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        window: int,
+        dilation: int,
+        dilated_heads: int | None,
+        block: int | None,
+        uneven: bool,
+        sees_cls: bool,
+    ) -> None:
+        super().__init__()
+        dilated = site.heads if dilated_heads is None else dilated_heads
+        if not 0 <= dilated <= site.heads:
+            raise ValueError(
+                f"dilated_heads must lie in 0 to heads={site.heads}, or be null for all: "
+                f"got {dilated}"
+            )
+        plain = site.heads if dilation == 1 else site.heads - dilated
+        self.counts = [plain, site.heads - plain] if 0 < plain < site.heads else [site.heads]
+        first, last = slice(0, self.counts[0]), slice(plain, site.heads)
+        self.slices = [first, last] if len(self.counts) == 2 else [first]
+        self.sees_cls = sees_cls
+        self.parts = nn.ModuleList(
+            SlidingWindowCore(
+                site,
+                window=window,
+                block=block,
+                dilation=1 if heads.start < plain else dilation,
+                behind=window - 1 if uneven else None,
+                heads=heads,
+            )
+            for heads in self.slices
+        )
+        self.traits = self.part(0).traits
+
+    def part(self, index: int) -> SlidingWindowCore:
+        """Return one of the parts."""
+        return cast(SlidingWindowCore, self.parts[index])
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        beyond: GlobalKeys | None = None,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend within the windows, and to `beyond`."""
+        if len(self.parts) == 1:
+            return cast(Tensor, self.parts[0](q, k, v, layout, beyond))
+        found: list[Tensor] = []
+        for index, pieces in enumerate(self._split(q, k, v)):
+            seen = None if beyond is None else beyond.take(self.slices[index])
+            found.append(self.parts[index](*pieces, layout, seen))
+        return _join(found)
+
+    def _split(self, *tensors: Float[Tensor, "b h l _"]) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(torch.split(x, self.counts, 1) for x in tensors), strict=True)
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return the empty state of every part."""
+        if self.sees_cls:
+            raise Unsupported(
+                "a global CLS vector is seen for ever, which the state along time has no room for: "
+                "set global_cls=false"
+            )
+        batch, _, memory, key, value = shape
+        sizes = [(batch, count, memory, key, value) for count in self.counts]
+        return tuple(self.part(i).initial_state(size, like) for i, size in enumerate(sizes))
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones up to each query."""
+        if layout.is_global is not None:
+            raise Unsupported("extend with a state knows no global tokens: pass is_global=None")
+        states = cast(tuple[State, ...], state)
+        found = [
+            self.part(index).extend(q, k, v, layout, states[index])
+            for index, (q, k, v) in enumerate(self._split(q, k, v))
+        ]
+        return _join([o for o, _ in found]), tuple(after for _, after in found)
+
+
+def _join(parts: list[Float[Tensor, "b _ l v"]]) -> Float[Tensor, "b h l v"]:
+    """Put heads together, those of a token side by side: merging them later copies nothing."""
+    return torch.cat([part.transpose(1, 2) for part in parts], dim=2).transpose(1, 2)
+
+
+class Longformer(MultiHead):
+    """Multi-head attention within windows and through global tokens."""
+
+    slopes: Tensor | None
+    query_global: nn.Linear
+    key_global: nn.Linear
+    value_global: nn.Linear
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        window: list[int] = [256],  # noqa: B006  read, never written; the schema is this signature
+        dilation: list[int] = [1],  # noqa: B006
+        dilated_heads: int | None = None,
+        global_cls: bool = True,
+        global_mask: bool = False,
+        block: int | None = None,
+        bias: bool = True,
+        variant: Variant = Variant.faithful,
+    ) -> None:
+        lra = variant is Variant.lra
+        if lra and global_mask:
+            raise ValueError(
+                "variant=lra has no global tokens: got global_mask=true; choose variant=faithful"
+            )
+        sees_cls = global_cls and site.cls and not lra
+        core = LongformerCore(
+            site,
+            window=site.at(window),
+            dilation=site.at(dilation),
+            dilated_heads=dilated_heads,
+            block=block,
+            uneven=lra,
+            sees_cls=sees_cls,
+        )
+        super().__init__(site, core, bias=bias)
+        self.sees_cls, self.sees_mask = sees_cls, global_mask
+        self.dropout = site.attention_dropout
+        sloped = site.positions is Positions.alibi
+        slopes = alibi_slopes(site.heads) if sloped else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        if sees_cls or global_mask or lra:
+            for name, start in STARTS.items():
+                projection = nn.Linear(site.width, site.width, bias=bias)
+                projection.load_state_dict(getattr(self, start).state_dict())
+                self.add_module(name, projection.requires_grad_(not lra))
+            self.register_load_state_dict_pre_hook(  # type: ignore[no-untyped-call]
+                _start_from_ordinary
+            )
+        if global_mask:
+            self.traits = replace(self.traits, honours=self.traits.honours | {"is_global"})
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        if layout.is_global is not None:
+            if not self.sees_mask:
+                raise Unsupported(
+                    "layout.is_global was given to a Longformer without projections for it: set "
+                    "global_mask=true"
+                )
+            is_global = layout.is_global
+            if self.sees_cls:
+                is_global = is_global | (torch.arange(x.shape[1], device=x.device) == 0)
+            return self.merge(self._with_mask(x, is_global, layout))
+        if self.sees_cls:
+            return self.merge(self._with_cls(x, layout))
+        return super().forward(x, layout)
+
+    def _with_cls(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b h l k"]:
+        """Let the first token see all and be seen by all.
+
+        The others have their windows among themselves, so that no mask is needed.
+        """
+        first = x.new_zeros(x.shape[0], 1, dtype=torch.int64)
+        reach = 1 if self.traits.causal else x.shape[1]
+        keep = None if layout.keep is None else layout.keep[:, :reach]
+        top = self.see_all(x[:, :1], first, x[:, :reach], layout._replace(keep=keep))
+        if x.shape[1] == 1:
+            return top
+        q, k, v = (torch.split(part, [1, x.shape[1] - 1], 2) for part in self.project(x, layout))
+        keep = layout.keep
+        beyond = GlobalKeys(k[0], v[0], first - 1, None if keep is None else keep[:, :1])
+        rest = layout._replace(keep=None if keep is None else keep[:, 1:])
+        o: Tensor = self.core(q[1], k[1], v[1], rest, beyond)
+        return torch.cat((top.to(o.dtype).transpose(1, 2), o.transpose(1, 2)), 1).transpose(1, 2)
+
+    def _with_mask(
+        self, x: Float[Tensor, "b l d"], is_global: Bool[Tensor, "b l"], layout: Layout
+    ) -> Float[Tensor, "b h l k"]:
+        """Let any tokens see all and be seen by all."""
+        q, k, v = self.project(x, layout)
+        keep = torch.ones_like(is_global) if layout.keep is None else layout.keep
+        most = int(is_global.sum(1).max())
+        place = is_global.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        real = is_global.gather(1, place)
+        seen = real & keep.gather(1, place)
+        index = place[:, None, :, None].expand(-1, self.heads, -1, self.head_width)
+        beyond = GlobalKeys(k.gather(2, index), v.gather(2, index), place, seen)
+        others = layout._replace(keep=keep & ~is_global)
+        o: Tensor = self.core(q, k, v, others, beyond if most else None)
+        tokens = x.gather(1, place[..., None].expand(-1, -1, x.shape[2]))
+        rows = self.see_all(tokens, place, x, layout).to(o.dtype)
+        rows = torch.where(real[:, None, :, None], rows, o.gather(2, index))
+        return o.scatter(2, index, rows)
+
+    def see_all(
+        self,
+        tokens: Float[Tensor, "b g d"],
+        place: Int[Tensor, "b g"],
+        x: Float[Tensor, "b l d"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h g k"]:
+        """Let the global `tokens`, which stand at `place`, attend to all of `x`."""
+        q = self.split(self.query_global(tokens))
+        weigh = partial(
+            global_weights,
+            place=place,
+            causal=self.traits.causal,
+            keep=layout.keep,
+            slopes=self.slopes,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        if not self.rotary and place.shape[1] * (self.heads - 1) < x.shape[2]:
+            return see_tokens(q, x, self.key_global, self.value_global, weigh)
+        k, v = self.split(self.key_global(x)), self.split(self.value_global(x))
+        if self.rotary:
+            start = place if layout.start is None else place + layout.start[:, None]
+            apart = rotate(q.transpose(1, 2).flatten(0, 1)[:, :, None], start.flatten())
+            q = apart.view(*place.shape, self.heads, self.head_width).transpose(1, 2)
+            k = rotate(k, layout.start)
+        return see_projected(q, k, v, weigh)
+
+
+def _start_from_ordinary(
+    module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object
+) -> None:
+    """Let weights without global projections be loaded: they start as copies."""
+    del module
+    for name, start in STARTS.items():
+        for kind in ("weight", "bias"):
+            if f"{prefix}{start}.{kind}" in state:
+                state.setdefault(f"{prefix}{name}.{kind}", state[f"{prefix}{start}.{kind}"])

@@ -1,0 +1,316 @@
+"""Longformer against a literal form with one mask per head: values, gradients, state, cost."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.contract import check_mixer
+from models.families.longformer import STARTS, Longformer
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.positions import alibi_slopes, rotate
+from models.stack import Block, FeedForward, Stack
+from models.state import size_bytes
+
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+PLACES = [Positions.none, Positions.rotary, Positions.alibi]
+SITE = {"width": 16, "heads": 4, "max_length": 64}
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def some(rate: float, length: int, seed: int = 5) -> Tensor:
+    return torch.rand(2, length, generator=torch.Generator().manual_seed(seed)) < rate
+
+
+def built(*, apart: bool = True, **facts) -> Longformer:
+    """Return a mixer whose global projections have moved away from the others, if `apart`."""
+    options = {name: facts.pop(name) for name in [*facts] if name not in Site.__slots__}
+    mixer = Longformer(Site(**(SITE | facts)), **({"window": [5], "block": 4} | options)).double()
+    with torch.no_grad():
+        for i, parameter in enumerate(mixer.parameters()):
+            if apart:
+                parameter.add_(0.3 * drawn(*parameter.shape, seed=100 + i))
+    return mixer.eval()
+
+
+def literal(mixer: Longformer, x: Tensor, layout: Layout, *, window=5, dilation=(1,) * 4) -> Tensor:
+    """The definition: all scores, one softmax, every key once; then the rows of global tokens."""
+    (batch, length), causal = x.shape[:2], mixer.traits.causal
+    place = torch.arange(length)
+    distance = place[:, None] - place
+    step = torch.tensor(dilation)[:, None, None]
+    near = (distance % step == 0) & (distance.abs() <= window * step)
+    is_global = torch.zeros(batch, length, dtype=torch.bool)
+    if layout.is_global is not None:
+        is_global |= layout.is_global
+    if mixer.sees_cls:
+        is_global[:, 0] = True
+    allowed = torch.ones(batch, 1, length, length, dtype=torch.bool)
+    if layout.keep is not None:
+        allowed = allowed & layout.keep[:, None, None]
+    if causal:
+        allowed = allowed & (distance >= 0)
+
+    def attend(names: list[str], sees: Tensor) -> Tensor:
+        q, k, v = (mixer.split(getattr(mixer, name)(x)) for name in names)
+        if mixer.rotary:
+            q, k = rotate(q, layout.start), rotate(k, layout.start)
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        if mixer.slopes is not None:
+            scores = scores - alibi_slopes(4).double()[:, None, None] * distance.abs()
+        scores = scores.masked_fill(~(sees & allowed), -1e300)
+        weights = (scores - scores.amax(-1, keepdim=True)).exp() * (sees & allowed)
+        return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    o = attend([*STARTS.values()], near | is_global[:, None, None])
+    if is_global.any():
+        top = attend([*STARTS], torch.ones_like(allowed))
+        o = torch.where(is_global[:, None, :, None], top, o)
+    return mixer.merge(o)
+
+
+def compare(mixer: Longformer, x: Tensor, layout: Layout, **shape) -> None:
+    """Outputs at real tokens, and all gradients."""
+    x = x.clone().requires_grad_()
+    seen, wanted = mixer(x, layout), literal(mixer, x, layout, **shape)
+    if layout.keep is not None:
+        seen, wanted = seen[layout.keep], wanted[layout.keep]
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    leaves, g = [x, *mixer.parameters()], drawn(*seen.shape, seed=7)
+    found = [
+        torch.autograd.grad(o, leaves, g, allow_unused=True, materialize_grads=True)
+        for o in (seen, wanted)
+    ]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("positions", PLACES)
+@pytest.mark.parametrize("length", [1, 2, 6, 37])
+def test_a_cls_vector_sees_all_and_is_seen_by_all(length: int, positions, causal: bool) -> None:
+    mixer = built(cls=True, causal=causal, positions=positions)
+    x, keep = drawn(2, length, 16), some(0.6, length)
+    keep[0, 0], keep[1, 0] = True, False
+    compare(mixer, x, Layout())
+    compare(mixer, x, Layout(keep=keep))
+    if length == 37 and not causal:
+        far = torch.autograd.grad(mixer(x.requires_grad_(), Layout())[:, 0].sum(), x)[0]
+        assert (far[:, -1] != 0).all()
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("positions", PLACES)
+@pytest.mark.parametrize("cls", [False, True])
+def test_the_layout_may_name_any_tokens(cls: bool, positions, causal: bool) -> None:
+    mixer = built(cls=cls, causal=causal, positions=positions, global_mask=True)
+    x, keep = drawn(2, 29, 16), some(0.7, 29)
+    for rate in (0.0, 0.1, 0.5):
+        is_global = some(rate, 29, seed=8)
+        is_global[1, 20:] = False
+        for kept in (None, keep):
+            compare(mixer, x, Layout(keep=kept, is_global=is_global))
+    start = torch.tensor([3, 11])
+    compare(mixer, x, Layout(is_global=some(0.2, 29), start=start))
+    compare(mixer, x, Layout(start=start))
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("heads", [None, 0, 1, 2, 4])
+def test_some_heads_are_dilated(heads: int | None, causal: bool) -> None:
+    mixer = built(cls=True, causal=causal, dilation=[3], dilated_heads=heads, global_mask=True)
+    dilated = 4 if heads is None else heads
+    dilation = (1,) * (4 - dilated) + (3,) * dilated
+    x = drawn(2, 40, 16)
+    compare(mixer, x, Layout(), dilation=dilation)
+    layout = Layout(keep=some(0.7, 40), is_global=some(0.1, 40, seed=8))
+    compare(mixer, x, layout, dilation=dilation)
+
+
+@DIRECTIONS
+def test_all_tokens_global_is_full_attention_with_their_projections(causal: bool) -> None:
+    mixer = built(causal=causal, global_mask=True)
+    full = SoftmaxAttention(Site(**SITE, causal=causal)).double()
+    weights = mixer.state_dict()
+    for name, start in STARTS.items():
+        for kind in ("weight", "bias"):
+            weights[f"{start}.{kind}"] = weights.pop(f"{name}.{kind}")
+    full.load_state_dict(weights)
+    x = drawn(2, 30, 16)
+    seen = mixer(x, Layout(is_global=torch.ones(2, 30, dtype=torch.bool)))
+    torch.testing.assert_close(seen, full(x, Layout()), atol=1e-12, rtol=0)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("cls", [False, True])
+def test_a_window_that_covers_the_sequence_is_full_attention(cls: bool, causal: bool) -> None:
+    full = SDPA(Site(**SITE, causal=causal)).double()
+    x = drawn(2, 30, 16)
+    for window, same in ((29, True), (1000, True), (20, False)):
+        mixer = built(apart=False, cls=cls, causal=causal, window=[window])
+        mixer.load_state_dict(full.state_dict())  # the global projections start as copies
+        assert torch.allclose(mixer(x, Layout()), full(x, Layout()), atol=1e-12) is same
+
+
+@DIRECTIONS
+def test_what_lies_farther_than_all_layers_reach_moves_nothing(causal: bool) -> None:
+    facts = {"causal": causal, "depth": 3, "window": [2, 3, 4], "dilation": [1, 1, 2]}
+    layers = [built(layer=i, **facts, dilated_heads=1) for i in range(3)]
+    stack = Stack(
+        [
+            Block(layer, width=16, feed_forward=FeedForward.gelu, feed_forward_width=8, dropout=0.0)
+            for layer in layers
+        ],
+        width=16,
+    ).double()
+    x = drawn(1, 60, 16)
+    reach = 2 + 3 + 8
+    quiet, loud = stack(Flow(x), Layout()).x, x.clone()
+    loud[:, 30] *= 1e4
+    moved = (stack(Flow(loud), Layout()).x != quiet).any(-1)[0].nonzero().flatten()
+    assert (moved.min(), moved.max()) == (30 if causal else 30 - reach, 30 + reach)
+
+
+@DIRECTIONS
+def test_the_variant_of_the_lra_code_is_uneven_and_has_no_global_token(causal: bool) -> None:
+    mixer = built(causal=causal, cls=True, window=[4], variant=Variant.lra)
+    x, keep = drawn(2, 30, 16), some(0.8, 30)
+    distance = torch.arange(30)[:, None] - torch.arange(30)
+    sees = (distance <= 3) & (distance >= (0 if causal else -4))
+    q, k, v = mixer.project(x, Layout())
+    for kept in (None, keep):
+        visible = sees if kept is None else sees & kept[:, None, None]
+        scores = (q @ k.mT / 2).masked_fill(~visible, -1e300)
+        wanted = mixer.merge((scores.softmax(-1) * visible) @ v)
+        torch.testing.assert_close(mixer(x, Layout(keep=kept)), wanted, atol=1e-12, rtol=0)
+    ordinary = built(window=[4])
+    assert len([*mixer.parameters()]) == len([*ordinary.parameters()]) + 6
+    frozen = {name for name, p in mixer.named_parameters() if not p.requires_grad}
+    assert {name.split(".")[0] for name in frozen} == set(STARTS)
+
+
+def test_no_projection_is_without_use() -> None:
+    assert not hasattr(built(), "query_global")
+    assert not hasattr(built(cls=True, global_cls=False), "query_global")
+    for mixer in (built(apart=False, cls=True), built(apart=False, global_mask=True)):
+        for name, start in STARTS.items():
+            one, other = getattr(mixer, name), getattr(mixer, start)
+            assert one is not other
+            assert torch.equal(one.weight, other.weight)
+    assert "is_global" in built(global_mask=True).traits.honours
+    assert "is_global" not in built(cls=True).traits.honours
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("options", [{}, {"dilation": [2], "dilated_heads": 1}], ids=str)
+def test_with_a_cls_vector_it_keeps_the_contract(options, causal: bool) -> None:
+    found = check_mixer(
+        lambda site: Longformer(replace(site, cls=True), window=[8], **options),
+        causal=causal,
+        max_length=70,
+    )
+    wrong = [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_dropout_acts_on_every_weight_and_keeps_the_mean() -> None:
+    mixer = built(cls=True, attention_dropout=0.25, width=4, heads=1, window=[40])
+    x, mean = drawn(1, 30, 4), 0.0
+    wanted = mixer.eval()(x, Layout())
+    mixer.train()
+    torch.manual_seed(0)
+    tries = torch.stack([mixer(x, Layout()) for _ in range(400)])
+    assert (tries.std(0) > 0).all()
+    mean = (tries.mean(0) - wanted).abs() / (tries.std(0) / 400**0.5)
+    assert mean.max() < 5
+
+
+@pytest.mark.parametrize("positions", PLACES)
+@pytest.mark.parametrize("cuts", [[40], [11, 17, 12], [1] * 40])
+@pytest.mark.parametrize("heads", [0, 1, None])
+def test_every_partition_equals_one_pass(heads, cuts: list[int], positions) -> None:
+    mixer = built(causal=True, dilation=[3], dilated_heads=heads, positions=positions)
+    x, count = drawn(2, 40, 16), 0
+    state, seen = mixer.initial_state(2, 40), []
+    size = size_bytes(state)
+    dilated = 4 if heads is None else heads
+    assert size == 8 * 2 * 2 * 5 * 4 * (4 - dilated + 3 * dilated) + 8 * 2 * len(state)
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout(start=torch.full((2,), count)))
+        state, seen, count = flow.state, [*seen, flow.x], count + piece.shape[1]
+        assert size_bytes(state) == size
+    torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_under_autocast(dtype: torch.dtype) -> None:
+    mixer = built(cls=True, global_mask=True, dilation=[2], dilated_heads=2)
+    x, is_global = drawn(2, 37, 16), some(0.2, 37)
+    for layout in (Layout(), Layout(is_global=is_global)):
+        wanted = mixer.double()(x, layout)
+        with torch.autocast("cpu", dtype=dtype):
+            seen = mixer.float()(x.float(), layout)
+        assert (seen.double() - wanted).abs().max() < 0.02 * wanted.abs().max()
+
+
+def cost(length: int, **facts) -> tuple[int, int]:
+    with pretending():
+        site = Site(width=128, heads=2, max_length=length, **facts)
+        mixer, x = Longformer(site), torch.empty(1, length, 128, requires_grad=True)
+
+        def run() -> Tensor:
+            return mixer(x, Layout())
+
+        operations = count_operations(lambda: torch.autograd.backward(run().sum()))
+        return operations, saved_bytes(run, [*mixer.parameters()])
+
+
+def test_a_global_cls_vector_costs_next_to_nothing() -> None:
+    for without, cls in zip(cost(4096), cost(4096, cls=True), strict=True):
+        assert without < cls < 1.02 * without
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 to heads=4, or be null for all: got 5"):
+        built(dilated_heads=5)
+    with pytest.raises(ValueError, match="got global_mask=true; choose variant=faithful"):
+        built(variant=Variant.lra, global_mask=True)
+    with pytest.raises(ValueError, match="window is the number of tokens"):
+        built(window=[0])
+    with pytest.raises(Unsupported, match="global_mask=true"):
+        built()(drawn(2, 9, 16), Layout(is_global=some(0.5, 9)))
+    with pytest.raises(Unsupported, match="set global_cls=false"):
+        built(causal=True, cls=True).initial_state(2, 30)
+    with pytest.raises(Unsupported, match="set causal"):
+        built().initial_state(2, 30)
+    mixer = built(causal=True, global_mask=True)
+    with pytest.raises(Unsupported, match="pass is_global=None"):
+        mixer.extend(
+            Flow(drawn(2, 9, 16), mixer.initial_state(2, 9)), Layout(is_global=some(0.5, 9))
+        )
+
+
+@DIRECTIONS
+def test_rows_of_padding_alone_are_zero_before_the_output_projection(causal: bool) -> None:
+    mixer = built(cls=True, causal=causal, global_mask=True, bias=False)
+    x, keep = drawn(2, 30, 16), torch.zeros(2, 30, dtype=torch.bool)
+    for layout in (Layout(keep=keep), Layout(keep=keep, is_global=some(0.2, 30))):
+        x = x.detach().requires_grad_()
+        y = mixer(x, layout)
+        assert (y == 0).all()
+        assert torch.autograd.grad(y.sum(), x)[0].isfinite().all()
+
+
+def test_builds_and_runs_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        mixer = Longformer(Site(**SITE, cls=True, positions=Positions.alibi), window=[4])
+        assert mixer(torch.empty(2, 50, 16), Layout()).shape == (2, 50, 16)
