@@ -1,0 +1,395 @@
+"""Sinkhorn attention: blocks of keys are sorted, then attention is local: own and sorted block.
+
+    o_i = sum_j p_ij v_j over the 2 C keys [k_B ; k~_B] of i's block B, p = softmax of q k / sqrt(d)
+    k~ = S k and v~ = S v block by block, each token keeping its place within the block
+
+S is an n/C x n/C matrix per head, a soft permutation: scores R of query block by source block, plus
+Gumbel noise in training, over a temperature, normalised by `sort`:
+
+    sinkhorn  columns and rows in turn, `iterations` times in the logarithm; rows last, so that a
+              sorted key is a weighted mean of keys, and columns sum to 1 in the limit alone
+    softmax   rows alone
+    topk      no mixture: the `top_blocks` most probable blocks, times their probabilities
+
+    sort_net: mlp        R_B = relu(W2 relu(W1 p_B + b1) + b2) from the sum p_B of the block's
+                         inputs, one column per block that fits into max_length
+    sort_net: attention  inner products of mean queries and mean keys, for any length
+
+Causal: block B chooses among the blocks before it and a learned null block; p_B sums the inputs up
+to the first token of B; a column is divided by what the rows so far asked of it.
+
+`sortcut: c` (encoders alone): every query sees the first c sorted blocks and nothing else.
+`local_heads`: so many heads attend to C neighbours on each side instead. `mixture` adds exact
+attention, the paper's hybrid.
+
+Cost: forward 8 n C D + 4 n^2 D / C operations, the second for the sorting: it stays quadratic at a
+fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest input, which balances the
+two and grows as n^1.5. SortCut attends for 4 n c C D and sorts for 4 c n D, topk sorts for nothing.
+Autograd keeps 9 n D numbers and 3 H (n / C)^2. The declared exponents count the whole layer, whose
+projections and networks weigh in at these lengths: they lie below 1.5, and below 2 at a fixed C.
+
+Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296. Notation: the paper's block length
+and number of blocks are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
+
+Differences from the paper: p_B is divided by C, which W1 absorbs. In the causal form the paper
+divides columns by sums that later blocks enter, a leak; here they run. A place of a sorted block
+that some source blocks have padded is the mean over the others. Noise is for training alone.
+
+variant: lra follows the Long Range Arena code: tokens n/C apart make a block; its sum over two
+unrelated indices turns the sorted keys into the plain sum over all blocks, whatever the sort net
+says, so there is none; the two softmaxes are apart and their outputs are added; its masks do not
+match its blocks, so padding is refused. Causal, that code does not run.
+"""
+
+import math
+from collections.abc import Callable
+from enum import StrEnum, auto
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.families import sinkhorn_sorting as sorting
+from models.families.feature_product import full_precision, sum_dtype
+from models.families.sdpa import sdpa
+from models.families.sliding_window import window_attention
+from models.families.softmax import visibility
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+
+LENGTHS = (2**12, 2**14)
+"""Between these the declared exponents are taken."""
+
+
+class SortNet(StrEnum):
+    """Where the scores of the blocks come from."""
+
+    mlp = auto()
+    attention = auto()
+
+
+class Sort(StrEnum):
+    """How scores become a choice of blocks."""
+
+    sinkhorn = auto()
+    softmax = auto()
+    topk = auto()
+
+
+class Options(NamedTuple):
+    """What `Sinkhorn` takes, checked against its site."""
+
+    block: int | None
+    sort_net: SortNet
+    sort: Sort
+    iterations: int
+    temperature: float
+    gumbel: bool
+    top_blocks: int
+    sortcut: int | None
+    local_heads: int
+    mixture: bool
+    variant: Variant
+
+    def check(self, site: Site) -> None:
+        """Raise ValueError for numbers out of range, `Unsupported` for what cannot be causal."""
+        for name, value in (("block", self.block), ("sortcut", self.sortcut)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, or null: got {value}")
+        for name, value in (("iterations", self.iterations), ("top_blocks", self.top_blocks)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be more than 0: got {self.temperature}")
+        if not 0 <= self.local_heads <= site.heads:
+            raise ValueError(
+                f"local_heads must lie in 0 to heads={site.heads}: got {self.local_heads}"
+            )
+        lra = self.variant is Variant.lra
+        if lra and (self.sortcut or self.local_heads or self.mixture):
+            raise ValueError(
+                f"variant=lra has no sortcut, local_heads or mixture: got {self.sortcut}, "
+                f"{self.local_heads}, {self.mixture}; choose variant=faithful"
+            )
+        if site.causal and (self.sortcut or lra):
+            raise Unsupported(
+                f"{'variant=lra' if lra else 'sortcut'} looks at the whole sequence, and this "
+                "model is causal: choose sortcut=null, variant=faithful"
+            )
+
+
+def balanced_block(length: int) -> int:
+    """Return the multiple of 16 nearest to sqrt(length / 2): sorting costs what attention does."""
+    return max(1, round(math.sqrt(length / 2) / 16)) * 16
+
+
+class Costs(NamedTuple):
+    """What one layer does and keeps for one example, by counting."""
+
+    options: Options
+    site: Site
+
+    def cut(self, length: int) -> tuple[int, int]:
+        """Return size and number of the blocks of a model for that length."""
+        block = self.options.block or balanced_block(length)
+        return block, -(-length // block)
+
+    @property
+    def local(self) -> float:
+        """The part of the heads that is local."""
+        return self.options.local_heads / self.site.heads
+
+    @property
+    def window(self) -> int:
+        """Number of blocks that a local head reads."""
+        return 2 if self.site.causal else 3
+
+    @property
+    def taken(self) -> int:
+        """Number of sorted blocks beside the own one."""
+        return self.options.top_blocks if self.options.sort is Sort.topk else 1
+
+    def operations(self, length: int) -> float:
+        """Count the operations of forward and backward."""
+        options, width, (block, count) = self.options, self.site.width, self.cut(length)
+        fused, thrice = 3.5, 3.0  # a fused kernel makes its scores once more in backward
+        total = thrice * 8 * length * width**2
+        if options.variant is Variant.lra:
+            return total + fused * 8 * length * block * width
+        if options.mixture:
+            total += fused * 4 * length**2 * width
+        total += thrice * 4 * length * self.window * block * width * self.local
+        rows = min(options.sortcut or count, count)
+        reach = rows if options.sortcut else 1 + self.taken
+        sorting = fused * 4 * count * block * reach * block
+        if options.sort is not Sort.topk:
+            sorting += thrice * 4 * rows * (count + self.site.causal) * block
+        mlp = options.sort_net is SortNet.mlp
+        per_block = count + (width + self.site.causal if mlp else 0)
+        sorting += thrice * 2 * count * per_block
+        return total + sorting * width * (1 - self.local)
+
+    def numbers(self, length: int) -> float:
+        """Count what is kept for the backward pass."""
+        options, width, (block, count) = self.options, self.site.width, self.cut(length)
+        if options.variant is Variant.lra:
+            return 7.0 * length * width
+        per_token = width * (1 + 4 * self.local + 4 * options.mixture + (0 < self.local < 1))
+        per_token += width * (1 - self.local) * (4 if options.sortcut else 4 + 4 * self.taken)
+        per_token += options.local_heads * self.window * block
+        per_pair = 1 + (options.sort_net is SortNet.mlp) + (options.sort is Sort.sinkhorn)
+        return length * per_token + per_pair * (self.site.heads - options.local_heads) * count**2
+
+
+def growth(cost: Callable[[int], float]) -> float:
+    """Return the power of the length with which a cost grows between `LENGTHS`."""
+    short, long = LENGTHS
+    return math.log(cost(long) / cost(short)) / math.log(long / short)
+
+
+class SinkhornCore(nn.Module):
+    """Sorting and attention; the scores of the blocks may come from outside."""
+
+    def __init__(self, site: Site, options: Options) -> None:
+        super().__init__()
+        options.check(site)
+        self.options, self.causal, self.dropout = options, site.causal, site.attention_dropout
+        self.block = options.block or balanced_block(site.max_length)
+        self.lra = options.variant is Variant.lra
+        self.sorted_heads = 0 if self.lra else site.heads - options.local_heads
+        if site.causal and self.sorted_heads:
+            shape = (self.sorted_heads, 1, 1, site.head_width)
+            self.null_key = nn.Parameter(torch.empty(shape))
+            self.null_value = nn.Parameter(torch.empty(shape))
+            for null in (self.null_key, self.null_value):
+                nn.init.normal_(null, std=0.02)
+        costs = Costs(options, site)
+        fixed = self.sorted_heads and options.sort_net is SortNet.mlp
+        plain = not (self.lra or options.mixture or options.sort is Sort.topk)
+        self.traits = Traits(
+            honours=frozenset({"start"} if self.lra else {"keep", "start"}),
+            causal=site.causal,
+            max_length=site.max_length if fixed else None,
+            operations_exponent=growth(costs.operations),
+            memory_exponent=growth(costs.numbers),
+            row_stochastic=plain and not site.causal,  # the null block has a value of its own
+            weight_dropout=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        scores: Float[Tensor, "b g n j"] | None = None,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend; `scores` are those of the sorted heads' blocks, None: mean query by mean key."""
+        dropout = self.dropout if self.training else 0.0
+        if self.lra:
+            return sorting.strided_attention(q, k, v, self.block, dropout=dropout)
+        local, keep, causal = self.options.local_heads, layout.keep, self.causal
+        parts = []
+        if local:
+            near = [x[:, :local] for x in (q, k, v)]
+            size = self.block
+            parts.append(
+                window_attention(
+                    *near, window=size, block=size, causal=causal, keep=keep, dropout=dropout
+                )
+            )
+        if self.sorted_heads:
+            far = [x[:, local:] for x in (q, k, v)]
+            parts.append(self.sorted_attention(*far, keep=keep, scores=scores, dropout=dropout))
+        o = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+        if self.options.mixture:
+            visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
+            o = o + sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout)
+        return o
+
+    def sorted_attention(
+        self,
+        q: Float[Tensor, "b g l k"],
+        k: Float[Tensor, "b g l k"],
+        v: Float[Tensor, "b g l v"],
+        *,
+        keep: Bool[Tensor, "b l"] | None,
+        scores: Float[Tensor, "b g n j"] | None,
+        dropout: float,
+    ) -> Float[Tensor, "b g l v"]:
+        """Sort keys and values, and attend."""
+        length, real = q.shape[2], None
+        if keep is not None or not self.causal:  # causal: nothing looks behind the last token
+            real = sorting.real_tokens(keep, length, self.block, q.device)
+        q, k, v = (sorting.cut(x, self.block) for x in (q, k, v))
+        if keep is not None and real is not None:
+            k, v = (x.masked_fill(~real[:, None, ..., None], 0.0) for x in (k, v))
+        if scores is None:
+            scores = sorting.mean_scores(q, k, real, causal=self.causal)
+        arranged = self.arrange(k, v, real, scores)
+        if self.options.sortcut:
+            keys, values, seen = arranged
+            visible = None if seen is None else seen.flatten(2, 3)[:, :, None]
+            q, keys, values = (x.flatten(2, 3) for x in (q, keys, values))
+            o = F.scaled_dot_product_attention(
+                q, keys, values, attn_mask=visible, dropout_p=dropout
+            )
+        else:
+            o = sorting.attend_to_both(
+                q, k, v, arranged, real=real, causal=self.causal, dropout=dropout
+            )
+        return o[:, :, :length]
+
+    def arrange(
+        self,
+        k: Float[Tensor, "b g n c k"],
+        v: Float[Tensor, "b g n c v"],
+        real: Bool[Tensor, "#b n c"] | None,
+        scores: Float[Tensor, "b g n j"],
+    ) -> sorting.Sorted:
+        """Return the sorted keys and values of each block, of the first ones with SortCut."""
+        options, causal = self.options, self.causal
+        free = sorting.choices(real, k.shape[2], causal=causal, device=k.device)
+        if self.training and options.gumbel:
+            scores = scores + sorting.gumbel_like(scores)
+        scores = scores / options.temperature
+        if causal:
+            nulls = (self.null_key, self.null_value)
+            first = (x.to(k.dtype).expand(k.shape[0], -1, -1, self.block, -1) for x in nulls)
+            k, v = (torch.cat(pair, 2) for pair in zip(first, (k, v), strict=True))
+            real = None if real is None else F.pad(real, (0, 0, 1, 0), value=True)
+        rows = slice(options.sortcut)
+        if options.sort is Sort.topk:
+            scores, free = scores[:, :, rows], None if free is None else free[:, :, rows]
+            return sorting.take_best(
+                k, v, real, scores=scores, free=free, count=options.top_blocks, causal=causal
+            )
+        if options.sort is Sort.sinkhorn:
+            weights = sorting.sinkhorn(scores, free, iterations=options.iterations, causal=causal)
+        else:
+            weights = sorting.softmax(scores, free)
+        return sorting.mix(weights[:, :, rows], k, v, real)
+
+
+class Sinkhorn(MultiHead):
+    """Sinkhorn attention between the four projections, with the sort net beside them.
+
+    `block` counts the tokens of a block, null = `balanced_block` of the longest input. What sorts
+    has no meaning for variant=lra, `iterations` none but for sort=sinkhorn, `top_blocks` none but
+    for sort=topk. `gumbel` is the noise in training.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        block: int | None = None,
+        sort_net: SortNet = SortNet.mlp,
+        sort: Sort = Sort.sinkhorn,
+        iterations: int = 8,
+        temperature: float = 0.75,
+        gumbel: bool = True,
+        top_blocks: int = 1,
+        sortcut: int | None = None,
+        local_heads: int = 0,
+        mixture: bool = False,
+        bias: bool = True,
+        variant: Variant = Variant.faithful,
+    ) -> None:
+        options = Options(
+            block=block,
+            sort_net=sort_net,
+            sort=sort,
+            iterations=iterations,
+            temperature=temperature,
+            gumbel=gumbel,
+            top_blocks=top_blocks,
+            sortcut=sortcut,
+            local_heads=local_heads,
+            mixture=mixture,
+            variant=variant,
+        )
+        core = SinkhornCore(site, options)
+        super().__init__(site, core, bias=bias)
+        self.block, self.causal = core.block, site.causal
+        self.sorted_heads, self.max_length = core.sorted_heads, core.traits.max_length
+        if self.max_length is not None:
+            columns = -(-self.max_length // core.block) + site.causal
+            self.sort_in = nn.Linear(site.width, core.sorted_heads * site.head_width)
+            self.sort_out = nn.Parameter(torch.empty(core.sorted_heads, site.head_width, columns))
+            self.sort_bias = nn.Parameter(torch.zeros(core.sorted_heads, 1, columns))
+            for matrix in (self.sort_in.weight, *self.sort_out):
+                nn.init.xavier_uniform_(matrix)
+            nn.init.zeros_(self.sort_in.bias)
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        q, k, v = self.project(x, layout)
+        return self.merge(self.core(q, k, v, layout, self.block_scores(x, layout.keep)))
+
+    def block_scores(
+        self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
+    ) -> Float[Tensor, "b g n j"] | None:
+        """Return what the sort net says of the blocks; None where the core asks queries and keys.
+
+        Raises:
+            ValueError: The sequence has more blocks than the sort net has outputs.
+        """
+        if self.max_length is None:
+            return None
+        if x.shape[1] > self.max_length:
+            raise ValueError(
+                f"the sort net has outputs for {self.max_length} tokens: got {x.shape[1]}; build "
+                "it with a larger max_length, or choose sort_net=attention"
+            )
+        if keep is not None:
+            x = x.masked_fill(~keep[..., None], 0.0)
+        with full_precision(x):
+            pooled = sorting.pool(sorting.cut(x, self.block), causal=self.causal) / self.block
+            hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()
+            hidden = hidden.view(*hidden.shape[:2], self.sorted_heads, -1).transpose(1, 2)
+            scores = (hidden @ self.sort_out + self.sort_bias).relu()
+        columns = pooled.shape[1] + self.causal
+        return cast(Tensor, scores)[..., :columns].to(sum_dtype(x))
