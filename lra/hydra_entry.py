@@ -75,10 +75,10 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
 
 def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Apply what `per_model` and `per_runner` hold for the chosen model and runner.
+    """Apply what `per_model`, `per_task` and `per_runner` hold for what is chosen.
 
-    A preset that sweeps over models or runners uses them to give one of these its own options. What
-    the command line names itself wins.
+    A preset that sweeps over models, tasks or runners uses them to give one of these its own
+    options. What the command line names itself wins.
     """
     by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
 
@@ -91,7 +91,7 @@ def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
             elif f"{path}.{key}" not in by_hand:
                 node[key] = value
 
-    for group in ("model", "runner"):
+    for group in ("model", "task", "runner"):
         table: Mapping[str, Any] = config[f"per_{group}"] or {}
         known = names(group)
         for name in table:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.listing import load, roots
 from lra.suggest import UnknownName, unknown
 from lra.variants import tell_apart
 
@@ -35,6 +36,16 @@ def stored(root: Path, sweep: str | None) -> tuple[pd.DataFrame, dict[str, dict[
 def place(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
     return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
+
+
+def kinds() -> dict[str, list[str]]:
+    """Return the families of every kind, as the YAML files name it, in the order of the kinds."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(roots()[-1].glob("model/*.yaml")):
+        kind = (load(file).get("about") or {}).get("kind")
+        if kind:
+            found.setdefault(str(kind), []).append(file.stem)
+    return dict(sorted(found.items()))
 
 
 def publish(root: Path, sweep: str, target: Path) -> list[Path]:
@@ -96,7 +107,7 @@ def main(argv: list[str]) -> int:
         else:
             rows, _ = stored(choice.results, choice.sweep)
             folder, name = place(choice.results, choice.sweep)
-        paths = write_report(rows, choice.out or folder, title=choice.title or name)
+        paths = write_report(rows, choice.out or folder, title=choice.title or name, groups=kinds())
     for path in paths:
         print(path)
     return 0

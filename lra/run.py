@@ -70,7 +70,7 @@ def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
         rows, cells = report.stored(sweep.root, sweep.name)
         if wanted:
             folder, title = report.place(sweep.root, sweep.name)
-            written = write_report(rows, folder, title=title)
+            written = write_report(rows, folder, title=title, groups=report.kinds())
             for line in conclusions(rows):
                 print(line)
         if mirrored:

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from reports.efficiency import (
     growth_table,
     modes,
 )
+from reports.panels import AT_MOST, panel_figure
 from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
@@ -48,6 +49,7 @@ class _Draft:
 
     folder: Path
     looks: dict[str, Look]
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sections: list[_Section] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -71,7 +73,13 @@ class _Draft:
         self.sections.append(_Section(heading, markdown, page))
 
 
-def write_report(rows: pd.DataFrame, folder: Path, *, title: str) -> list[Path]:
+def write_report(
+    rows: pd.DataFrame,
+    folder: Path,
+    *,
+    title: str,
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
     Everything is made in a temporary folder and moved when complete. Files of an earlier report in
@@ -81,6 +89,7 @@ def write_report(rows: pd.DataFrame, folder: Path, *, title: str) -> list[Path]:
         rows: as `runners.store.read_rows` returns them.
         folder: made where it does not exist.
         title: heading of the page.
+        groups: families by kind, for figures of more models than one plot can hold.
 
     Raises:
         NoRows: there are no rows.
@@ -92,7 +101,7 @@ def write_report(rows: pd.DataFrame, folder: Path, *, title: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         models = [str(n) for n in frame["name"].unique() if not str(n).startswith(FLOOR)]
-        draft = _Draft(Path(temporary), looks(models))
+        draft = _Draft(Path(temporary), looks(models), groups or {})
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
@@ -134,7 +143,11 @@ def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
                 if data["value"].isna().all():
                     draft.left_out.append(f"{stem}: no number among its points, only reasons")
                     continue
-                figure = scaling_figure(data, draft.looks, subtitle=part.title)
+                figure = (
+                    panel_figure(data, draft.looks, draft.groups, subtitle=part.title)
+                    if data["model"].nunique() > AT_MOST
+                    else scaling_figure(data, draft.looks, subtitle=part.title)
+                )
                 save(figure, draft.folder, stem, data)
                 text = f"{QUANTITIES[quantity]} against length, {describe_pass(mode)}"
                 draft.figure(stem, f"{text[0].upper()}{text[1:]}{where}", text)

@@ -76,7 +76,7 @@ def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str 
     is a cross above the lines, and a note under the figure says why.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
-    notes = _notes(data)
+    notes = why_absent(data)
     with style():
         lines = [w for note in notes for w in textwrap.wrap(note, 118, subsequent_indent="    ")]
         foot = 0.155 * len(lines)
@@ -84,10 +84,10 @@ def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str 
         figure = new_figure(width=_LEFT + _ACROSS, height=height)
         axes = figure.add_axes((0, 0, 1, 1))
         names = list(dict.fromkeys(data["model"]))
-        order = _by_last_value(data, names)
-        handles = [_draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
-        _set_axes(axes, data, quantity)
-        _draw_crosses(axes, data, looks, order)
+        order = by_last_value(data, names)
+        handles = [draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
+        set_axes(axes, data, quantity)
+        draw_crosses(axes, data, looks, order)
         axes.set_ylabel(QUANTITIES[quantity])
         axes.set_xlabel("sequence length (tokens)")
         title = f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
@@ -116,7 +116,7 @@ def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str 
     return figure
 
 
-def _by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
+def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Order the legend as the lines end: the dearest at the longest length first."""
 
     def rank(name: str) -> tuple[float, str]:
@@ -132,18 +132,10 @@ def _by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def _draw_line(axes: Axes, own: pd.DataFrame, look: Look) -> Line2D:
-    name = str(own["model"].iloc[0])
+def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = None) -> Line2D:
+    """Draw one model; its label is its name with the fitted exponent, unless given."""
     good = own[own["value"].notna()]
-    label = name
-    if len(good):
-        first = good.iloc[0]
-        if pd.notna(first["exponent"]):
-            label += f"  {float(first['exponent']):.2f}"
-        if pd.notna(first["exponent_low"]):
-            label += f" [{float(first['exponent_low']):.2f}, {float(first['exponent_high']):.2f}]"
-    else:
-        label += "  no value"
+    label = _label(own, good) if label is None else label
     (line,) = axes.plot(
         good["length"].astype(float),
         good["value"].astype(float),
@@ -169,7 +161,19 @@ def _draw_line(axes: Axes, own: pd.DataFrame, look: Look) -> Line2D:
     return line
 
 
-def _draw_crosses(
+def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
+    label = str(own["model"].iloc[0])
+    if not len(good):
+        return label + "  no value"
+    first = good.iloc[0]
+    if pd.notna(first["exponent"]):
+        label += f"  {float(first['exponent']):.2f}"
+    if pd.notna(first["exponent_low"]):
+        label += f" [{float(first['exponent_low']):.2f}, {float(first['exponent_high']):.2f}]"
+    return label
+
+
+def draw_crosses(
     axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
 ) -> None:
     """Put a cross for each absent number in a strip above the plot, one height per model."""
@@ -205,7 +209,8 @@ def _draw_crosses(
         )
 
 
-def _set_axes(axes: Axes, data: pd.DataFrame, quantity: str) -> None:
+def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
+    """Scale and label both axes; `crosses` = lines of crosses above the plot, None = as found."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     lengths = sorted({int(n) for n in data["length"]})
@@ -217,7 +222,8 @@ def _set_axes(axes: Axes, data: pd.DataFrame, quantity: str) -> None:
     bounds = bounds[np.isfinite(bounds) & (bounds > 0)]
     if bounds.size:
         low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
-        absent = data[data["value"].isna()]["model"].nunique()
+        found = data[data["value"].isna()]["model"].nunique()
+        absent = found if crosses is None else crosses
         # the strip of crosses takes its share of the height above the highest line
         share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
         axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
@@ -258,7 +264,7 @@ def _bytes(value: float) -> str:
     return f"{value:g} B"
 
 
-def _notes(data: pd.DataFrame) -> list[str]:
+def why_absent(data: pd.DataFrame) -> list[str]:
     """Say why crosses stand where they stand: one note per model and reason."""
     notes: dict[tuple[str, str, str], list[str]] = {}
     for row in data[data["value"].isna()].itertuples():
