@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from models.families.feature_product import full_precision
 from models.families.fold import PASS_ELEMENTS, Fold, GlobalKeys, Scores, add_product
+from models.families.sdpa import sdpa
+from models.families.softmax import distance_bias
 
 __all__ = ["PASS_ELEMENTS", "BandedAttention", "Fold", "attend_in_sight"]
 
@@ -157,13 +158,14 @@ def attend_in_sight(
             )
         far = (own - beyond.place[:, None]).abs()
         distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
-    mask = None if visible is None else visible[:, None]
-    if slopes is not None:
-        bias = -slopes[:, None, None].to(q.dtype) * distance[:, None]
-        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-    # A row that may see no key gives 0.
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal and mask is None
+    return sdpa(
+        q,
+        k,
+        v,
+        causal=causal,
+        visible=None if visible is None else visible[:, None],
+        dropout=dropout,
+        bias=None if slopes is None else distance_bias(slopes, distance[:, None]),
     )
 
 
