@@ -33,6 +33,7 @@ VERBS = {
     "data": Verb("lra.data", "prepare, verify or show the data of a task"),
     "doctor": Verb("lra.doctor", "what works on this machine, each thing tried, and the way out"),
     "verify": Verb("lra.verify", "the contract checks on a mixer, ours or yours"),
+    "pages": Verb("lra.pages", "a documentation page per family, from its code and stored rows"),
     "show": Verb("lra.show", "one stored result: configuration, rows, the command to repeat it"),
 }
 
