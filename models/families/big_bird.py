@@ -1,0 +1,294 @@
+"""Big Bird: blocks see their neighbours, the first and last block, and a few drawn at random.
+
+Equation   o_i = sum_j p_ij v_j, p = softmax of q k / sqrt(d), over the keys in the blocks that the
+           block of i sees: itself, the one before and behind, the first, the last, and r others,
+           each once; the first and the last block see everything (internal global tokens, ITC)
+Plan       uniform    the r blocks are any that the row does not see anyway, all equally likely
+           official   as in the published code: among the first 1,024 tokens where the length is
+                      1,024, 3,072 or 4,096, else among the first 2r + 4 blocks where it is longer
+                      than 2r + 5 (it also rules out two pairs of blocks, which is left out here)
+           Numbers are drawn once for every layer, head and row of the longest sequence, and saved
+           with the weights. A length's plan is made from them: shorter sequences also see r blocks.
+Exact      below 5 + r blocks everything is seen anyway, and the call runs as exact attention.
+Cost       4 n C D (7 + r) operations forward; kept for backward: q, k, v, the output and one number
+           per query. Backward computes the scores again.
+Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, section 2
+           and appendix D. ETC, with extra global tokens in front, is not offered.
+Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
+Padding    a padded example is treated as if alone: its last block is the one of its last token,
+           and its plan that of its own length. Lengths between blocks are filled up and masked.
+Causal     an extension, not in the paper, whose sparse form looks ahead: a row sees its own block
+           up to each query, the one before, the first, and r drawn from those earlier. Any prefix
+           has the same plan, but no state of fixed size: it does not decode step by step.
+Differs    masks are exact instead of -10,000 added to scores.
+Variant    lra: random blocks among the first 1,024 tokens, no dropout on weights, and full causal
+           attention where causal is asked for, as in the code of the Long Range Arena. Its faults
+           are not repeated: there a length that is a multiple of C gets one more block, whose keys
+           count as real, the last rows may draw blocks that they see already, which then count
+           twice, and the plan changes from process to process.
+"""
+
+import logging
+from enum import StrEnum, auto
+from functools import cache
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.block_lists import BlockListAttention, Lists
+from models.families.sdpa import sdpa
+from models.families.softmax import distance_bias, visibility
+from models.mixer import Layout, Positions, Site, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+from models.positions import alibi_slopes
+
+FORMER_LENGTHS = (1024, 3072, 4096)
+"""Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""
+FORMER_REACH = 1024
+
+logger = logging.getLogger(__name__)
+
+
+class PlanChoice(StrEnum):
+    """Where random blocks are drawn from."""
+
+    uniform = auto()
+    official = auto()
+
+
+def choose(
+    draws: Int[Tensor, "h r t"],
+    end: Int[Tensor, "b r"],
+    skip: Int[Tensor, "b r"],
+    skipped: Int[Tensor, "b r"],
+) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
+    """Choose distinct blocks out of 1 ... end-1 without `skipped` ones from `skip` on.
+
+    Every choice of as many blocks as there are draws is equally likely (Floyd's algorithm); where
+    there are fewer blocks all are chosen, and what is left over is False in the second tensor.
+    """
+    number = (end - 1 - skipped)[:, None]
+    picks: list[Tensor] = []
+    for place, draw in enumerate(draws.long().unbind(-1)):
+        last = number - draws.shape[-1] + place
+        pick = draw % (last + 1).clamp(min=1)
+        for earlier in picks:
+            pick = torch.where(pick == earlier, -1, pick)
+        picks.append(torch.where((pick < 0) | (last < 0), last, pick))
+    picked = torch.stack(picks, -1)
+    blocks = 1 + picked
+    blocks = blocks + torch.where(blocks >= skip[:, None, :, None], skipped[:, None, :, None], 0)
+    return blocks.clamp(min=0), picked >= 0
+
+
+class Pattern:
+    """The fixed facts of a plan: block length, number of random blocks, where they come from."""
+
+    def __init__(
+        self, *, block: int, drawn: int, causal: bool, plan: PlanChoice, variant: Variant
+    ) -> None:
+        self.block, self.drawn, self.causal = block, drawn, causal
+        self.plan, self.variant = plan, variant
+
+    @property
+    def least(self) -> int:
+        """Number of blocks from which on some row does not see all that it may."""
+        return self.drawn + (4 if self.causal else 5)
+
+    def end(self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]) -> Int[Tensor, "b r"]:
+        """Return the first block that is too late to be drawn, in sequences of `count` blocks."""
+        if self.causal:
+            return (rows[None] - 1).clamp(min=1)
+        end = count - 1
+        reach = FORMER_REACH // self.block
+        if self.variant is Variant.lra:
+            end = end.clamp(max=reach)
+        elif self.plan is PlanChoice.official:
+            former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
+            later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
+            end = torch.minimum(end, torch.where(former, reach, later))
+        return end.clamp(min=1)[:, None].expand(-1, len(rows))
+
+    def lists(
+        self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
+    ) -> Lists:
+        """Return what each of `rows` sees in sequences of `count` blocks."""
+        last = (count - 1)[:, None]
+        if self.causal:
+            fixed = [(rows - 1, rows >= 1), (rows, rows >= 0), (0 * rows, rows >= 2)]
+        else:
+            fixed = [
+                (rows - 1, rows >= 1),
+                (rows, rows >= 0),
+                (rows + 1, rows < last),
+                (0 * rows, rows >= 2),
+                (last, last > rows + 1),
+            ]
+        shape = (len(count), len(rows))
+        parts = [(x.expand(shape), seen.expand(shape)) for x, seen in fixed]
+        blocks, seen = (torch.stack(part, -1)[:, None] for part in zip(*parts, strict=True))
+        blocks = torch.where(seen, blocks, 0).expand(-1, len(draws), -1, -1)
+        seen = seen.expand_as(blocks)
+        if self.drawn:
+            end = self.end(count, rows)
+            skip = torch.minimum((rows - 1).clamp(min=1), end)
+            skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
+            chosen = choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))
+            blocks, seen = (torch.cat(x, -1) for x in zip((blocks, seen), chosen, strict=True))
+        return Lists(blocks, seen, rows, self.block, diagonal=1 if self.causal else None)
+
+
+@cache
+def _report(length: int, blocks: int, least: int) -> None:
+    message = "length %d has %d blocks, fewer than %d: exact attention, which is the same"
+    logger.info(message, length, blocks, least)
+
+
+class BigBirdCore(nn.Module):
+    """Draws, pattern and attention."""
+
+    draws: Int[Tensor, "h m t"]
+    slopes: Float[Tensor, " h"] | None
+
+    def __init__(self, site: Site, pattern: Pattern) -> None:
+        super().__init__()
+        self.pattern, self.causal = pattern, site.causal
+        lra = pattern.variant is Variant.lra
+        self.full = lra and site.causal
+        self.dropout = 0.0 if lra else site.attention_dropout
+        blocks, drawn = -(-site.max_length // pattern.block), pattern.drawn
+        # Integers, so that a change of precision leaves the plan alone.
+        draws = torch.randint(
+            2**31 - 1, (site.heads, blocks, drawn),
+            generator=site.generator, dtype=torch.int32, device="cpu",
+        )  # fmt: skip
+        self.register_buffer("draws", draws.to(torch.empty(()).device))
+        alibi = site.positions is Positions.alibi
+        self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
+        self.traits = Traits(
+            positions=frozenset({Positions.alibi.value}),
+            causal=site.causal,
+            operations_exponent=2.0 if self.full else 1.0,
+            row_stochastic=True,
+            weight_dropout=not lra,
+            random_draws=drawn > 0 and not self.full and blocks >= pattern.least,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        length, pattern, keep = q.shape[2], self.pattern, layout.keep
+        count = -(-length // pattern.block)
+        if self.full or count < pattern.least:
+            if not (self.full or torch.compiler.is_compiling()):
+                _report(length, count, pattern.least)
+            visible = visibility(layout, length, causal=self.causal, device=q.device)
+            place = torch.arange(length, device=q.device)[None]
+            return self.exact(q, k, v, place, visible, causal=self.causal)
+        counts = torch.full((1,), count, device=q.device)
+        if keep is not None and not self.causal:
+            place = torch.arange(1, length + 1, device=q.device)
+            counts = -(-(place * keep).amax(1).clamp(min=1) // pattern.block)
+        if missing := count * pattern.block - length:
+            q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
+            keep = torch.ones_like(q[:1, 0, :length, 0], dtype=torch.bool) if keep is None else keep
+            keep = F.pad(keep, (0, missing))
+        if self.causal:
+            return self.listed(q, k, v, keep, counts, start=0, stop=count)[:, :, :length]
+        alike = layout.keep is None
+        stop = count - 1 if alike else count
+        middle = self.listed(q, k, v, keep, counts, start=1, stop=stop)
+        within = torch.arange(pattern.block, device=q.device)
+        last = (counts - 1)[:, None] * pattern.block + within
+        place = torch.cat((within.expand_as(last), last), dim=1)
+        visible = None if keep is None else keep[:, None, None]
+        if alike:
+            queries = torch.cat((q[:, :, : pattern.block], q[:, :, -pattern.block :]), dim=2)
+        else:
+            queries = q.gather(2, place[:, None, :, None].expand(*q.shape[:2], -1, q.shape[3]))
+        first, final = self.exact(queries, k, v, place, visible, causal=False).chunk(2, dim=2)
+        if alike:
+            return torch.cat((first, middle, final), dim=2)[:, :, :length]
+        o = torch.cat((first, middle), dim=2)
+        return o.scatter(2, last[:, None, :, None].expand_as(final), final)[:, :, :length]
+
+    def exact(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        place: Int[Tensor, "#b l"],
+        visible: Bool[Tensor, "#b 1 #l s"] | None,
+        *,
+        causal: bool,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend from the tokens at `place` to all keys that are visible."""
+        bias = None
+        if self.slopes is not None:
+            keys = torch.arange(k.shape[2], device=q.device)
+            bias = distance_bias(self.slopes, place[:, None, :, None] - keys)
+        return sdpa(q, k, v, causal=causal, visible=visible, dropout=self.rate(), bias=bias)
+
+    def listed(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        keep: Bool[Tensor, "#b l"] | None,
+        counts: Int[Tensor, " c"],
+        *,
+        start: int,
+        stop: int,
+    ) -> Float[Tensor, "b h m v"]:
+        """Attend from blocks `start` ... `stop` - 1 to the blocks of the plan."""
+        rows, block = torch.arange(start, stop, device=q.device), self.pattern.block
+        lists = self.pattern.lists(self.draws, counts, rows)
+        remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+        q = q[:, :, start * block : stop * block]
+        o: Tensor = BlockListAttention.apply(  # type: ignore[no-untyped-call]
+            q, k, v, keep, lists, self.slopes, self.rate(), remember
+        )
+        return o
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+
+class BigBird(MultiHead):
+    """Multi-head attention over neighbouring, outer and random blocks."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        block: int = 64,
+        random_blocks: int = 3,
+        plan: PlanChoice = PlanChoice.uniform,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+    ) -> None:
+        if block < 1:
+            raise ValueError(f"block counts tokens: got {block}; use 1 or more")
+        if random_blocks < 0:
+            raise ValueError(f"random_blocks counts blocks: got {random_blocks}; use 0 or more")
+        if plan is PlanChoice.official and variant is Variant.lra:
+            raise ValueError(
+                "variant=lra has a plan of its own: got plan=official; set plan=uniform"
+            )
+        if plan is PlanChoice.official and site.causal:
+            raise Unsupported(
+                "plan=official depends on the whole length, which a causal model does not know: "
+                "set plan=uniform"
+            )
+        pattern = Pattern(
+            block=block, drawn=random_blocks, causal=site.causal, plan=plan, variant=variant
+        )
+        super().__init__(site, BigBirdCore(site, pattern), bias=bias)
