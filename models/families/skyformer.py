@@ -1,0 +1,232 @@
+"""Kernelised attention, Gaussian and without a denominator, and the Skyformer: it by landmarks.
+
+Equation   kernelised  o_i = sum_j kappa(q_i, k_j) v_j,  kappa(x, y) = exp(-|x - y|^2 / (2 sqrt(d)))
+           skyformer   o = kappa(q, X) D M' D kappa(X, k) v, where X are m of the 2 n queries and
+                       keys, M = kappa(X, X) + gamma I, D = diag(rows of M summed)^(-1/2), and M'
+                       an inverse of D M D
+Inverse    iterative   six steps towards the Moore-Penrose inverse, the paper's
+           exact       the Moore-Penrose inverse
+Cost       per head, forward: kernelised 4 n^2 d operations; skyformer 8 n m d + 48 m^3. Kept for
+           the backward pass: q, k, v, o, and for skyformer about 15 m^2 numbers; no weights.
+Source     Chen, Zeng, Ji, Yang, "Skyformer", arXiv:2111.00035.
+Notation   the paper's n, p, d are l, k, landmarks; its C is kappa(q, k), its S chooses X.
+Landmarks  half of X are queries, half keys. The choice is drawn when the mixer is built and again
+           every `redraw_every` optimiser steps, one for all heads and rows, so that evaluation
+           repeats: m numbers u of [0, 1), which in a row of N real tokens name
+           independent  token floor(u N), with repetitions: the authors' choice
+           stratified   one token from each of m / 2 stretches of equal length: no repetitions, and
+                        every token of a row of no more than m / 2
+           Padding is exact: a padded row equals the same row alone.
+Differs    the authors draw anew in every pass, evaluation included, and divide by the root of a
+           head width of 32 whatever the width is. Their start of the inverse depends on the batch:
+           see `initialisation`. Attention dropout is not offered, nor landmarks that are sums of
+           several tokens (their `accumulation`, 1 in all of their runs).
+Mind       nothing divides by the sum of the weights: outputs grow with the length, and a query far
+           from all keys gives 0. With all 2 n landmarks the skyformer equals kernelised attention
+           but for `gamma`, which keeps the inverse stable (0.3 % at 0.1 and random tokens), and for
+           the six steps (3 % there). There is no causal form.
+"""
+
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.families.feature_product import full_precision, sum_dtype
+from models.families.gaussian_product import gaussian_product
+from models.families.iterative_inverse import Initialisation, Inverse, InverseRule, growth
+from models.mixer import Layout, Site, Traits, Unsupported
+from models.multi_head import MultiHead
+
+DRAW_BITS = 31
+
+
+class Form(StrEnum):
+    """Exact and quadratic, or by landmarks and linear."""
+
+    kernelised = auto()
+    skyformer = auto()
+
+
+class Sampling(StrEnum):
+    """How uniform numbers become tokens."""
+
+    independent = auto()
+    stratified = auto()
+
+
+def draw(landmarks: int, generator: torch.Generator) -> Int[Tensor, "2 m"]:
+    """Draw uniform numbers for queries and for keys, as integers below 2^31: exact everywhere."""
+    return torch.randint(2**DRAW_BITS, (2, landmarks // 2), generator=generator, device="cpu")
+
+
+def choose(
+    draws: Int[Tensor, "2 m"], total: Int[Tensor, "b 1"], sampling: Sampling
+) -> tuple[Int[Tensor, "2 b m"], Bool[Tensor, "b m"]]:
+    """Return which real tokens of each row are landmarks, and which landmarks there are."""
+    slot = torch.arange(draws.shape[1], device=total.device)
+    if sampling is Sampling.independent:
+        chosen = draws[:, None] * total >> DRAW_BITS
+        return chosen, (total > 0).expand(-1, len(slot))
+    used = total.clamp(max=len(slot))
+    some = used.clamp(min=1)
+    start, behind = slot * total // some, (slot + 1) * total // some
+    chosen = start + (draws[:, None] * (behind - start) >> DRAW_BITS)
+    return chosen, slot < used
+
+
+def take(
+    x: Float[Tensor, "b h l k"], chosen: Int[Tensor, "b m"], keep: Bool[Tensor, "b l"] | None
+) -> Float[Tensor, "b h m k"]:
+    """Return the chosen tokens, counted among the kept ones."""
+    chosen = chosen.clamp(max=x.shape[2] - 1)
+    if keep is not None:
+        place = torch.searchsorted(keep.cumsum(1), chosen + 1)
+        chosen = place.clamp(max=x.shape[2] - 1)
+    index = chosen[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+    return x.gather(2, index)
+
+
+def skyformer_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    draws: Int[Tensor, "2 m"],
+    *,
+    inverse: InverseRule,
+    gamma: float = 0.1,
+    sampling: Sampling = Sampling.independent,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend through landmarks; the result is float32, or float64 where the values are."""
+    dtype = sum_dtype(v)
+    with full_precision(q):
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        if keep is None:
+            total = draws.new_full((q.shape[0], 1), q.shape[2])
+        else:
+            total = keep.sum(1, keepdim=True)
+        chosen, filled = choose(draws, total, sampling)
+        x = torch.cat((take(q, chosen[0], keep), take(k, chosen[1], keep)), dim=2)
+        filled = torch.cat((filled, filled), dim=1)[:, None, :, None]
+        y = x * x.shape[-1] ** -0.25
+        norm = y.square().sum(-1, keepdim=True)
+        small = (y @ y.mT - 0.5 * (norm + norm.mT)).clamp(max=0).exp()
+        small = small + gamma * torch.eye(y.shape[2], dtype=dtype, device=y.device)
+        small = small * (filled & filled.mT)
+        # Rows and columns of landmarks that do not exist are empty, and stay so in the inverse.
+        root = torch.where(filled, small.sum(-1, keepdim=True), 1).rsqrt()
+        z = inverse(root * small * root.mT)
+        gathered = gaussian_product(x, k, v, keep)
+        return gaussian_product(q, x, root * (z @ (root * gathered)))
+
+
+class GaussianCore(nn.Module):
+    """Kernelised attention, every pair of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traits = Traits(operations_exponent=2.0, cross=True)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        return gaussian_product(q, k, v, layout.keep).to(v.dtype)
+
+
+class SkyformerCore(nn.Module):
+    """`skyformer_attention` with its options and its draws."""
+
+    draws: Int[Tensor, "2 m"]
+
+    def __init__(
+        self,
+        site: Site,
+        draws: Int[Tensor, "2 m"],
+        *,
+        inverse: InverseRule,
+        gamma: float,
+        sampling: Sampling,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("draws", draws)
+        self.inverse, self.gamma, self.sampling = inverse, gamma, sampling
+        m, width, heads = 2 * draws.shape[1], site.width, site.heads
+        per_token = 24 * width**2 + m * (28 * width + 32 * heads)
+        fixed = 2 * heads * m**3 * inverse.products() + 12 * m**2 * width
+        kept = (6 + inverse.kept()) * heads * m**2 + 6 * m * width
+        self.traits = Traits(
+            operations_exponent=growth(per_token, fixed),
+            memory_exponent=growth(5 * width, kept),
+            random_draws=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        return skyformer_attention(
+            q, k, v, self.draws,
+            inverse=self.inverse, gamma=self.gamma, sampling=self.sampling, keep=layout.keep,
+        ).to(v.dtype)  # fmt: skip
+
+
+class Skyformer(MultiHead):
+    """Gaussian attention between the four projections, exact or through landmarks.
+
+    All options but `form` belong to the skyformer: `landmarks`, queries and keys together;
+    `redraw_every` in optimiser steps, 0 = never; `iterations` and `initialisation` of the inverse.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        form: Form = Form.skyformer,
+        landmarks: int = 128,
+        sampling: Sampling = Sampling.independent,
+        gamma: float = 0.1,
+        inverse: Inverse = Inverse.iterative,
+        iterations: int = 6,
+        initialisation: Initialisation = Initialisation.exact,
+        redraw_every: int = 1,
+    ) -> None:
+        if site.causal:
+            raise Unsupported(f"{form} attention has no causal form: build it bidirectional")
+        if landmarks < 2 or landmarks % 2:
+            raise ValueError(
+                "landmarks are half queries and half keys, so their number is even and above 0: "
+                f"got {landmarks}; use {max(2, landmarks + landmarks % 2)}"
+            )
+        if gamma < 0:
+            raise ValueError(f"gamma must not be negative: got {gamma}; the authors use 0.1")
+        if redraw_every < 0:
+            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
+        if inverse is Inverse.ridge:
+            raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
+        rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
+        core: GaussianCore | SkyformerCore = GaussianCore()
+        if form is Form.skyformer:
+            # Drawn on the CPU, then where the module's parameters are: also the meta device.
+            draws = draw(landmarks, site.generator).to(torch.empty(()).device)
+            core = SkyformerCore(site, draws, inverse=rule, gamma=gamma, sampling=sampling)
+        super().__init__(site, core)
+        self.landmarks, self.redraw_every = landmarks, redraw_every
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Choose other landmarks when their time has come."""
+        core = cast(GaussianCore | SkyformerCore, self.core)
+        due = self.redraw_every and step % self.redraw_every == 0
+        if isinstance(core, SkyformerCore) and due:
+            core.draws.copy_(draw(self.landmarks, generator))

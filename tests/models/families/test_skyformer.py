@@ -1,0 +1,299 @@
+"""Gaussian attention and the Skyformer against their literal forms, limits and draws."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families import gaussian_product as tiled
+from models.families.gaussian_product import gaussian_product
+from models.families.iterative_inverse import Inverse, InverseRule
+from models.families.skyformer import (
+    DRAW_BITS,
+    Form,
+    Sampling,
+    Skyformer,
+    choose,
+    draw,
+    skyformer_attention,
+)
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported
+
+EXACT = InverseRule(inverse=Inverse.exact)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int, width: int = 5, scale: float = 1.0) -> list[Tensor]:
+    return [
+        (scale * drawn(2, length, 3, width, seed=s)).transpose(1, 2).requires_grad_()
+        for s in range(3)
+    ]
+
+
+def holes(length: int) -> Tensor:
+    return torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
+
+
+def kernel(x: Tensor, y: Tensor) -> Tensor:
+    """The Gaussian, from the differences."""
+    distance = (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+    return torch.exp(-distance / (2 * math.sqrt(x.shape[-1])))
+
+
+def steps(a: Tensor) -> Tensor:
+    """The six-step inverse as the paper writes it."""
+    norm = torch.linalg.matrix_norm(a, 1) * torch.linalg.matrix_norm(a, torch.inf)
+    z, one = a.T / norm, torch.eye(len(a), dtype=a.dtype)
+    for _ in range(6):
+        z = 0.25 * z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z)))
+    return z
+
+
+def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None, gamma=0.1) -> Tensor:
+    """The equation on the real tokens of one row and head after another, sampled independently."""
+    q, k, v = qkv
+    out = torch.zeros_like(v)
+    for row in range(q.shape[0]):
+        real = torch.arange(q.shape[2]) if keep is None else keep[row].nonzero()[:, 0]
+        if not len(real):
+            continue
+        for head in range(q.shape[1]):
+            x, y, z = (part[row, head, real] for part in (q, k, v))
+            places = (draws.double() / 2**DRAW_BITS * len(real)).long()
+            landmarks = torch.cat((x[places[0]], y[places[1]]))
+            small = kernel(landmarks, landmarks) + gamma * torch.eye(len(landmarks)).to(x)
+            root = small.sum(1) ** -0.5
+            inverse = steps(root[:, None] * small * root)
+            middle = root[:, None] * inverse * root
+            out[row, head, real] = kernel(x, landmarks) @ middle @ kernel(landmarks, y) @ z
+    return out
+
+
+def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):
+    """Compare values and gradients, at real tokens."""
+    cotangent = drawn(*wanted.shape, seed=9)
+    if keep is not None:
+        cotangent = cotangent * keep[:, None, :, None]
+        found, wanted = (x * keep[:, None, :, None] for x in (found, wanted))
+    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
+    for seen, want in zip(
+        torch.autograd.grad(found, inputs, cotangent),
+        torch.autograd.grad(wanted, inputs, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(seen, want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("length", "keys"), [(1, 1), (33, 33), (41, 70), (70, 3)])
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "tiles"])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_the_product_equals_the_literal_form(length, keys, small, padded, monkeypatch):
+    if small:
+        monkeypatch.setitem(tiled.TILE_ELEMENTS, "cpu", 1)
+        monkeypatch.setattr(tiled, "KEYS", 7)
+    q, (k, v) = heads(length)[0], heads(keys)[1:]
+    keep = holes(keys) if padded else None
+    weights = kernel(q, k) if keep is None else kernel(q, k) * keep[:, None, None]
+    compare(gaussian_product(q, k, v, keep), weights @ v, [q, k, v])
+
+
+def test_gaussian_weights_are_rescaled_exponentials():
+    q, k, v = heads(20, scale=0.5)
+    weights = torch.exp(q @ k.mT / math.sqrt(5))
+    by_query, by_key = (torch.exp(-x.square().sum(-1) / (2 * math.sqrt(5))) for x in (q, k))
+    wanted = (by_query[..., None] * weights * by_key[..., None, :]) @ v
+    compare(gaussian_product(q, k, v), wanted, [q, k, v])
+
+
+def test_gradcheck_of_the_product():
+    inputs = [x[:1, :1, :6, :2].detach().requires_grad_() for x in heads(6)]
+    keep = torch.tensor([[True, False, True, True, True, False]])
+    assert torch.autograd.gradcheck(lambda *x: gaussian_product(*x, keep), inputs)
+
+
+def test_long_vectors_never_give_weights_above_one():
+    x = 1000 * drawn(1, 1, 30, 4).float()
+    out = gaussian_product(x, x, torch.ones_like(x))
+    assert out.max() <= 1
+    assert not gaussian_product(x, x + 100, torch.ones_like(x)).any()
+
+
+@pytest.mark.parametrize(("length", "landmarks"), [(30, 8), (30, 80), (1, 4)])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_the_skyformer_equals_the_literal_form_on_the_real_tokens(length, landmarks, padded):
+    inputs = heads(length)
+    keep = holes(length) if padded else None
+    draws = draw(landmarks, torch.Generator().manual_seed(5))
+    found = skyformer_attention(*inputs, draws, inverse=InverseRule(), keep=keep)
+    compare(found, literal(inputs, draws, keep), inputs, keep)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+def test_all_tokens_as_landmarks_without_gamma_give_kernelised_attention(padded):
+    q, k, v = heads(24, width=16)
+    keep = holes(24) if padded else None
+    draws = draw(2 * 24 + 6, torch.Generator())
+    found = skyformer_attention(
+        q, k, v, draws, inverse=EXACT, gamma=0.0, sampling=Sampling.stratified, keep=keep
+    )
+    wanted = gaussian_product(q, k, v, keep)
+    seen = slice(None) if keep is None else keep[:, None, :, None].expand_as(v)
+    torch.testing.assert_close(found[seen], wanted[seen], rtol=0, atol=1e-12)
+
+
+def test_error_falls_as_landmarks_rise_and_six_steps_and_gamma_leave_some():
+    q, k, v = (0.5 * drawn(4, 2, 128, 16, seed=s) for s in range(3))
+    wanted = gaussian_product(q, k, v)
+
+    def error(landmarks, **options):
+        draws = draw(landmarks, torch.Generator().manual_seed(1))
+        options = {"inverse": InverseRule(), "sampling": Sampling.stratified} | options
+        found = skyformer_attention(q, k, v, draws, **options)
+        return ((found - wanted).norm() / wanted.norm()).item()
+
+    errors = [error(m) for m in (16, 32, 64, 128)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] < 0.4
+    assert errors[-1] < errors[0] / 2
+    assert 0.02 < error(256, gamma=0.0) < 0.05
+    assert 0.001 < error(256, inverse=EXACT) < 0.01
+    assert error(256, inverse=EXACT, gamma=1e-6) < 1e-4
+
+
+@pytest.mark.parametrize("sampling", list(Sampling))
+def test_choices_are_uniform_and_within_the_row(sampling):
+    totals = torch.tensor([[10], [3], [1], [0]])
+    generator = torch.Generator().manual_seed(0)
+    chosen = [choose(draw(8, generator), totals, sampling) for _ in range(1000)]
+    for row, total in enumerate([10, 3, 1]):
+        places = torch.stack([place[:, row, filled[row]] for place, filled in chosen])
+        counts = torch.bincount(places.flatten(), minlength=total)
+        assert len(counts) == total
+        # Five standard deviations of a binomial count, and stretches of unequal length.
+        expected = places.numel() / total
+        room = 0.3 * expected if sampling is Sampling.stratified else 5 * math.sqrt(expected)
+        assert (counts - expected).abs().max() <= room
+    wanted = [4, 4, 4, 0] if sampling is Sampling.independent else [4, 3, 1, 0]
+    assert chosen[0][1].sum(1).tolist() == wanted
+
+
+def test_stratified_choices_do_not_repeat():
+    draws = draw(32, torch.Generator().manual_seed(0))
+    for total in (16, 17, 40, 1000):
+        chosen, filled = choose(draws, torch.tensor([[total]]), Sampling.stratified)
+        assert filled.all()
+        for side in chosen[:, 0]:
+            assert len(side.unique()) == 16
+            assert side.max() < total
+
+
+@pytest.mark.parametrize("sampling", list(Sampling))
+@pytest.mark.parametrize("rule", [InverseRule(), EXACT], ids=["six", "exact"])
+def test_a_row_of_padding_alone_is_zero_and_has_no_gradient(sampling, rule):
+    inputs = heads(12)
+    keep = torch.ones(2, 12, dtype=torch.bool)
+    keep[0] = False
+    draws = draw(8, torch.Generator())
+    out = skyformer_attention(*inputs, draws, inverse=rule, sampling=sampling, keep=keep)
+    assert not out[0].any()
+    assert out[1].any()
+    for gradient in torch.autograd.grad(out.square().sum(), inputs):
+        assert not gradient[0].any()
+        assert gradient.isfinite().all()
+
+
+def built(**options) -> Skyformer:
+    torch.manual_seed(3)
+    seed = torch.Generator().manual_seed(options.pop("seed", 0))
+    site = Site(width=12, heads=3, max_length=64, generator=seed)
+    return Skyformer(site, **({"landmarks": 8} | options)).double().eval()
+
+
+def test_landmarks_stay_until_their_time_has_come():
+    mixer, x = built(redraw_every=3), drawn(2, 20, 12)
+    first = mixer(x, Layout())
+    for step in (1, 2):
+        mixer.after_step(step, torch.Generator().manual_seed(step))
+    assert torch.equal(mixer(x, Layout()), first)
+    mixer.after_step(3, torch.Generator().manual_seed(3))
+    assert not torch.allclose(mixer(x, Layout()), first)
+    assert torch.equal(mixer.core.draws, built(seed=3).core.draws)
+    never = built(redraw_every=0)
+    never.after_step(3, torch.Generator().manual_seed(3))
+    assert torch.equal(never.core.draws, built().core.draws)
+
+
+def test_kernelised_attention_has_no_draws_and_takes_another_source():
+    mixer = built(form=Form.kernelised)
+    assert not [*mixer.buffers()]
+    mixer.after_step(1, torch.Generator())
+    x, source = drawn(2, 9, 12), drawn(2, 15, 12, seed=1)
+    found = mixer.attend(x, Layout(), source, Layout(keep=holes(15)))
+    q, k, v = mixer.project(x, Layout())[0], *mixer.project(source, Layout())[1:]
+    wanted = mixer.merge((kernel(q, k) * holes(15)[:, None, None]) @ v)
+    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
+
+
+def test_half_precision_is_computed_in_float32():
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in heads(60))
+    draws = draw(16, torch.Generator())
+    exact = skyformer_attention(*(x.double() for x in (q, k, v)), draws, inverse=InverseRule())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = skyformer_attention(q, k, v, draws, inverse=InverseRule())
+        gradients = torch.autograd.grad(o.square().sum(), (q, k, v))
+    assert o.dtype is torch.float32
+    torch.testing.assert_close(o.double(), exact, rtol=1e-4, atol=1e-5)
+    assert {x.dtype for x in gradients} == {torch.bfloat16}
+    # Choices are integers, which no change of dtype moves.
+    half = built().bfloat16()
+    assert half.core.draws.dtype is torch.int64
+    assert half(drawn(2, 20, 12).bfloat16(), Layout()).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_no_kernel_of_length_by_landmarks_or_length_is_kept(form):
+    with pretending():
+        mixer = Skyformer(Site(width=128, heads=2, max_length=4096), form=form, landmarks=64)
+        x = torch.empty(1, 4096, 128, requires_grad=True)
+        kept = saved_bytes(lambda: mixer(x, Layout()), mixer.parameters())
+        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
+    # x, q, k, v and the output; matrices of landmarks
+    assert kept < 4 * (4096 * 5 * 128 + 20 * 2 * 64 * 64)
+    pairs = 4096 if form is Form.kernelised else 2 * 64
+    wanted = 4096 * (24 * 128**2 + 14 * pairs * 128)
+    assert operations == pytest.approx(wanted, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"landmarks": 7}, "even and above 0: got 7; use 8"),
+        ({"landmarks": 0}, "got 0; use 2"),
+        ({"gamma": -0.1}, "got -0.1"),
+        ({"redraw_every": -1}, "got -1; use 0 for never"),
+        ({"inverse": Inverse.ridge}, "gamma is the ridge"),
+        ({"iterations": 0}, "iterations must be at least 1: got 0"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_neither_form_is_causal(form):
+    with pytest.raises(Unsupported, match=f"{form} attention has no causal form"):
+        Skyformer(Site(width=12, heads=3, max_length=64, causal=True), form=form)
+
+
+def test_builds_and_runs_on_the_meta_device():
+    with torch.device("meta"):
+        mixer = Skyformer(Site(width=12, heads=3, max_length=64), landmarks=8)
+        assert mixer.core.draws.is_meta
+        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
