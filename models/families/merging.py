@@ -147,9 +147,11 @@ class UnionAttention(torch.autograd.Function):
             o, total = parts[0]
             for _, other in parts[1:]:
                 total = torch.logaddexp2(total, other)
-            if keep is not None:  # queries that see nothing: their weights are exp2(-inf) = 0
+            if keep is not None or any(keyset.least for keyset in sets):
+                # Queries that see nothing: their weights are exp2(-inf) = 0.
                 total = total.masked_fill(total < NEVER / 2, torch.inf)
-            if len(parts) > 1 or keep is not None:
+                o *= (parts[0][1] - total).exp2_()
+            elif len(parts) > 1:
                 o *= (parts[0][1] - total).exp2_()
             for part, own in parts[1:]:
                 o.addcmul_(part, (own - total).exp2_())

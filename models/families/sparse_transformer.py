@@ -1,0 +1,353 @@
+"""Sparse Transformer: two patterns of about sqrt(n) keys each, which together reach every token.
+
+With stride l and c summary columns, token i sees j <= i where
+
+    strided   near: i - j <= l              far: (i - j) mod l = 0
+    fixed     near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
+
+so that whatever a token cannot see in one step it sees in two: far, then near. `head_use` says who
+looks where: `interleave` (layers take turns, near first), `merged` (every head sees the union) or
+`heads` (the first half of the heads near, the others far). Inside its pattern a head is softmax
+attention. Bidirectional models drop j <= i, and |i - j| counts: a form of our own.
+
+Cost: 4 n D times the keys per token forward, about 2.5 times that backward (weights are computed
+once more instead of kept); memory n D. Keys per token, on average and when causal: near l / 2
+(fixed) or l (strided), far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided). With l = sqrt(n) that
+is n sqrt(n); with a given l it is quadratic, only with a small constant, and `traits` says so.
+
+Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
+`stride` and `summary` here. The union is never worked out as a mask: the two sets are attended to
+apart and joined by their logarithmic sums, see `models.families.merging`; tokens of the overlap
+belong to the near set.
+
+Differences from the paper: the residual scaling, the embeddings and the activation of its networks
+belong to the backbone and are not part of this family. With `heads` and `fixed`, the r-th of the
+far heads has the r-th c columns from the end of a block for summary, in turn, and the first column
+besides, so that every token sees at least one. `stride: null` is sqrt(max_length), but at least 2c.
+
+`variant: lra` is the pattern of the Long Range Arena code: fixed and merged, l = 50 and c = 10
+unless given, and lower-triangular in bidirectional models too. The CLS vector, where there is one,
+stands outside the pattern: it sees all and is seen by all. That code builds the n x n mask; here it
+costs what it sees. A padded query there sees nothing; here its output is never read.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families import kv_cache
+from models.families.key_sets import FINEST, Blocks, KeySet, Rectangles, count_scores
+from models.families.merging import union_attention
+from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+from models.positions import alibi_slopes
+
+
+class Pattern(StrEnum):
+    """Which pair of patterns."""
+
+    fixed = auto()
+    strided = auto()
+
+
+class HeadUse(StrEnum):
+    """Which of the two patterns a head has."""
+
+    merged = auto()
+    interleave = auto()
+    heads = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsity:
+    """The two patterns over positions, as sets of keys and as a rule."""
+
+    pattern: Pattern
+    stride: int
+    summary: int
+    causal: bool
+
+    def remainders(self, part: int) -> list[int]:
+        """Return the summary columns of a block, in order."""
+        end = self.stride - part * self.summary
+        return sorted({0, *range(end - self.summary, end)})
+
+    def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
+        """Return the near set; `first` tokens before the pattern are not in it."""
+        fixed = self.pattern is Pattern.fixed
+        block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
+        block = min(block, length)
+        look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
+        return Blocks(
+            rows=rows,
+            length=length,
+            causal=self.causal,
+            most=None if fixed else self.stride,
+            first=first,
+            block=block,
+            look_back=look,
+            look_forward=0 if self.causal else look,
+        )
+
+    def far(
+        self, rows: int, length: int, *, alone: bool, part: int = 0, first: int = 0
+    ) -> Rectangles:
+        """Return the far set; not `alone`: without what the near set has.
+
+        `first` tokens before the pattern are seen by all.
+        """
+        stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
+        if self.pattern is Pattern.strided:
+            classes, least = min(stride, length), 0 if alone else 2
+        else:
+            every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
+            columns = [*range(first), *(j + first for j in every if j < length)]
+            unit, least = (1, 0) if alone else (stride, 1)
+        return Rectangles(
+            rows=rows,
+            length=length,
+            causal=self.causal,
+            least=least,
+            first=first,
+            columns=columns,
+            classes=classes,
+            unit=unit,
+        )
+
+    def union(self, rows: int, length: int, *, first: int = 0) -> tuple[KeySet, ...]:
+        """Return both sets."""
+        near = self.near(rows, length, first=first)
+        if length <= self.stride and not first:
+            return (near,)
+        return near, self.far(rows, length, alone=False, first=first)
+
+    def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
+        """Say whether key j is in the near set of query i, later keys aside."""
+        if self.pattern is Pattern.fixed:
+            return i // self.stride == j // self.stride
+        return (i - j).abs() <= self.stride
+
+    def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
+        """Say whether key j is in the far set of query i, later keys aside."""
+        if self.pattern is Pattern.strided:
+            return (i - j) % self.stride == 0
+        columns = torch.tensor(self.remainders(part), device=j.device)
+        return torch.isin(j % self.stride, columns).expand_as(i - j)
+
+
+class SparseCore(nn.Module):
+    """The patterns of each head, ALiBi and the state along time."""
+
+    slopes: Float[Tensor, " h"] | None
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        pattern: Pattern,
+        head_use: HeadUse,
+        stride: int | None,
+        summary: int | None,
+        variant: Variant,
+    ) -> None:
+        super().__init__()
+        lra = variant is Variant.lra
+        summary = (10 if lra else 8) if summary is None else summary
+        for name, value in (("stride", stride), ("summary", summary)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} counts tokens, at least 1: got {value}")
+        if lra and (pattern is not Pattern.fixed or head_use is not HeadUse.merged):
+            raise ValueError(
+                f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
+                f"head_use={head_use}; set these, or variant=faithful"
+            )
+        if lra and site.causal and site.cls:
+            raise Unsupported(
+                "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
+                "choose another pooling, or variant=faithful"
+            )
+        if head_use is HeadUse.heads and site.heads < 2:
+            raise ValueError(
+                f"head_use=heads gives each pattern half of the heads: got heads={site.heads}; "
+                "set at least 2, or head_use=merged"
+            )
+        self.pattern, self.head_use, self.stride, self.summary = pattern, head_use, stride, summary
+        if lra and stride is None:
+            self.stride = 50
+        self.causal = site.causal or lra
+        self.outside = 1 if lra and site.cls else 0
+        self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
+        self.sparsity = self.for_length(site.max_length)
+        stride = self.sparsity.stride
+        if pattern is Pattern.fixed and summary >= stride:
+            raise ValueError(
+                f"summary must be less than the stride, or every token is seen by all: got "
+                f"summary={summary}, stride={stride}; choose a smaller summary"
+            )
+        alibi = site.positions is Positions.alibi
+        self.register_buffer(
+            "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
+        )
+        self.traits = Traits(
+            positions=frozenset({Positions.alibi.value}),
+            causal=self.causal and not self.outside,
+            operations_exponent=self.exponent(site.width),
+            row_stochastic=True,
+            weight_dropout=True,
+        )
+
+    def for_length(self, longest: int) -> Sparsity:
+        """Return the patterns of a model for so many tokens."""
+        stride = self.stride or max(2 * self.summary, math.isqrt(max(longest, 1) - 1) + 1)
+        return Sparsity(
+            pattern=self.pattern, stride=stride, summary=self.summary, causal=self.causal
+        )
+
+    def shares(
+        self, sparsity: Sparsity, batch: int, length: int
+    ) -> Iterator[tuple[slice, tuple[KeySet, ...]]]:
+        """Yield ranges of heads with the sets of keys that they see."""
+        heads, half, first = self.heads, self.heads // 2, self.outside
+        if self.head_use is HeadUse.merged:
+            yield slice(0, heads), sparsity.union(batch * heads, length, first=first)
+        elif self.head_use is HeadUse.interleave:
+            sees_near, rows = self.layer % 2 == 0, batch * heads
+            keys = (
+                sparsity.near(rows, length) if sees_near else sparsity.far(rows, length, alone=True)
+            )
+            yield slice(0, heads), (keys,)
+        else:
+            yield slice(0, half), (sparsity.near(batch * half, length),)
+            if self.pattern is Pattern.strided:
+                rows = batch * (heads - half)
+                yield slice(half, heads), (sparsity.far(rows, length, alone=True),)
+                return
+            for head in range(half, heads):
+                part = self.part(sparsity, head)
+                yield slice(head, head + 1), (sparsity.far(batch, length, alone=True, part=part),)
+
+    def part(self, sparsity: Sparsity, head: int) -> int:
+        """Return which columns of a block are the summary of a far head."""
+        return (head - self.heads // 2) % (sparsity.stride // sparsity.summary)
+
+    def exponent(self, width: int) -> float:
+        """Return how operations grow with the length, projections included, by counting them.
+
+        Between 4,096 and 16,384 tokens, and with the stride that a model of that length would have.
+        """
+
+        def operations(length: int) -> float:
+            shares = self.shares(self.for_length(length), 1, length)
+            scores = sum(count_scores(keyset) for _, sets in shares for keyset in sets)
+            # A score costs 2 products forward and 5 backward, a projection 1 and 2.
+            return 24 * length * width**2 + 14 * (width / self.heads) * scores
+
+        return math.log(operations(2**14) / operations(2**12), 4)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to what each head sees."""
+        (batch, heads, length), first = q.shape[:3], self.outside
+        facts: dict[str, Any] = {"keep": layout.keep, "dropout": self.rate()}
+        o = []
+        if first:
+            everything = Rectangles(rows=batch * heads, length=1, keys_length=length)
+            o.append(union_attention(q[:, :, :1], k, v, everything, slopes=self.slopes, **facts))
+        if length > first:
+            parts = [
+                union_attention(
+                    q[:, some, first:],
+                    k[:, some],
+                    v[:, some],
+                    *sets,
+                    slopes=None if self.slopes is None else self.slopes[some],
+                    **facts,
+                )
+                for some, sets in self.shares(self.sparsity, batch, length - first)
+            ]
+            o.append(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1))
+        return o[0] if len(o) == 1 else torch.cat(o, dim=2)
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty memory of keys and values; `Unsupported` for a core that looks ahead."""
+        if not self.traits.causal:
+            raise Unsupported("a pattern that looks ahead has no state along time: set causal")
+        return kv_cache.empty(shape, like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones that each query sees.
+
+        All scores of the new tokens with the memory are worked out: exact, but not sparse.
+        """
+        del layout  # positions follow from the count of the state
+        keys, values, visible, state = kv_cache.append(state, k, v)
+        j = torch.arange(keys.shape[2], device=q.device)
+        i = visible.sum(-1, keepdim=True) - 1  # the slot of each query is its position
+        mask = visible & self.sees(i, j)
+        if self.slopes is not None:
+            bias = -self.slopes[:, None, None].to(q.dtype) * (i - j)
+            mask = bias.masked_fill(~mask, -torch.inf)
+        keys, values = keys.to(q.dtype), values.to(v.dtype)
+        o = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=self.rate())
+        return o, state
+
+    def sees(self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, " s"]) -> Bool[Tensor, "b #h l s"]:
+        """Say which keys the patterns let each head see."""
+        sparsity, near = self.sparsity, self.sparsity.sees_near(i, j)
+        if self.head_use is HeadUse.merged:
+            return near | sparsity.sees_far(i, j, 0)
+        if self.head_use is HeadUse.interleave:
+            return sparsity.sees_far(i, j, 0) if self.layer % 2 else near
+        far = [
+            sparsity.sees_far(i, j, self.part(sparsity, head))
+            for head in range(self.heads // 2, self.heads)
+        ]
+        return torch.cat([near] * (self.heads // 2) + far, dim=1)
+
+
+class SparseTransformer(MultiHead):
+    """Multi-head attention with the strided or the fixed pattern."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        pattern: Pattern = Pattern.fixed,
+        head_use: HeadUse = HeadUse.merged,
+        stride: int | None = None,
+        summary: int | None = None,
+        variant: Variant = Variant.faithful,
+        bias: bool = True,
+    ) -> None:
+        core = SparseCore(
+            site,
+            pattern=pattern,
+            head_use=head_use,
+            stride=stride,
+            summary=summary,
+            variant=variant,
+        )
+        super().__init__(site, core, bias=bias)

@@ -1,0 +1,436 @@
+"""Both patterns against dense masks, their union against merged sums, reach, cost, LRA's mask."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from models.contract_case import Case
+from models.contract_costs import check_operations
+from models.families import key_sets
+from models.families.merging import union_attention
+from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
+from models.flops import pretending, saved_bytes
+from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.positions import alibi_slopes
+from models.state import reset, size_bytes
+
+PATTERNS = pytest.mark.parametrize("pattern", list(Pattern))
+USES = pytest.mark.parametrize("use", list(HeadUse))
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int, width: int = 4, count: int = 4) -> list[Tensor]:
+    return [drawn(2, count, length, width, seed=s).requires_grad_() for s in range(3)]
+
+
+def holes(length: int) -> Tensor:
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
+    keep[1, length // 3 :] = False
+    return keep
+
+
+def near(length: int, pattern: Pattern, stride: int, *, causal: bool) -> Tensor:
+    """A1 of the paper, token by token."""
+    sees = torch.zeros(length, length, dtype=torch.bool)
+    for i in range(length):
+        for j in range(length):
+            strided = abs(i - j) <= stride
+            inside = strided if pattern is Pattern.strided else i // stride == j // stride
+            sees[i, j] = inside and (j <= i or not causal)
+    return sees
+
+
+def far(
+    length: int, pattern: Pattern, stride: int, summary: int, *, causal: bool, part: int = 0
+) -> Tensor:
+    """A2 of the paper, token by token; the upper end l of its remainders means 0."""
+    sees = torch.zeros(length, length, dtype=torch.bool)
+    end = stride - part * summary
+    for i in range(length):
+        for j in range(length):
+            fixed = j % stride == 0 or end - summary <= j % stride < end
+            inside = fixed if pattern is Pattern.fixed else (i - j) % stride == 0
+            sees[i, j] = inside and (j <= i or not causal)
+    return sees
+
+
+def dense(q, k, v, sees, *, keep=None, slopes=None) -> Tensor:
+    """The definition, with all scores and a mask."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if slopes is not None:
+        i = torch.arange(q.shape[2])
+        scores = scores - slopes.double()[:, None, None] * (i[:, None] - i).abs()
+    if keep is not None:
+        sees = sees & keep[:, None, None, :]
+    scores = scores.masked_fill(~sees, -1e300)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
+    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
+def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    g = drawn(*seen.shape, seed=7)
+    found, want = (torch.autograd.grad(o, inputs, g) for o in (seen, wanted))
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def built(
+    *,
+    pattern: Pattern = Pattern.fixed,
+    use: HeadUse = HeadUse.merged,
+    stride: int | None = 6,
+    summary: int | None = 2,
+    variant: Variant = Variant.faithful,
+    **facts,
+) -> SparseTransformer:
+    site = Site(**({"width": 16, "heads": 4, "max_length": 64} | facts))
+    mixer = SparseTransformer(
+        site, pattern=pattern, head_use=use, stride=stride, summary=summary, variant=variant
+    )
+    return mixer.double().eval()
+
+
+def support(length: int, pattern: Pattern, use: HeadUse, layer: int, *, causal: bool) -> Tensor:
+    """What the four heads of `built()` see."""
+    sees_near = near(length, pattern, 6, causal=causal)
+    sees_far = far(length, pattern, 6, 2, causal=causal)
+    if use is HeadUse.merged:
+        return (sees_near | sees_far).expand(4, -1, -1)
+    if use is HeadUse.interleave:
+        return (sees_far if layer % 2 else sees_near).expand(4, -1, -1)
+    other = far(length, pattern, 6, 2, causal=causal, part=1)
+    return torch.stack((sees_near, sees_near, sees_far, other))
+
+
+def weights_of(mixer: SparseTransformer, length: int) -> Tensor:
+    """The matrix of weights of every head, by values of an identity."""
+    count = mixer.heads
+    q, k, _ = heads(length, width=length, count=count)
+    identity = torch.eye(length, dtype=torch.float64).expand(2, count, length, length)
+    return mixer.core(q, k, identity, Layout())
+
+
+@DIRECTIONS
+@PATTERNS
+@pytest.mark.parametrize(
+    "use_and_layer",
+    [(HeadUse.merged, 0), (HeadUse.interleave, 0), (HeadUse.interleave, 3), (HeadUse.heads, 0)],
+)
+@pytest.mark.parametrize(("length", "padded"), [(1, False), (37, False), (37, True)])
+def test_equals_dense_attention_with_the_mask_of_the_paper(
+    length, padded, pattern, use_and_layer, causal
+):
+    use, layer = use_and_layer
+    qkv, keep = heads(length), holes(length) if padded else None
+    core = built(pattern=pattern, use=use, layer=layer, depth=4, causal=causal).core
+    wanted = dense(*qkv, support(length, pattern, use, layer, causal=causal), keep=keep)
+    agree(core(*qkv, Layout(keep=keep)), wanted, qkv)
+
+
+@DIRECTIONS
+@PATTERNS
+@USES
+def test_weights_sum_to_one_on_the_pattern_and_are_zero_elsewhere(pattern, use, causal):
+    weights = weights_of(built(pattern=pattern, use=use, causal=causal), 40)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 40, dtype=torch.float64))
+    wanted = support(40, pattern, use, 0, causal=causal)
+    assert torch.equal(weights > 0, wanted.expand(2, 4, 40, 40))
+
+
+@DIRECTIONS
+@PATTERNS
+@pytest.mark.parametrize("elements", [40, 300, 1 << 20])
+def test_long_rows_in_passes_of_any_size(elements, pattern, causal, monkeypatch):
+    monkeypatch.setitem(key_sets.PASS_ELEMENTS, "cpu", elements)
+    monkeypatch.setattr(key_sets, "FINEST", 4)  # a staircase of many steps
+    qkv = heads(61, count=2)
+    core = built(pattern=pattern, stride=7, summary=3, causal=causal, heads=2).core
+    sees = near(61, pattern, 7, causal=causal) | far(61, pattern, 7, 3, causal=causal)
+    agree(core(*qkv, Layout()), dense(*qkv, sees), qkv)
+
+
+@DIRECTIONS
+@PATTERNS
+def test_the_union_is_the_two_sets_merged_by_their_sums(pattern, causal):
+    q, k, v = heads(37)
+    sparsity = Sparsity(pattern=pattern, stride=6, summary=2, causal=causal)
+    sees = near(37, pattern, 6, causal=causal)
+    rest = far(37, pattern, 6, 2, causal=causal) & ~sees
+    assert rest.any()
+    scores = q @ k.mT / 2
+    sums = [scores.masked_fill(~m, -torch.inf).logsumexp(-1, keepdim=True) for m in (sees, rest)]
+    sets = (sparsity.near(8, 37), sparsity.far(8, 37, alone=False))
+    parts = [union_attention(q, k, v, keys) for keys in sets]
+    merged = sum(o * (z - torch.logaddexp(*sums)).exp() for o, z in zip(parts, sums, strict=True))
+    torch.testing.assert_close(union_attention(q, k, v, *sets), merged, atol=1e-12, rtol=0)
+    torch.testing.assert_close(union_attention(q, k, v, *sets[::-1]), merged, atol=1e-12, rtol=0)
+
+
+def test_queries_without_a_key_in_a_set_are_left_to_the_other():
+    q, k, v = heads(20)
+    sparsity = Sparsity(pattern=Pattern.fixed, stride=6, summary=2, causal=True)
+    alone = union_attention(q, k, v, sparsity.far(8, 20, alone=False))
+    assert (alone[:, :, :6] == 0).all()
+    assert (alone[:, :, 6:] != 0).all()
+
+
+@PATTERNS
+@DIRECTIONS
+def test_two_hops_reach_everything_that_may_be_seen(pattern, causal):
+    first, second = (
+        weights_of(
+            built(pattern=pattern, use=HeadUse.interleave, layer=r, depth=2, causal=causal), 40
+        )
+        for r in (0, 1)
+    )
+    near_hop, far_hop = first[0, 0] > 0, second[0, 0] > 0
+    stays = torch.eye(40, dtype=torch.bool)  # the residual connection
+    assert torch.equal(near_hop | stays, near_hop)
+    reached = ((far_hop | stays).double() @ near_hop.double()) > 0
+    everything = torch.ones(40, 40, dtype=torch.bool)
+    assert torch.equal(reached, everything.tril() if causal else everything)
+    assert not near_hop.equal(reached)
+    assert not far_hop.equal(reached)
+
+
+@DIRECTIONS
+@PATTERNS
+@pytest.mark.parametrize("use", [HeadUse.merged, HeadUse.interleave])
+def test_a_stride_that_covers_the_sequence_is_full_attention(use, pattern, causal):
+    qkv = heads(20)
+    everything = torch.ones(20, 20, dtype=torch.bool)
+    wanted = dense(*qkv, everything.tril() if causal else everything)
+    for stride in (20, 50):
+        core = built(pattern=pattern, use=use, stride=stride, causal=causal).core
+        torch.testing.assert_close(core(*qkv, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+@DIRECTIONS
+def test_far_heads_take_the_columns_of_a_block_in_turns(causal):
+    mixer = built(use=HeadUse.heads, heads=8, width=16, stride=7, summary=2, causal=causal)
+    seen = weights_of(mixer, 28)[0] > 0
+    columns = [set((seen[h, 27, 14:21]).nonzero().flatten().tolist()) for h in range(4, 8)]
+    assert columns == [{0, 5, 6}, {0, 3, 4}, {0, 1, 2}, {0, 5, 6}]
+
+
+@DIRECTIONS
+@PATTERNS
+@USES
+def test_alibi_lowers_scores_with_distance(pattern, use, causal):
+    mixer = built(pattern=pattern, use=use, positions=Positions.alibi, causal=causal)
+    qkv, keep = heads(29), holes(29)
+    sees = support(29, pattern, use, 0, causal=causal)
+    wanted = dense(*qkv, sees, keep=keep, slopes=alibi_slopes(4))
+    agree(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
+    assert mixer.traits.positions == {"alibi", "rotary"}
+
+
+@PATTERNS
+def test_rows_without_keys_are_zero_and_so_are_their_gradients(pattern):
+    qkv, keep = heads(24), torch.ones(2, 24, dtype=torch.bool)
+    keep[0] = False
+    o = built(pattern=pattern).core(*qkv, Layout(keep=keep))
+    assert (o[0] == 0).all()
+    assert (o[1] != 0).all()
+    for gradient in torch.autograd.grad(o.sum(), qkv):
+        assert (gradient[0] == 0).all()
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "causal"), [(Pattern.fixed, True), (Pattern.strided, False)], ids=str
+)
+def test_gradients_equal_finite_differences(pattern, causal):
+    facts = {"heads": 1, "attention_dropout": 0.4, "causal": causal}
+    core = built(pattern=pattern, stride=3, summary=1, **facts).core
+    qkv = [drawn(1, 1, 8, 2, seed=s).requires_grad_() for s in range(3)]
+    keep = torch.ones(1, 8, dtype=torch.bool)
+    keep[0, [0, 4]] = False
+
+    def run(*qkv: Tensor) -> Tensor:
+        torch.manual_seed(1)  # the same weights dropped every time
+        return core.train()(*qkv, Layout(keep=keep))
+
+    assert torch.autograd.gradcheck(run, qkv)
+
+
+def test_dropout_acts_in_training_alone_and_keeps_the_mean():
+    core = built(heads=1, width=16, attention_dropout=0.25, stride=20, max_length=80).core
+    q, k = drawn(1, 1, 80, 4), drawn(1, 1, 80, 4, seed=1)
+    identity = torch.eye(80, dtype=torch.float64)[None, None]
+    weights = core.eval()(q, k, identity, Layout())
+    torch.manual_seed(0)
+    dropped = core.train()(q, k, identity, Layout())
+    alive = dropped != 0
+    assert 0.72 < alive.sum() / (weights > 0).sum() < 0.78
+    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
+
+
+@PATTERNS
+@USES
+@pytest.mark.parametrize("positions", [Positions.none, Positions.alibi])
+def test_every_partition_equals_one_pass(pattern, use, positions):
+    mixer = built(pattern=pattern, use=use, positions=positions, causal=True, layer=1, depth=2)
+    x = drawn(2, 33, 16)
+    wanted = mixer(x, Layout())
+    for cuts in ([11, 1, 21], [1] * 33):
+        state, seen = mixer.initial_state(2, 33), []
+        size = size_bytes(state)
+        for piece in x.split(cuts, dim=1):
+            flow = mixer.extend(Flow(piece, state), Layout())
+            state, seen = flow.state, [*seen, flow.x]
+            assert size_bytes(state) == size
+        torch.testing.assert_close(torch.cat(seen, 1), wanted, atol=1e-12, rtol=0)
+
+
+def test_a_row_that_begins_anew_counts_its_blocks_from_there():
+    mixer = built(causal=True)
+    x = drawn(2, 30, 16)
+    old = mixer.extend(Flow(x[:, :8], mixer.initial_state(2, 30)), Layout()).state
+    mixed = reset(old, mixer.initial_state(2, 30), torch.tensor([True, False]))
+    y = mixer.extend(Flow(x[:, 8:], mixed), Layout()).x
+    torch.testing.assert_close(y[:1], mixer(x[:1, 8:], Layout()), atol=1e-12, rtol=0)
+    torch.testing.assert_close(y[1:], mixer(x[1:], Layout())[:, 8:], atol=1e-12, rtol=0)
+
+
+def test_half_precision_is_summed_in_float32():
+    q, k, v = ((4 * x.detach()).bfloat16() for x in heads(61))
+    sees = support(61, Pattern.fixed, HeadUse.merged, 0, causal=True)
+    exact = dense(q.double(), k.double(), v.double(), sees)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = built(causal=True).core(*leaves, Layout())
+    gradients = torch.autograd.grad(o.float().square().sum(), leaves)
+    assert {x.dtype for x in (o, *gradients)} == {torch.bfloat16}
+    # one rounding of the result, half a unit in its last place, is all that may be lost
+    torch.testing.assert_close(o.double(), exact, atol=1e-5, rtol=2**-8)
+
+
+def test_the_mask_of_the_lra_code_has_8400_entries():
+    mixer = built(variant=Variant.lra, stride=None, summary=None, max_length=200, heads=1, width=8)
+    seen = weights_of(mixer, 200)[0, 0] > 0
+    assert seen.sum() == 8400
+    wanted = near(200, Pattern.fixed, 50, causal=True) | far(
+        200, Pattern.fixed, 50, 10, causal=True
+    )
+    assert torch.equal(seen, wanted)  # lower-triangular, though the site is bidirectional
+    assert mixer.traits.causal
+    assert not mixer.traits.simulated
+
+
+@pytest.mark.parametrize("length", [1, 2, 40])
+@pytest.mark.parametrize(
+    ("padded", "positions"),
+    [(False, Positions.none), (True, Positions.none), (True, Positions.alibi)],
+)
+def test_the_cls_vector_of_the_lra_variant_sees_all_and_is_seen_by_all(length, padded, positions):
+    mixer = built(variant=Variant.lra, cls=True, positions=positions)
+    sees = torch.ones(length, length, dtype=torch.bool)
+    rest = length - 1
+    sees[1:, 1:] = near(rest, Pattern.fixed, 6, causal=True)
+    sees[1:, 1:] |= far(rest, Pattern.fixed, 6, 2, causal=True)
+    qkv, keep = heads(length), holes(length) if padded else None
+    slopes = alibi_slopes(4) if positions is Positions.alibi else None
+    agree(mixer.core(*qkv, Layout(keep=keep)), dense(*qkv, sees, keep=keep, slopes=slopes), qkv)
+    assert not mixer.traits.causal
+
+
+def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
+    for longest, stride in ((1, 16), (256, 16), (257, 17), (4096, 64), (16384, 128)):
+        sparsity = built(stride=None, summary=None, max_length=longest).core.sparsity
+        assert (sparsity.stride, sparsity.summary) == (stride, 8)
+    lra = built(stride=None, summary=None, variant=Variant.lra, max_length=5000).core.sparsity
+    assert (lra.stride, lra.summary) == (50, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "causal", "keys"),
+    [
+        ({"pattern": Pattern.strided}, False, lambda n: 2.5 * n**0.5 + n**0.5),
+        (
+            {"pattern": Pattern.strided, "stride": 64, "head_use": HeadUse.heads},
+            True,
+            lambda n: (96 + n / 64 / 2) / 2,
+        ),
+        ({"variant": Variant.lra}, False, lambda n: 50 + n / 50 * 11 / 2),
+    ],
+    ids=["strided", "heads", "lra"],
+)
+def test_declared_growth_is_counted_and_follows_the_keys_per_token(options, causal, keys):
+    count = 2 if "head_use" in options else 1
+    case = Case(make=partial(SparseTransformer, **options), causal=causal, heads=count)
+    short, long = ((24 * 32 + 14 * keys(n)) * n for n in (2**12, 2**14))
+    declared = case.build().traits.operations_exponent
+    assert abs(declared - math.log(long / short, 4)) < 0.03
+    passed, detail = check_operations(case)
+    assert passed, detail
+
+
+class Largest(TorchDispatchMode):
+    """Watches for the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
+        return made
+
+
+@PATTERNS
+def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
+    site = Site(width=256, heads=4, max_length=4096, causal=True)
+    with pretending():
+        core = SparseTransformer(site, pattern=pattern).core
+        qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
+        kept = saved_bytes(partial(core, *qkv, Layout()))
+        with Largest() as largest:
+            core(*qkv, Layout()).sum().backward()
+    assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
+    assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"stride": 0}, r"stride counts tokens, at least 1: got 0"),
+        ({"summary": 0}, r"summary counts tokens, at least 1: got 0"),
+        ({"summary": 6}, r"got summary=6, stride=6; choose a smaller summary"),
+        ({"use": HeadUse.heads, "heads": 1}, r"got heads=1; set at least 2, or head_use=merged"),
+        (
+            {"variant": Variant.lra, "pattern": Pattern.strided},
+            r"got pattern=strided, head_use=merged; set these, or variant=faithful",
+        ),
+    ],
+)
+def test_bad_options_say_what_is_wanted(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        built(**wrong)
+
+
+def test_refusals_name_the_way_out():
+    with pytest.raises(Unsupported, match="choose another pooling, or variant=faithful"):
+        built(variant=Variant.lra, cls=True, causal=True)
+    with pytest.raises(Unsupported, match="set causal"):
+        built().initial_state(1, 8)
+
+
+def test_builds_and_runs_on_the_meta_device():
+    with torch.device("meta"):
+        for use in HeadUse:
+            site = Site(width=16, heads=4, max_length=50, positions=Positions.alibi)
+            mixer = SparseTransformer(site, head_use=use)
+            assert mixer(torch.empty(2, 50, 16), Layout()).shape == (2, 50, 16)
