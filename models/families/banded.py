@@ -25,8 +25,8 @@ __all__ = ["PASS_ELEMENTS", "BandedAttention", "Fold", "attend_in_sight"]
 class BandedAttention(torch.autograd.Function):
     """`apply(q, k, v, keys, values, scores, dropout, remember)`.
 
-    `keys` and `values` are those of `scores.beyond`, or None. Half precision is computed in
-    float32.
+    `keys` and `values` are those beyond the band, at `scores.place`, or None. Half precision is
+    computed in float32.
     """
 
     @staticmethod
@@ -89,7 +89,7 @@ class BandedAttention(torch.autograd.Function):
             torch.zeros_like(k_buffer),
             torch.zeros_like(v_buffer),
         )
-        # Those of keys beyond the band by block, summed at the end: any order would do on a CPU.
+        # Those of keys beyond the band, by block: summed at the end, in a fixed order everywhere.
         far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
             given = fold.queries(fold.lay(gradient, keys=False))
@@ -141,11 +141,13 @@ def attend_in_sight(
     beyond: GlobalKeys | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend where the band covers everything; neighbouring keys lie `dilation` tokens apart."""
-    (length, total), device = (q.shape[2], k.shape[2]), q.device
+    length, total, device = q.shape[2], k.shape[2], q.device
     own = torch.arange(length, device=device)[:, None]
     place = torch.arange(length - total, length, device=device)
     visible = None if keep is None else keep[:, None]
-    if causal and (visible is not None or total > length or slopes is not None or beyond):
+    if causal and (
+        visible is not None or total > length or slopes is not None or beyond is not None
+    ):
         triangle = (place <= own)[None]
         visible = triangle if visible is None else triangle & visible
     distance = (own - place).abs()[None] * dilation
@@ -153,9 +155,7 @@ def attend_in_sight(
         k, v = torch.cat((beyond.keys, k), dim=2), torch.cat((beyond.values, v), dim=2)
         sight = beyond.sight(length, causal=causal)
         if sight is not None or visible is not None:
-            visible = _beside(
-                sight, visible, (len(q), length, total), beyond.place.shape[1], device
-            )
+            visible = _beside(sight, visible, q, beyond.place.shape[1], total)
         far = (own - beyond.place[:, None]).abs()
         distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
     return sdpa(
@@ -172,14 +172,12 @@ def attend_in_sight(
 def _beside(
     far: Bool[Tensor, "#b #l g"] | None,
     near: Bool[Tensor, "#b #l s"] | None,
-    shape: tuple[int, int, int],
-    count: int,
-    device: torch.device,
+    q: Float[Tensor, "b h l k"],
+    *widths: int,
 ) -> Bool[Tensor, "b l w"]:
-    """Join what is seen of `count` keys beyond the band and of those inside; None: all."""
-    batch, length, total = shape
+    """Join what queries see of keys beyond the band and of those inside; None: all."""
     sides = []
-    for seen, width in ((far, count), (near, total)):
-        every = torch.ones(1, 1, width, dtype=torch.bool, device=device) if seen is None else seen
-        sides.append(every.expand(batch, length, width))
+    for seen, width in zip((far, near), widths, strict=True):
+        every = q.new_ones(1, dtype=torch.bool) if seen is None else seen
+        sides.append(every.expand(len(q), q.shape[2], width))
     return torch.cat(sides, dim=-1)

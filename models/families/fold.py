@@ -258,8 +258,9 @@ class Scores(NamedTuple):
     gaps: Float[Tensor, "m 1 w"]
     slopes: Float[Tensor, "m 1 1"] | None
     place: Int[Tensor, "b g"] | None
-    """Where the keys beyond the band stand, and which of them are real."""
+    """Where the keys beyond the band stand."""
     real: Bool[Tensor, "b g"] | None
+    """Which of them are."""
 
     @classmethod
     def of(
