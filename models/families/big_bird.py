@@ -13,7 +13,7 @@ Exact      below 5 + r blocks everything is seen anyway, and the call runs as ex
 Cost       4 n C D (7 + r) operations forward; kept for backward: q, k, v, the output and one number
            per query. Backward computes the scores again.
 Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, section 2
-           and appendix D. ETC, with extra global tokens in front, is not offered.
+           and the appendix on its implementation. ETC, with extra global tokens in front, is not offered.
 Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
 Padding    a padded example is treated as if alone: its last block is the one of its last token,
            and its plan that of its own length. Lengths between blocks are filled up and masked.
@@ -29,7 +29,6 @@ Variant    lra: random blocks among the first 1,024 tokens, no dropout on weight
 """
 
 import logging
-from enum import StrEnum, auto
 from functools import cache
 
 import torch
@@ -37,107 +36,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.block_lists import BlockListAttention, Lists
+from models.families.big_bird_plan import Pattern, PlanChoice
+from models.families.block_lists import BlockListAttention
 from models.families.sdpa import sdpa
 from models.families.softmax import distance_bias, visibility
 from models.mixer import Layout, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes
 
-FORMER_LENGTHS = (1024, 3072, 4096)
-"""Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""
-FORMER_REACH = 1024
-
 logger = logging.getLogger(__name__)
-
-
-class PlanChoice(StrEnum):
-    """Where random blocks are drawn from."""
-
-    uniform = auto()
-    official = auto()
-
-
-def choose(
-    draws: Int[Tensor, "h r t"],
-    end: Int[Tensor, "b r"],
-    skip: Int[Tensor, "b r"],
-    skipped: Int[Tensor, "b r"],
-) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
-    """Choose distinct blocks out of 1 ... end-1 without `skipped` ones from `skip` on.
-
-    Every choice of as many blocks as there are draws is equally likely (Floyd's algorithm); where
-    there are fewer blocks all are chosen, and what is left over is False in the second tensor.
-    """
-    number = (end - 1 - skipped)[:, None]
-    picks: list[Tensor] = []
-    for place, draw in enumerate(draws.long().unbind(-1)):
-        last = number - draws.shape[-1] + place
-        pick = draw % (last + 1).clamp(min=1)
-        for earlier in picks:
-            pick = torch.where(pick == earlier, -1, pick)
-        picks.append(torch.where((pick < 0) | (last < 0), last, pick))
-    picked = torch.stack(picks, -1)
-    blocks = 1 + picked
-    blocks = blocks + torch.where(blocks >= skip[:, None, :, None], skipped[:, None, :, None], 0)
-    return blocks.clamp(min=0), picked >= 0
-
-
-class Pattern:
-    """The fixed facts of a plan: block length, number of random blocks, where they come from."""
-
-    def __init__(
-        self, *, block: int, drawn: int, causal: bool, plan: PlanChoice, variant: Variant
-    ) -> None:
-        self.block, self.drawn, self.causal = block, drawn, causal
-        self.plan, self.variant = plan, variant
-
-    @property
-    def least(self) -> int:
-        """Number of blocks from which on some row does not see all that it may."""
-        return self.drawn + (4 if self.causal else 5)
-
-    def end(self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]) -> Int[Tensor, "b r"]:
-        """Return the first block that is too late to be drawn, in sequences of `count` blocks."""
-        if self.causal:
-            return (rows[None] - 1).clamp(min=1)
-        end = count - 1
-        reach = FORMER_REACH // self.block
-        if self.variant is Variant.lra:
-            end = end.clamp(max=reach)
-        elif self.plan is PlanChoice.official:
-            former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
-            later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
-            end = torch.minimum(end, torch.where(former, reach, later))
-        return end.clamp(min=1)[:, None].expand(-1, len(rows))
-
-    def lists(
-        self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
-    ) -> Lists:
-        """Return what each of `rows` sees in sequences of `count` blocks."""
-        last = (count - 1)[:, None]
-        if self.causal:
-            fixed = [(rows - 1, rows >= 1), (rows, rows >= 0), (0 * rows, rows >= 2)]
-        else:
-            fixed = [
-                (rows - 1, rows >= 1),
-                (rows, rows >= 0),
-                (rows + 1, rows < last),
-                (0 * rows, rows >= 2),
-                (last, last > rows + 1),
-            ]
-        shape = (len(count), len(rows))
-        parts = [(x.expand(shape), seen.expand(shape)) for x, seen in fixed]
-        blocks, seen = (torch.stack(part, -1)[:, None] for part in zip(*parts, strict=True))
-        blocks = torch.where(seen, blocks, 0).expand(-1, len(draws), -1, -1)
-        seen = seen.expand_as(blocks)
-        if self.drawn:
-            end = self.end(count, rows)
-            skip = torch.minimum((rows - 1).clamp(min=1), end)
-            skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
-            chosen = choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))
-            blocks, seen = (torch.cat(x, -1) for x in zip((blocks, seen), chosen, strict=True))
-        return Lists(blocks, seen, rows, self.block, diagonal=1 if self.causal else None)
 
 
 @cache
@@ -158,10 +65,10 @@ class BigBirdCore(nn.Module):
         lra = pattern.variant is Variant.lra
         self.full = lra and site.causal
         self.dropout = 0.0 if lra else site.attention_dropout
-        blocks, drawn = -(-site.max_length // pattern.block), pattern.drawn
+        blocks = -(-site.max_length // pattern.block)
         # Integers, so that a change of precision leaves the plan alone.
         draws = torch.randint(
-            2**31 - 1, (site.heads, blocks, drawn),
+            2**31 - 1, (site.heads, blocks, pattern.drawn),
             generator=site.generator, dtype=torch.int32, device="cpu",
         )  # fmt: skip
         self.register_buffer("draws", draws.to(torch.empty(()).device))
@@ -173,7 +80,7 @@ class BigBirdCore(nn.Module):
             operations_exponent=2.0 if self.full else 1.0,
             row_stochastic=True,
             weight_dropout=not lra,
-            random_draws=drawn > 0 and not self.full and blocks >= pattern.least,
+            random_draws=not self.full and pattern.random(blocks),
         )
 
     def forward(

@@ -24,7 +24,7 @@ NEVER = -1e30
 """Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB, and twice that for the copies."""
-PASS_ELEMENTS_ELSEWHERE = 1 << 25
+PASS_ELEMENTS_ELSEWHERE = 1 << 23
 LOG2_E = 1 / math.log(2)
 
 

@@ -27,144 +27,16 @@ Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of
            Arena; padded tasks are refused, or enter as zeros (model.backbone.padding=zeroed).
 """
 
-import math
-from enum import StrEnum, auto
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from models.families.length_map import MATRIX, LengthMap, Projection, Sharing
 from models.families.sdpa import sdpa
 from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
-
-
-class Sharing(StrEnum):
-    """Who holds the maps along the length."""
-
-    none = auto()
-    headwise = auto()
-    kv = auto()
-    layerwise = auto()
-
-
-class Projection(StrEnum):
-    """How tokens become slots."""
-
-    learned = auto()
-    frozen_jl = auto()
-    mean_pool = auto()
-    max_pool = auto()
-    conv = auto()
-
-
-MATRIX = frozenset({Projection.learned, Projection.frozen_jl})
-POOL = frozenset({Projection.mean_pool, Projection.max_pool})
-
-
-class LengthMap(nn.Module):
-    """From tokens to slots: map 0 for keys, map 1 for values where `sharing` makes them two."""
-
-    weight: Float[Tensor, "m h i j"] | None
-
-    def __init__(
-        self,
-        site: Site,
-        projection: Projection,
-        slots: int,
-        sharing: Sharing,
-        *,
-        row_normalise: bool,
-        redraw_every: int,
-    ) -> None:
-        super().__init__()
-        self.projection, self.slots, self.max_length = projection, slots, site.max_length
-        self.row_normalise, self.redraw_every = row_normalise, redraw_every
-        self.window = -(-site.max_length // slots)
-        by_head = sharing is Sharing.none and projection not in POOL
-        self.joined = not by_head and projection is not Projection.conv
-        """Whether the channels of all heads may pass side by side."""
-        self.maps = (
-            2 if sharing in {Sharing.none, Sharing.headwise} and projection not in POOL else 1
-        )
-        last = (slots, site.max_length)
-        if projection is Projection.conv:
-            last = (self.window * site.head_width, site.head_width)
-        weight = torch.empty(self.maps, site.heads if by_head else 1, *last)
-        if projection is Projection.frozen_jl:
-            self.register_buffer("weight", weight)
-            weight.copy_(self.drawn(site.generator))
-        elif projection in POOL:
-            self.register_parameter("weight", None)
-        else:
-            bound = math.sqrt(6 / sum(last))
-            self.weight = nn.Parameter(weight.uniform_(-bound, bound))
-
-    def drawn(self, generator: torch.Generator) -> Float[Tensor, "m h i j"]:
-        """Draw N(0, 1 / k) on the CPU: the same on every machine."""
-        shape = cast(Tensor, self.weight).shape
-        normal = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
-        return normal / math.sqrt(self.slots)
-
-    def after_step(self, step: int, generator: torch.Generator) -> None:
-        """Draw again when its time has come."""
-        if self.redraw_every and step % self.redraw_every == 0:
-            cast(Tensor, self.weight).copy_(self.drawn(generator))
-
-    def forward(
-        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
-    ) -> Float[Tensor, "b h s c"]:
-        """Apply map `number`, or the only one."""
-        nothing = -torch.inf if self.projection is Projection.max_pool else 0.0
-        if keep is not None:
-            x = x.masked_fill(~keep[:, None, :, None], nothing)
-        if self.projection in MATRIX:
-            return self.multiplied(x, self.of(number)[..., : x.shape[2]], keep)
-        windows = self.windows(x, nothing)
-        if self.projection is Projection.conv:
-            return windows.flatten(-2) @ self.of(number)
-        if self.projection is Projection.max_pool:
-            largest = windows.amax(-2)
-            return largest.masked_fill(largest == nothing, 0.0)
-        real = (
-            torch.ones_like(x[:1, 0, :, 0], dtype=torch.float32) if keep is None else keep.float()
-        )
-        return windows.sum(-2) / self.held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
-
-    def of(self, number: int) -> Float[Tensor, "h i j"]:
-        """Return the weights of map `number`, or of the only one."""
-        return cast(Tensor, self.weight)[min(number, self.maps - 1)]
-
-    def multiplied(
-        self,
-        x: Float[Tensor, "b h n c"],
-        matrix: Float[Tensor, "#h s n"],
-        keep: Bool[Tensor, "b n"] | None,
-    ) -> Float[Tensor, "b h s c"]:
-        """Return E x, where asked divided by the norms of E's rows over the tokens that count."""
-        # A shared matrix has two axes: one product over the examples instead of a batch.
-        slots = (matrix[0] @ x[:, 0])[:, None] if self.joined else matrix @ x
-        if not self.row_normalise:
-            return slots
-        squares = matrix.square()
-        if keep is None:
-            total = squares.sum(-1)[None]
-        else:
-            total = torch.einsum("hsn,bn->bhs", squares, keep.to(squares.dtype))
-        return slots / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[..., None]
-
-    def windows(self, x: Float[Tensor, "b h n c"], nothing: float) -> Float[Tensor, "b h s w c"]:
-        """Cut the length into pooling windows, the last one filled up with `nothing`."""
-        missing = -x.shape[2] % self.window
-        if missing:
-            x = F.pad(x, (0, 0, 0, missing), value=nothing)
-        return x.reshape(*x.shape[:2], -1, self.window, x.shape[-1])
-
-    def held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
-        """Return how many tokens each pooling window holds."""
-        return self.windows(real[:, None, :, None], 0.0).sum((-2, -1))[:, 0]
 
 
 class LinformerCore(nn.Module):
@@ -178,7 +50,7 @@ class LinformerCore(nn.Module):
             max_length=site.max_length,
             row_stochastic=length_map.projection is Projection.mean_pool,
             weight_dropout=True,
-            cross=True,
+            cross=masked,  # a source comes with padding
             random_draws=length_map.projection is Projection.frozen_jl,
         )
 
@@ -280,11 +152,12 @@ class Linformer(MultiHead):
         if not self.early:
             return super().forward(x, layout)
         keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
-        layers, ones = (self.k_proj, self.v_proj), torch.ones_like(x[:, None, :, :1])
+        layers = (self.k_proj, self.v_proj)
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
         k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))
         if self.k_proj.bias is not None:
             # The layers add their bias to a slot once: it holds as many as E maps ones to.
+            ones = torch.ones_like((x[:1] if keep is None else x)[:, None, :, :1])
             times = [length_map(ones, i, keep)[:, 0] - 1 for i in range(2)]
             k, v = k + times[0] * self.k_proj.bias, v + times[1] * self.v_proj.bias
         q, k, v = self.split(self.q_proj(x)), self.split(k), self.split(v)

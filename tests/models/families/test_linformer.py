@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.contract import CHECKS, Case
-from models.families.linformer import Linformer, Projection, Sharing
+from models.families.length_map import Projection, Sharing
+from models.families.linformer import Linformer
 from models.families.softmax import softmax_attention
 from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Positions, Site, Unsupported, Variant
@@ -56,7 +57,7 @@ def literal_slots(mixer: Linformer, number: int, x: Tensor) -> Tensor:
         parts = [x[:, :, i : i + window] for i in range(0, n, window)]
         mean = given.projection is Projection.mean_pool
         return torch.stack([p.mean(2) if mean else p.amax(2) for p in parts], dim=2)
-    weight = given.weight[number if given.weight.shape[0] == 2 else 0]
+    weight = given.values if number and given.values is not None else given.keys
     slots = []
     for head in range(h):
         one = weight[head if weight.shape[0] == h else 0]
@@ -95,7 +96,8 @@ def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, le
 def test_identity_maps_are_full_attention(sharing: Sharing) -> None:
     mixer, qkv = built(LENGTH, sharing=sharing), heads()
     with torch.no_grad():
-        mixer.core.length_map.weight.copy_(torch.eye(LENGTH))
+        for weight in mixer.core.length_map.parameters():
+            weight.copy_(torch.eye(LENGTH))
     agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
 
 
@@ -209,14 +211,15 @@ def test_cross_attention_takes_a_source_of_another_length(sharing: Sharing) -> N
 
 def test_frozen_draws_come_from_the_site_and_stay() -> None:
     first, second = (built(projection=Projection.frozen_jl) for _ in range(2))
-    weight = first.core.length_map.weight
-    assert "core.length_map.weight" in first.state_dict()
+    weight = first.core.length_map.keys
+    assert {"core.length_map.keys", "core.length_map.values"} < set(first.state_dict())
     assert not any(name.startswith("core") for name, _ in first.named_parameters())
-    assert torch.equal(weight, second.core.length_map.weight)
+    assert torch.equal(weight, second.core.length_map.keys)
     assert first.traits.random_draws
     assert not built().traits.random_draws
     place = site(max_length=4000)
-    large = built(50, place=place, projection=Projection.frozen_jl).core.length_map.weight
+    large = built(50, place=place, projection=Projection.frozen_jl).core.length_map
+    large = torch.cat((large.keys, large.values))
     assert large.std().item() == pytest.approx(50**-0.5, rel=0.01)
     assert abs(large.mean().item()) < 1e-3
     assert not torch.equal(large[0], large[1])
@@ -224,18 +227,18 @@ def test_frozen_draws_come_from_the_site_and_stay() -> None:
 
 def test_frozen_draws_are_redrawn_on_their_steps_alone() -> None:
     given = built(projection=Projection.frozen_jl, redraw_every=3).core.length_map
-    seen = [given.weight.clone()]
+    seen = [torch.cat((given.keys, given.values))]
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for step in range(1, 7):
             given.after_step(step, generator)
-            seen.append(given.weight.clone())
+            seen.append(torch.cat((given.keys, given.values)))
     changed = [not torch.equal(*pair) for pair in pairwise(seen)]
     assert changed == [False, False, True, False, False, True]
     still = built(projection=Projection.frozen_jl).core.length_map
-    before = still.weight.clone()
+    before = still.keys.clone()
     still.after_step(3, generator)
-    assert torch.equal(still.weight, before)
+    assert torch.equal(still.keys, before)
 
 
 def test_one_map_in_all_layers_is_one_module() -> None:
@@ -246,7 +249,7 @@ def test_one_map_in_all_layers_is_one_module() -> None:
     )
     assert layers[0].core.length_map is layers[1].core.length_map
     x = drawn(1, LENGTH, 12).float()
-    weight = layers[0].core.length_map.weight
+    weight = layers[0].core.length_map.keys
     apart = [torch.autograd.grad(layer(x, Layout()).sum(), weight)[0] for layer in layers]
     sum(layer(x, Layout()) for layer in layers).sum().backward()
     torch.testing.assert_close(weight.grad, apart[0] + apart[1])
@@ -259,7 +262,7 @@ def test_row_normalise_gives_rows_of_norm_one_over_the_tokens_that_count(project
     x = drawn(2, 1, 31, 5)
     keep = torch.arange(31) < torch.tensor([[31], [12]])
     seen = mixer.core.length_map(x, 0, keep)
-    weight = plain.core.length_map.weight[0, 0].double()
+    weight = plain.core.length_map.keys[0].double()
     for row, end in enumerate((31, 12)):
         rows = weight[:, :end] / weight[:, :end].norm(dim=1, keepdim=True)
         torch.testing.assert_close(seen[row, 0], rows @ x[row, 0, :end], atol=1e-12, rtol=0)
@@ -269,11 +272,11 @@ def test_each_layer_has_its_own_number_of_slots() -> None:
     options = {"projected_length": [9, 5]}
     for layer, slots in enumerate(options["projected_length"]):
         mixer = Linformer(site(layer=layer, depth=2), **options)
-        assert mixer.core.length_map.weight.shape == (2, 1, slots, LENGTH)
+        assert mixer.core.length_map.values.shape == (1, slots, LENGTH)
 
 
 def test_learned_maps_begin_xavier_uniform() -> None:
-    weight = built(20, place=site(max_length=700)).core.length_map.weight
+    weight = built(20, place=site(max_length=700)).core.length_map.values
     bound = math.sqrt(6 / 720)
     assert weight.abs().max().item() == pytest.approx(bound, rel=1e-2)
     assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
@@ -281,13 +284,14 @@ def test_learned_maps_begin_xavier_uniform() -> None:
 
 def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
     mixer = Linformer(site(), variant=Variant.lra).double()
-    assert mixer.core.length_map.weight.shape == (1, 1, 16, LENGTH)
+    assert mixer.core.length_map.keys.shape == (1, 16, LENGTH)
+    assert mixer.core.length_map.values is None
     x, keep = drawn(2, LENGTH, 12), torch.zeros(2, LENGTH, dtype=torch.bool)
     assert torch.equal(mixer(x, Layout(keep=keep)), mixer(x, Layout()))
     with pytest.raises(Unsupported, match="cannot leave padding out"):
         admit(mixer, positions=Positions.none, causal=False, max_length=LENGTH, padded=True)
     faithful = Linformer(site(max_length=500)).double()
-    assert faithful.core.length_map.weight.shape == (2, 1, 128, 500)
+    assert faithful.core.length_map.values.shape == (1, 128, 500)
     admit(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
 
 

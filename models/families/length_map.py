@@ -1,0 +1,144 @@
+"""Linear and pooling maps along the length: from n tokens to a fixed number of slots.
+
+A map has a width for every position, so it ends at `max_length`; shorter input uses what belongs to
+its positions. Padding, and what is behind the end, leave a slot as if it had never been there.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.mixer import Site
+
+
+class Sharing(StrEnum):
+    """Who holds the maps along the length."""
+
+    none = auto()
+    headwise = auto()
+    kv = auto()
+    layerwise = auto()
+
+
+class Projection(StrEnum):
+    """How tokens become slots."""
+
+    learned = auto()
+    frozen_jl = auto()
+    mean_pool = auto()
+    max_pool = auto()
+    conv = auto()
+
+
+MATRIX = frozenset({Projection.learned, Projection.frozen_jl})
+POOL = frozenset({Projection.mean_pool, Projection.max_pool})
+
+
+class LengthMap(nn.Module):
+    """From tokens to slots: map 0 for keys, map 1 for values where `sharing` makes them two."""
+
+    keys: Float[Tensor, "h i j"] | None
+    values: Float[Tensor, "h i j"] | None
+
+    def __init__(
+        self,
+        site: Site,
+        projection: Projection,
+        slots: int,
+        sharing: Sharing,
+        *,
+        row_normalise: bool,
+        redraw_every: int,
+    ) -> None:
+        super().__init__()
+        self.projection, self.slots, self.max_length = projection, slots, site.max_length
+        self.row_normalise, self.redraw_every = row_normalise, redraw_every
+        self.window = -(-site.max_length // slots)
+        by_head = sharing is Sharing.none and projection not in POOL
+        self.joined = not by_head and projection is not Projection.conv
+        """Whether the channels of all heads may pass side by side."""
+        apart = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
+        self.maps = 2 if apart else 1
+        shape = (slots, site.max_length)
+        if projection is Projection.conv:
+            shape = (self.window * site.head_width, site.head_width)
+        for name in ("keys", "values"):
+            if projection in POOL or (name == "values" and self.maps == 1):
+                self.register_parameter(name, None)
+                continue
+            weight = torch.empty(site.heads if by_head else 1, *shape)
+            if projection is Projection.frozen_jl:
+                self.register_buffer(name, self.draw_into(weight, site.generator))
+            else:
+                bound = math.sqrt(6 / sum(shape))
+                self.register_parameter(name, nn.Parameter(weight.uniform_(-bound, bound)))
+
+    def draw_into(self, weight: Float[Tensor, "h i j"], generator: torch.Generator) -> Tensor:
+        """Draw N(0, 1 / k) on the CPU: the same on every machine."""
+        normal = torch.randn(weight.shape, generator=generator, dtype=torch.float32, device="cpu")
+        return weight.copy_(normal / math.sqrt(self.slots))
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Draw again when its time has come."""
+        if self.redraw_every and step % self.redraw_every == 0:
+            for weight in self.buffers():
+                self.draw_into(weight, generator)
+
+    def forward(
+        self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
+    ) -> Float[Tensor, "b h s c"]:
+        """Apply map `number`, or the only one."""
+        nothing = -torch.inf if self.projection is Projection.max_pool else 0.0
+        if keep is not None:
+            x = x.masked_fill(~keep[:, None, :, None], nothing)
+        if self.projection in MATRIX:
+            matrix = self.of(number)
+            # All columns are not sliced: the gradient of a slice fills and copies the matrix.
+            matrix = matrix if x.shape[2] == self.max_length else matrix[..., : x.shape[2]]
+            return self.multiplied(x, matrix, keep)
+        windows = self.windows(x, nothing)
+        if self.projection is Projection.conv:
+            return windows.flatten(-2) @ self.of(number)
+        if self.projection is Projection.max_pool:
+            largest = windows.amax(-2)
+            return largest.masked_fill(largest == nothing, 0.0)
+        real = torch.ones_like(x[:1, 0, :, 0]).float() if keep is None else keep.float()
+        return windows.sum(-2) / self.held(real).clamp(min=1)[:, None, :, None].to(x.dtype)
+
+    def of(self, number: int) -> Float[Tensor, "h i j"]:
+        """Return the weights of map `number`, or of the only one."""
+        return cast(Tensor, self.values if number and self.maps == 2 else self.keys)
+
+    def multiplied(
+        self,
+        x: Float[Tensor, "b h n c"],
+        matrix: Float[Tensor, "#h s n"],
+        keep: Bool[Tensor, "b n"] | None,
+    ) -> Float[Tensor, "b h s c"]:
+        """Return E x, where asked divided by the norms of E's rows over the tokens that count."""
+        # A shared matrix has two axes: one product over the examples instead of a batch.
+        slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
+        if not self.row_normalise:
+            return slots
+        squares = matrix.square()
+        if keep is None:
+            total = squares.sum(-1)[None]
+        else:
+            total = torch.einsum("hsn,bn->bhs", squares, keep.to(squares.dtype))
+        return slots / total.clamp(min=torch.finfo(total.dtype).tiny).sqrt()[..., None]
+
+    def windows(self, x: Float[Tensor, "b h n c"], nothing: float) -> Float[Tensor, "b h s w c"]:
+        """Cut the length into pooling windows, the last one filled up with `nothing`."""
+        missing = -x.shape[2] % self.window
+        if missing:
+            x = F.pad(x, (0, 0, 0, missing), value=nothing)
+        return x.reshape(*x.shape[:2], -1, self.window, x.shape[-1])
+
+    def held(self, real: Float[Tensor, "b n"]) -> Float[Tensor, "b s"]:
+        """Return how many tokens each pooling window holds."""
+        return self.windows(real[:, None, :, None], 0.0).sum((-2, -1))[:, 0]
