@@ -2,10 +2,10 @@
 
 `models.families.lsh_lists` says where queries, keys and values lie once they are sorted.
 
-With m_r and s_r the largest score of a query in round r and the sum of its exp(score - m_r), the
-rounds merge into one softmax: weights exp(score - top) / total, top = max m_r and
-total = sum exp(m_r - top) s_r. Both are kept for backward, where the scores are made again: what
-autograd keeps does not grow with C, and with the rounds by two indices per token and head alone.
+Every round has a softmax of its own. With z_r the logarithm of a token's sum of exp(score) in round
+r, the round's share is exp(z_r) / sum_r exp(z_r): all shares together make one softmax over all
+rounds. Shares are kept for backward and the scores made again: what autograd keeps does not grow
+with C, and with the rounds by three numbers per token and head.
 """
 
 from collections.abc import Callable, Iterator
@@ -66,7 +66,7 @@ class Sorted:
         frame, rules, places, like = self.frame, self.frame.rules, self.places, self.x
         if padded or frame.length % rules.chunk:
             hidden = frame.spread(places.hidden).flatten()
-            gaps = frame.seen(torch.where(hidden, like.new_tensor(NEVER), like.new_zeros(())))
+            gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
             yield lambda s, part: s.add_(gaps[part, None])
         if padded or frame.joined * frame.chunks <= frame.sides:
             # A ring shorter than what is seen: nothing is seen twice.
@@ -96,7 +96,7 @@ class Sorted:
             )
         if rules.causal:
             yield lambda s, part: s.add_(frame.pairs(position, part).clamp_(0, 1), alpha=NEVER)
-        if not rules.across_buckets:
+        if self.order.buckets is not None:
             bucket = self.order.buckets.to(like.dtype)
             yield lambda s, part: s.add_(
                 frame.pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER
@@ -107,7 +107,7 @@ class Sorted:
         frame, rules, like = self.frame, self.frame.rules, self.x
         place = self.order.inverse.index_select(1, self.order.slots)
         chunk = (place // rules.chunk % frame.stretch).to(like.dtype)
-        bucket = self.order.buckets[place].to(like.dtype)
+        bucket = None if self.order.buckets is None else self.order.buckets[place].to(like.dtype)
         ring = frame.by_chunk(self.places.ring[:, None, None]).to(like.dtype)
         back = (ring - 1).clamp(max=rules.before)
         width = ring.clamp(max=frame.sides + 1)
@@ -118,7 +118,7 @@ class Sorted:
                 for b in range(frame.rounds) if rules.joint else (a,):
                     apart = frame.seen(chunk[b])[part, None] - frame.own(chunk[a])[part, :, None]
                     met = apart.add_(back[part]).remainder_(ring[part]) < width[part]
-                    if not rules.across_buckets:
+                    if bucket is not None:
                         own, other = frame.own(bucket[a]), frame.seen(bucket[b])
                         met &= own[part, :, None] == other[part, None]
                     total = total + met
@@ -132,6 +132,17 @@ class Sorted:
         for lower in self.lowered:
             lower(s, part)
         return s
+
+    def shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
+        """Return which part of a token's weight each place has; 0 for copies and padding.
+
+        `tops`: the largest score, `totals`: the sum of exp(score - top).
+        """
+        slots, inverse = self.order.slots, self.order.inverse
+        top = torch.stack([tops.index_select(0, places) for places in inverse]).amax(0)
+        sizes = tops.sub(top.index_select(0, slots)).exp_().mul_(totals)
+        sizes = sizes / self.gather(sizes).index_select(0, slots)
+        return sizes.masked_fill_(self.frame.spread(self.places.mute).flatten()[:, None], 0.0)
 
     def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """Add what copies gathered to what they are copies of, in place."""
@@ -179,7 +190,7 @@ class LshAttention(torch.autograd.Function):
         slopes: Float[Tensor, " h"] | None,
         slots: Int[Tensor, " n"],
         inverse: Int[Tensor, "r t"],
-        buckets: Int[Tensor, " n"],
+        buckets: Int[Tensor, " n"] | None,
         frame: Frame,
         dropout: float,
         remember: bool,
@@ -195,30 +206,22 @@ class LshAttention(torch.autograd.Function):
             tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
             for part in frame.passes(u.device):
                 weights = lists.scores(part)
-                top = weights.amax(-1, keepdim=True)
-                torch.exp(weights.sub_(top), out=weights)
-                frame.own(tops)[part] = top
-                frame.own(totals)[part] = weights.sum(-1, keepdim=True)
+                frame.own(tops)[part] = weights.amax(-1, keepdim=True)
+                torch.softmax(weights, -1, out=weights)
+                # The weight of the largest score is exp(0) / total.
+                frame.own(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
                 if dropout:
                     spared.append(torch.empty_like(weights, dtype=torch.bool))
                     weights *= spared[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
                 torch.bmm(weights, lists.values[part], out=frame.own(found)[part])
-            by_round = [tops.index_select(0, places) for places in inverse]
-            top = torch.stack(by_round).amax(0)
-            total, o = torch.zeros_like(top), found.new_zeros(top.shape[0], v.shape[-1])
-            for places, own in zip(inverse, by_round, strict=True):
-                share = own.sub_(top).exp_()
-                total.addcmul_(share, totals.index_select(0, places))
-                o.addcmul_(share, found.index_select(0, places))
-            o /= total
+            shares = lists.shares(tops, totals)
+            o = lists.gather(found.mul_(shares))
             if keep is not None:
                 o.masked_fill_(~by_token(keep, frame), 0.0)
         out = by_heads(o, frame, v.dtype)
         if remember:
-            ctx.save_for_backward(
-                u, v, keep, slopes, slots, inverse, buckets, out, top, total, *spared
-            )
+            ctx.save_for_backward(u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared)
         return out
 
     @staticmethod
@@ -226,22 +229,20 @@ class LshAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
         """Return the gradients by u and v."""
         frame: Frame = ctx.frame
-        u, v, keep, slopes, slots, inverse, buckets, out, top, total, *spared = ctx.saved_tensors
+        u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared = ctx.saved_tensors
         rules, C = frame.rules, frame.rules.chunk
         count = None if keep is None else keep.sum(1)
         with full_precision(gradient):
             lists = Sorted(u, v, Order(slots, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
-            mean = (g * by_rows(out)).sum(-1, keepdim=True) / total
-            given = frame.own((g / total).index_select(0, slots))
-            means = frame.own(mean.index_select(0, slots))
-            mute = frame.spread(lists.places.mute).flatten()[:, None]
-            tops = frame.own(top.index_select(0, slots).masked_fill_(mute, -NEVER))
+            mean = (g * by_rows(out)).sum(-1, keepdim=True)
+            given = frame.own(g.index_select(0, slots).mul_(shares))
+            means = frame.own(mean.index_select(0, slots).mul_(shares))
             dq = torch.empty_like(lists.x)
             dk, dv = torch.zeros_like(lists.k), torch.zeros_like(lists.v)
             for number, part in enumerate(frame.passes(u.device)):
-                weights = lists.scores(part).sub_(tops[part])
-                torch.exp(weights, out=weights)
+                weights = lists.scores(part)
+                torch.softmax(weights, -1, out=weights)
                 scores = torch.bmm(given[part], lists.values[part].mT)  # their gradient
                 used = weights
                 if ctx.dropout:

@@ -126,7 +126,7 @@ class Frame(NamedTuple):
     def places(self, count: Int[Tensor, " b"] | None, device: torch.device) -> Places:
         """Lay out a list for rows of `count` real tokens."""
         C, before, after = self.rules.chunk, self.rules.before, self.rules.after
-        real = torch.tensor([self.length], device=device) if count is None else count
+        real = torch.full((1,), self.length, device=device) if count is None else count
         chunks = (-(-real // C)).clamp(min=1)[:, None]
         ring = chunks * self.joined
         step = torch.arange(self.stretch, device=device) - before
@@ -183,8 +183,8 @@ class Order(NamedTuple):
     """The token at each place."""
     inverse: Int[Tensor, "r t"]
     """The place of each token by round; of no meaning for padding."""
-    buckets: Int[Tensor, " n"]
-    """The bucket at each place, numbered through the rounds of a list in sorted order."""
+    buckets: Int[Tensor, " n"] | None
+    """The bucket at each place, numbered in sorted order; None where buckets hide nothing."""
 
 
 def arrange(
@@ -210,8 +210,10 @@ def arrange(
     place = (first + torch.arange(length, device=device)).expand(order.shape)
     inverse = torch.empty_like(order).scatter_(3, order, place)
 
-    next_one = values.new_zeros(values.shape)
-    next_one[..., 1:] = values[..., 1:] != values[..., :-1]
-    bucket = (next_one.cumsum(-1) + number * length).view(by_list.shape).gather(2, index)
-    by_token = inverse.permute(2, 0, 3, 1).flatten(1)
-    return Order(slots.flatten().int(), by_token.int(), bucket.flatten().int())
+    by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()
+    if frame.rules.across_buckets:
+        return Order(slots.flatten().int(), by_token, None)
+    starts = values.new_zeros(values.shape)
+    starts[..., 1:] = values[..., 1:] != values[..., :-1]
+    bucket = (starts.cumsum(-1) + number * length).view(by_list.shape).gather(2, index)
+    return Order(slots.flatten().int(), by_token, bucket.flatten().int())

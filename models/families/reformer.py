@@ -18,7 +18,8 @@ Causal     by position: no value of a later token gets through. But the bucket o
 Differs    buckets are counted from the model's longest input, so that padding changes nothing; more
            than 64 of them are hashed in factors (the paper's authors: more than 128). Padding is in
            no chunk. Rotations are drawn by the trainer's step, not by each pass: evaluation
-           repeats. Duplicates, where removed, are counted in the round before as well.
+           repeats. Duplicates, where removed, are counted in the round before as well. Rotary
+           positions turn u before it is hashed, so that buckets agree with scores.
 
 `variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
 for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
@@ -63,10 +64,10 @@ class Wrap(StrEnum):
 def bucket_factors(length: int, chunk: int) -> list[int]:
     """Return the factors of 2 l / C buckets: one, or as few as are 64 at most and near equal."""
     buckets = 2 * math.ceil(length / chunk)
-    bits = math.ceil(math.log2(buckets))
-    parts = math.ceil(bits / math.log2(LARGEST_FACTOR))
-    if parts == 1:
+    if buckets <= LARGEST_FACTOR:
         return [buckets]
+    bits = (buckets - 1).bit_length()
+    parts = math.ceil(bits / (LARGEST_FACTOR.bit_length() - 1))
     return [2 ** ((bits + part) // parts) for part in range(parts)]
 
 
@@ -86,6 +87,12 @@ class Reformer(nn.Module):
     drawn again every `redraw_every` optimiser steps, 0 = never. A model may be loaded into one with
     more or fewer `rounds`: the rotations that both have are taken over.
     """
+
+    qk_proj: nn.Linear
+    v_proj: nn.Linear
+    out_proj: nn.Linear
+    rotations: Float[Tensor, "r #h k f"]
+    slopes: Float[Tensor, " h"] | None
 
     def __init__(
         self,
@@ -114,30 +121,29 @@ class Reformer(nn.Module):
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
-        self.heads, self.head_width = site.heads, site.head_width
-        self.rotary = site.positions is Positions.rotary
-        if self.rotary and self.head_width % 2:
+        width = site.head_width
+        if site.positions is Positions.rotary and width % 2:
             raise ValueError(
-                f"rotary positions need an even head width: got {self.head_width}; change heads, "
-                "or positions"
+                f"rotary positions need an even head width: got {width}; change heads, or positions"
             )
         factors = bucket_factors(site.max_length, chunk) if buckets is None else list(buckets)
         if not factors or any(f < 2 or f % 2 for f in factors):
             raise ValueError(
-                f"buckets come in pairs of directions, one factor or more, each even: got "
+                "buckets come in pairs of directions, one factor or more, each even: got "
                 f"buckets={factors}; write [64], or [16, 32] for 512"
             )
-        self.variant, self.redraw_every, self.dropout = (
-            variant,
-            redraw_every,
+        self.heads, self.positions, self.dropout = (
+            site.heads,
+            site.positions,
             site.attention_dropout,
         )
+        self.lra, self.redraw_every = variant is Variant.lra, redraw_every
         self.rules = Rules(
             chunk,
             before,
             after,
             causal=site.causal,
-            scale=self.head_width**-0.5 if logit_scale is LogitScale.rsqrt_d else 1.0,
+            scale=width**-0.5 if logit_scale is LogitScale.rsqrt_d else 1.0,
             joint=wrap is Wrap.joint,
             across_buckets=attend_across_buckets,
             duplicates=allow_duplicates,
@@ -150,33 +156,26 @@ class Reformer(nn.Module):
             weight_dropout=True,
             random_draws=True,
         )
-        generator = site.generator
-        if variant is Variant.lra:
+        generator, own_draws = site.generator, site.heads
+        if self.lra:
             given: list[Any] = [rounds, chunk, before, after, buckets, logit_scale, wrap]
-            given += [attend_across_buckets, allow_duplicates, redraw_every]
-            rounds, factors, generator = 1, [LRA_CHUNKS], torch.Generator("cpu").manual_seed(0)
-            self._become_lra(site, given)
+            self._become_lra(site, [*given, attend_across_buckets, allow_duplicates, redraw_every])
+            rounds, factors, own_draws = 1, [LRA_CHUNKS], 1
+            generator = torch.Generator("cpu").manual_seed(0)
         self.factors = factors
-        columns = sum(factors) // 2
-        per_head = 1 if variant is Variant.lra else site.heads
-        drawn = draw_rotations(rounds, per_head, site.head_width, columns, generator)
+        drawn = draw_rotations(rounds, own_draws, width, sum(factors) // 2, generator)
         # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
         self.register_buffer("rotations", drawn.to(torch.empty(())))
-        slopes = alibi_slopes(site.heads) if site.positions is Positions.alibi else None
-        self.register_buffer("slopes", slopes, persistent=False)
-        names = ("qk_proj", "v_proj", "out_proj")[: 2 if variant is Variant.lra else 3]
-        for name in names:
+        sloped = site.positions is Positions.alibi
+        self.register_buffer(
+            "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
+        )
+        for name in ("qk_proj", "v_proj") if self.lra else ("qk_proj", "v_proj", "out_proj"):
             projection = nn.Linear(site.width, site.width, bias=bias)
             nn.init.xavier_uniform_(projection.weight)
             if bias:
                 nn.init.zeros_(projection.bias)
             self.add_module(name, projection)
-
-    qk_proj: nn.Linear
-    v_proj: nn.Linear
-    out_proj: nn.Linear
-    rotations: Float[Tensor, "r h k f"]
-    slopes: Float[Tensor, " h"] | None
 
     def _become_lra(self, site: Site, given: list[Any]) -> None:
         if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:
@@ -187,24 +186,24 @@ class Reformer(nn.Module):
             )
         if site.causal:
             raise Unsupported("variant=lra has no causal mask: choose variant=faithful")
-        self.rules = Rules(1, scale=math.sqrt(self.head_width), unit_keys=False, exclude_self=False)
+        scale = math.sqrt(site.head_width)
+        self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
             honours=frozenset({"start"}), operations_exponent=2.0, row_stochastic=True
         )
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""
-        return x.view(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
+        return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         length, rules = x.shape[1], self.rules
-        lra = self.variant is Variant.lra
-        if lra:
+        if self.lra:
             x = F.pad(x, (0, 0, 0, LRA_CHUNKS - length % LRA_CHUNKS))
             rules = rules._replace(chunk=x.shape[1] // LRA_CHUNKS)
         u, v = self.split(self.qk_proj(x)), self.split(self.v_proj(x))
-        if self.rotary:
+        if self.positions is Positions.rotary:
             u = rotate(u, layout.start)
         rotations = self.rotations.expand(-1, self.heads, -1, -1)
         o = lsh_attention(
@@ -214,10 +213,10 @@ class Reformer(nn.Module):
             rules,
             keep=layout.keep,
             slopes=self.slopes,
-            dropout=self.dropout if self.training and not lra else 0.0,
+            dropout=self.dropout if self.training and not self.lra else 0.0,
         )
         mixed: Tensor = o.transpose(1, 2).flatten(-2)
-        return mixed[:, :length] if lra else self.out_proj(mixed)
+        return mixed[:, :length] if self.lra else self.out_proj(mixed)
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Do as `forward`: there is no state to continue."""
@@ -226,7 +225,7 @@ class Reformer(nn.Module):
         return flow._replace(x=self.forward(flow.x, layout))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Refuse: a new token moves the chunks of all earlier ones."""
+        """Refuse."""
         del batch_size, memory
         raise Unsupported(
             "Reformer has no state along time: the bucket of a new token moves the chunks of "
@@ -235,7 +234,7 @@ class Reformer(nn.Module):
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Draw the rotations again when their time has come."""
-        if self.variant is Variant.lra or not self.redraw_every or step % self.redraw_every:
+        if self.lra or not self.redraw_every or step % self.redraw_every:
             return
         rounds, heads, width, columns = self.rotations.shape
         self.rotations.copy_(draw_rotations(rounds, heads, width, columns, generator))
