@@ -5,9 +5,9 @@ Equation   u_i = W_u x_i is the query, u_i / |u_i| the key, v_i = W_v x_i the va
            cut into chunks of C, a chunk sees itself, `before` chunks before it and `after` after.
            o_i = sum_rj exp(s_ij) v_j / sum_rj exp(s_ij) over what i sees in any round r, where
            s_ij = u_i u_j / |u_j|, and s_ii = -100 000: a token sees itself if it sees nothing else.
-Cost       per head and token, forward: 4 r (1 + before + after) C d operations, 2 r f d for hashing
-           with factors that add up to f, and a sort. Autograd keeps u, v, the output, two numbers
-           per row and two indices per round; scores are made again in backward.
+Cost       per head and token, forward: 4 r (1 + before + after) C d operations, r f d for hashing
+           with factors that add up to f, and a sort; backward 2.5 times the first. Autograd keeps
+           u, v, the output, and a number and two indices per round: scores are made again.
 Source     Kitaev et al., "Reformer: The Efficient Transformer", arXiv:2001.04451. Its reversible
            residuals, chunked networks and axial positions are options of the frame, for all models.
 Notation   the paper's n_rounds and m are `rounds` and `chunk`; its buckets number 2 l / C.
