@@ -13,7 +13,8 @@ Exact      below 5 + r blocks everything is seen anyway, and the call runs as ex
 Cost       4 n C D (7 + r) operations forward; kept for backward: q, k, v, the output and one number
            per query. Backward computes the scores again.
 Source     Zaheer et al., "Big Bird: Transformers for Longer Sequences", arXiv:2007.14062, section 2
-           and the appendix on its implementation. ETC, with extra global tokens in front, is not offered.
+           and the appendix on its implementation. ETC, whose global tokens stand in front of the
+           sequence, is not offered.
 Notation   the paper's b, w, r, g are `block` = C, 3, `random_blocks`, and 2 blocks.
 Padding    a padded example is treated as if alone: its last block is the one of its last token,
            and its plan that of its own length. Lengths between blocks are filled up and masked.
