@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.families.feature_product import (
@@ -25,10 +25,12 @@ from models.families.feature_product import (
     augment,
     block_rows,
     blocks,
+    feature_product,
     full_precision,
     output_gradient,
     sum_dtype,
 )
+from models.mixer import Layout, State, Traits, Unsupported
 
 
 class Memory(NamedTuple):
@@ -323,3 +325,64 @@ def causal_product(
         q, k, v, keep, *memory, maps, min(chunk, q.shape[2])
     )
     return o, Memory(sums, level)
+
+
+class FeatureCore(nn.Module):
+    """A core of attention by features, in either direction; when causal, the sums are its state.
+
+    A family gives `maps`, and `width` where its features are not as many as a head is wide.
+    """
+
+    def __init__(self, traits: Traits, chunk: int) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
+        self.traits, self.chunk = traits, chunk
+
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps, for these queries and keys."""
+        raise NotImplementedError
+
+    def width(self, head_width: int) -> int:
+        """Return the number of features of one head."""
+        return head_width
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to all kept keys or, when causal, to those up to each query's own place."""
+        if "keep" not in self.traits.honours:
+            layout = layout._replace(keep=None)
+        maps = self.maps(q, k, layout)
+        if not self.traits.causal:
+            return feature_product(q, k, v, maps, layout.keep)
+        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
+        """Return the empty sums: their size does not depend on the memory asked for."""
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.traits.selection_leak:
+            raise Unsupported(
+                f"{type(self).__name__} has no state along time with these options: its features "
+                "depend on the whole sequence"
+            )
+        return empty_memory(shape, self.width(shape[3]), like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: tuple[Tensor, ...],
+    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
+        """Continue after what `state` has seen."""
+        maps, memory = self.maps(q, k, layout), Memory(*state)
+        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, memory=memory)

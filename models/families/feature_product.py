@@ -15,13 +15,14 @@ never overflow. What is left to underflow is a sum of weights below 1e-32 (float
 of the largest features of query and key: such a row counts as having found nothing, and is 0.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 CPU_BLOCK = 2**20
@@ -31,6 +32,7 @@ DEVICE_BLOCK = 2**26
 MINIMUM_ROWS = 64
 
 
+@runtime_checkable
 class FeatureMap(Protocol):
     """An elementwise or projected map from queries or keys to non-negative features."""
 
@@ -93,6 +95,81 @@ def signed_reciprocal(total: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
     tiny = torch.finfo(total.dtype).tiny * 1e6
     far = total.abs() > tiny
     return torch.where(far, torch.where(far, total, 1).reciprocal(), 0)
+
+
+class Nonlinearity(NamedTuple):
+    """A function of one number, applied to each."""
+
+    value: Callable[[Tensor], Tensor]
+    """f(u), in memory of its own."""
+    slope: Callable[[Tensor], Tensor | float]
+    """f'(u) as a function of f(u), which may be overwritten, or of u."""
+    of_input: bool = False
+    """Whether `slope` is a function of u."""
+    lowest: float = 0.0
+    """The infimum of f: below 0, weights and their sums may be negative."""
+
+
+def _gelu_slope(u: Tensor) -> Tensor:
+    density = torch.exp(-0.5 * u.square()) / math.sqrt(2 * math.pi)
+    slope: Tensor = torch.special.ndtr(u) + u * density
+    return slope
+
+
+NONLINEARITIES: Mapping[str, Nonlinearity] = {
+    "relu": Nonlinearity(torch.relu, lambda f: f > 0),
+    "exp": Nonlinearity(torch.exp, lambda f: f),
+    "gelu": Nonlinearity(nn.functional.gelu, _gelu_slope, of_input=True, lowest=-0.17),
+    "sigmoid": Nonlinearity(torch.sigmoid, lambda f: f * (1 - f)),
+    "abs": Nonlinearity(torch.abs, torch.sign, of_input=True),
+    "tanh": Nonlinearity(torch.tanh, lambda f: 1 - f.square(), lowest=-1.0),
+    "cos": Nonlinearity(torch.cos, lambda u: -u.sin(), of_input=True, lowest=-1.0),
+    "identity": Nonlinearity(torch.clone, lambda _: 1.0, lowest=-math.inf),
+    # elu(u) + 1, computed so that it stays positive where elu(u) + 1 rounds to 0.
+    "elu1": Nonlinearity(
+        lambda u: u.clamp(max=0).exp_().add_(u.clamp(min=0)), lambda f: f.clamp_(max=1)
+    ),
+    "sqr": Nonlinearity(torch.square, lambda u: 2 * u, of_input=True),
+}
+
+
+class Generalised:
+    """phi(x) = f(W x) + epsilon or, without W, f(x) + epsilon; `scale` multiplies x."""
+
+    def __init__(
+        self,
+        function: Nonlinearity,
+        *,
+        projection: Float[Tensor, "m k"] | None = None,
+        scale: float = 1.0,
+        epsilon: float = 0.0,
+    ) -> None:
+        self.function, self.scale, self.epsilon = function, scale, epsilon
+        self.projection = None if projection is None else projection * scale
+
+    def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return what the function is applied to."""
+        if self.projection is not None:
+            return x @ self.projection.T
+        return x if self.scale == 1 else x * self.scale
+
+    def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r m"], None]:
+        """Return the features."""
+        phi = self.function.value(self.inner(x))
+        return phi.add_(self.epsilon) if self.epsilon else phi, None
+
+    def pull(
+        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
+    ) -> Float[Tensor, "*r k"]:
+        """Return the gradient."""
+        if self.function.of_input:
+            known = self.inner(x)
+        else:
+            known = phi.sub_(self.epsilon) if self.epsilon else phi
+        gradient = gradient.mul_(self.function.slope(known))
+        if self.projection is not None:
+            return gradient @ self.projection
+        return gradient if self.scale == 1 else gradient.mul_(self.scale)
 
 
 class FeatureMaps(NamedTuple):

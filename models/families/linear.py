@@ -4,6 +4,8 @@ Equation   o_i = phi(q_i) S / phi(q_i) z,  S = sum_j phi(k_j) v_j^T,  z = sum_j 
            over all j, or over j <= i when causal.
 Features   elu1      elu(x) + 1 (the paper's)          relu_eps  max(x, 0) + 0.001
            sqr       x^2                               exp       e^x
+           softmax_dims  softmax of q over its channels, of k over the length ("efficient
+           attention", Shen et al., arXiv:1812.01243), not causal
 Cost       per head and token, forward: 4 d^2 operations, causal 4 d (C + d) with chunk C; autograd
            keeps q, k, v, the output and one number per row. State: d (d + 1) numbers per head.
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
@@ -12,6 +14,8 @@ Differs    no epsilon in the denominator: a row with nothing to attend to is 0 a
            is an exact weighted mean. Queries are not divided by sqrt(k), as in the paper. elu1 is
            computed as exp(min(x, 0)) + max(x, 0), which stays positive far below 0 where
            elu(x) + 1 rounds to 0.
+Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
+           attended to like any token, nothing hidden from earlier tokens.
 """
 
 from collections.abc import Mapping
@@ -19,14 +23,22 @@ from enum import StrEnum, auto
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.families.causal_product import Memory, causal_product, empty_memory
-from models.families.feature_product import FeatureMap, FeatureMaps, feature_product
-from models.mixer import Layout, Site, State, Traits, Unsupported
+from models.families.causal_product import FeatureCore, causal_product
+from models.families.feature_product import (
+    NONLINEARITIES,
+    FeatureMap,
+    FeatureMaps,
+    Generalised,
+    feature_product,
+    sum_dtype,
+)
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 
 RELU_EPSILON = 1e-3
+LRA_EPSILON = 1e-6
 
 
 class FeatureChoice(StrEnum):
@@ -36,51 +48,8 @@ class FeatureChoice(StrEnum):
     relu_eps = auto()
     sqr = auto()
     exp = auto()
-
-
-class Elu1:
-    """phi(x) = elu(x) + 1."""
-
-    def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], None]:
-        """Return the features."""
-        return x.clamp(max=0).exp_().add_(x.clamp(min=0)), None
-
-    def pull(
-        self, gradient: Float[Tensor, "*r k"], phi: Float[Tensor, "*r k"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient: the slope is e^x = phi below 0 and 1 above, min(phi, 1)."""
-        del x
-        return gradient.mul_(phi.clamp_(max=1))
-
-
-class ReluEpsilon:
-    """phi(x) = max(x, 0) + 0.001."""
-
-    def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], None]:
-        """Return the features."""
-        return x.clamp(min=0).add_(RELU_EPSILON), None
-
-    def pull(
-        self, gradient: Float[Tensor, "*r k"], phi: Float[Tensor, "*r k"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
-        del phi
-        return gradient.mul_(x > 0)
-
-
-class Square:
-    """phi(x) = x^2."""
-
-    def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r k"], None]:
-        """Return the features."""
-        return x.square(), None
-
-    def pull(
-        self, gradient: Float[Tensor, "*r k"], phi: Float[Tensor, "*r k"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
-        del phi
-        return gradient.mul_(x).mul_(2)
+    softmax_dims = auto()
+    """Not elementwise along the length: the keys' weights are shares of it."""
 
 
 class Exponential:
@@ -102,11 +71,42 @@ class Exponential:
 
 
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
-    FeatureChoice.elu1: Elu1(),
-    FeatureChoice.relu_eps: ReluEpsilon(),
-    FeatureChoice.sqr: Square(),
+    FeatureChoice.elu1: Generalised(NONLINEARITIES["elu1"]),
+    FeatureChoice.relu_eps: Generalised(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
+    FeatureChoice.sqr: Generalised(NONLINEARITIES["sqr"]),
     FeatureChoice.exp: Exponential(),
+    # The division by the weights' sum makes the softmax of q; that of k comes from `log_shares`.
+    FeatureChoice.softmax_dims: Exponential(),
 }
+
+
+def log_shares(
+    k: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
+) -> Float[Tensor, "b h s k"]:
+    """Return the logarithm of each kept key's share of its channel's softmax over the length."""
+    k = k.to(sum_dtype(k))
+    if keep is not None:
+        k = k.masked_fill(~keep[:, None, :, None], torch.finfo(k.dtype).min)
+    return k.log_softmax(2)
+
+
+def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
+    """Raise `Unsupported` for features that see the whole length where that is not allowed."""
+    if causal and feature_map is FeatureChoice.softmax_dims:
+        raise Unsupported(
+            "softmax_dims takes a softmax over the whole length: it cannot be causal; choose "
+            "feature_map=exp"
+        )
+
+
+def linear_maps(
+    feature_map: FeatureChoice, width: int, variant: Variant = Variant.faithful
+) -> FeatureMaps:
+    """Return the feature maps of queries and keys."""
+    maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], width)
+    if variant is Variant.lra:
+        maps = maps._replace(reciprocal=lambda total: (total + LRA_EPSILON).reciprocal())
+    return maps
 
 
 def linear_attention(
@@ -120,21 +120,45 @@ def linear_attention(
     chunk: int = 64,
 ) -> Float[Tensor, "b h l v"]:
     """Attend over all kept keys or, when causal, over those up to each query's own place."""
-    features = FEATURES[feature_map]
-    maps = FeatureMaps(features, features, q.shape[-1])
-    if not causal:
-        return feature_product(q, k, v, maps, keep)
-    return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
+    check_direction(feature_map, causal)
+    maps = linear_maps(feature_map, q.shape[-1])
+    if causal:
+        return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
+    if feature_map is FeatureChoice.softmax_dims:
+        k = log_shares(k, keep)
+    return feature_product(q, k, v, maps, keep)
 
 
-class LinearCore(nn.Module):
+class LinearCore(FeatureCore):
     """`linear_attention` with its options, and its state along time when causal."""
 
-    def __init__(self, feature_map: FeatureChoice, chunk: int, *, causal: bool) -> None:
-        super().__init__()
-        check_chunk(chunk)
-        self.feature_map, self.chunk = feature_map, chunk
-        self.traits = Traits(causal=causal, row_stochastic=True)
+    def __init__(
+        self, feature_map: FeatureChoice, chunk: int, variant: Variant, *, causal: bool
+    ) -> None:
+        lra = variant is Variant.lra
+        check_direction(feature_map, causal)
+        if causal and lra:
+            raise Unsupported(
+                "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
+                "variant=faithful"
+            )
+        if lra and feature_map is not FeatureChoice.elu1:
+            raise ValueError(
+                f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
+                "variant=faithful"
+            )
+        honours = Traits().honours - {"keep"} if lra else Traits().honours
+        super().__init__(
+            Traits(honours=honours, causal=causal, row_stochastic=not lra, cross=not causal), chunk
+        )
+        self.feature_map, self.variant = feature_map, variant
+
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps."""
+        del k, layout
+        return linear_maps(self.feature_map, q.shape[-1], self.variant)
 
     def forward(
         self,
@@ -144,42 +168,9 @@ class LinearCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        return linear_attention(
-            q, k, v, self.feature_map,
-            keep=layout.keep, causal=self.traits.causal, chunk=self.chunk,
-        )  # fmt: skip
-
-    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
-        refuse_state(self.traits)
-        return empty_memory(shape, shape[3], like)
-
-    def extend(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        state: tuple[Tensor, Tensor],
-    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, Tensor]]:
-        """Continue after what `state` has seen."""
-        features = FEATURES[self.feature_map]
-        maps = FeatureMaps(features, features, q.shape[-1])
-        return causal_product(
-            q, k, v, maps, chunk=self.chunk, keep=layout.keep, memory=Memory(*state)
-        )
-
-
-def check_chunk(chunk: int) -> None:
-    """Refuse a chunk that holds no token."""
-    if chunk < 1:
-        raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
-
-
-def refuse_state(traits: Traits) -> None:
-    """Raise `Unsupported` for a mixer that looks ahead: it cannot go on from a state."""
-    if not traits.causal:
-        raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.feature_map is FeatureChoice.softmax_dims:
+            k = log_shares(k, layout.keep)
+        return super().forward(q, k, v, layout)
 
 
 class LinearAttention(MultiHead):
@@ -193,7 +184,8 @@ class LinearAttention(MultiHead):
         self,
         site: Site,
         *,
+        variant: Variant = Variant.faithful,
         feature_map: FeatureChoice = FeatureChoice.elu1,
         chunk: int = 64,
     ) -> None:
-        super().__init__(site, LinearCore(feature_map, chunk, causal=site.causal))
+        super().__init__(site, LinearCore(feature_map, chunk, variant, causal=site.causal))

@@ -2,8 +2,16 @@
 
 Equation   o_i = phi(q_i) S / phi(q_i) z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j)
            over all j, or over j <= i when causal; with x = q / d^(1/4) and y = k / d^(1/4)
-Features   softmax   phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the mean of phi(x) phi(y) is exp(x y)
-           relu      phi(x) = max(W x, 0) + epsilon: the paper's generalised attention
+Kernels    softmax        phi(x) = exp(W x - |x|^2 / 2) / sqrt(m): the mean of phi(x) phi(y) is
+                          exp(x y)
+           hyperbolic     the same of W and of -W, 2 m features: less error for short vectors
+           trigonometric  phi(x) = exp(|x|^2 / 2) [cos W x, sin W x] / sqrt(m), 2 m features: the
+                          weights and their sum may be negative, and a row whose sum is near 0 grows
+                          without bound (a sum of 0 gives 0). For comparison, not for use
+           relu, exp, gelu, sigmoid, abs, tanh, cos, identity, elu1
+                          phi(x) = f(W x) + epsilon, the paper's generalised attention, or
+                          f(x) + epsilon with `projected` off; gelu, tanh, cos and identity give
+                          weights of both signs as well
 Draw       W has m rows, in blocks of d orthogonal ones: the Q of a QR decomposition with the signs
            of R's diagonal (so that it is uniform over rotations), times norms that are those of
            Gaussian vectors (`chi`, unbiased) or sqrt(d) (`sqrt_width`, a lower bound of exp(x y)).
@@ -15,223 +23,223 @@ Differs    exponentials refer to the maximum of each row's full exponent and, al
            overall or running maximum, instead of a maximum of W y alone plus an epsilon in every
            feature: the same function, stable for long vectors, and causal without leak. There is
            no epsilon in the denominator either.
+Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 / 2 - c) + epsilon,
+           c the maximum of W x over the row for queries, over the sequence for keys, and 2 epsilon
+           added to a denominator within epsilon of 0. Causal, it needs `key_max=global`, by which
+           later keys move earlier outputs.
+Variant    `lra`, the code of the Long Range Arena: padding attended to like any token; the kernels
+           f(x) + epsilon without projection and without d^(-1/4); kernel=softmax with
+           `stabiliser=reference`, `key_max=global`, `qr_sign_fix` off, drawn again after each step
+           (there: in each call, evaluation included). It fixes these options whatever they say. Its
+           published rows: kernel=relu; ListOps kernel=softmax, features=2.
 """
 
 import math
+from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from functools import partial
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.families.causal_product import Memory, causal_product, empty_memory
-from models.families.feature_product import FeatureMap, FeatureMaps, feature_product, sum_dtype
-from models.families.linear import check_chunk, refuse_state
-from models.mixer import Layout, Site, State, Traits
+from models.families.causal_product import FeatureCore
+from models.families.feature_product import NONLINEARITIES, FeatureMaps, sum_dtype
+from models.families.random_features import (
+    GENERALISED_EPSILON,
+    Kernel,
+    Levelled,
+    Norms,
+    draw_projection,
+    generalised_maps,
+    largest,
+    performer_maps,
+    reference_maps,
+)
+from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead
 
-
-class Kernel(StrEnum):
-    """What the features approximate."""
-
-    softmax = auto()
-    relu = auto()
+REFERENCE_EPSILON = 1e-6
 
 
-class Norms(StrEnum):
-    """Lengths of the rows of the projection."""
+class Stabiliser(StrEnum):
+    """What the exponentials refer to."""
 
-    chi = auto()
-    sqrt_width = auto()
-
-
-class SoftmaxFeatures:
-    """phi(x) = exp(W x), divided by its largest entry; for keys, times exp(-|x|^2 / 2).
-
-    On the query side that last factor cancels and is left out. `scale` multiplies x on both sides.
-    """
-
-    def __init__(self, projection: Float[Tensor, "m k"], scale: float, *, keys: bool) -> None:
-        self.projection, self.scale, self.keys = projection * scale, scale, keys
-
-    def __call__(
-        self, x: Float[Tensor, "*r k"]
-    ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
-        """Return the features and, for keys, the logarithm of the factor left out."""
-        exponent = x @ self.projection.T
-        top = exponent.amax(-1, keepdim=True)
-        phi = exponent.sub_(top).exp_()
-        if not self.keys:
-            return phi, None
-        return phi, torch.add(top[..., 0], x.square().sum(-1), alpha=-0.5 * self.scale**2)
-
-    def pull(
-        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient: that of the exponent is gradient times phi."""
-        gradient = gradient.mul_(phi)
-        pulled = gradient @ self.projection
-        if self.keys:
-            pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
-        return pulled
+    full = auto()
+    """The maximum of the full exponent."""
+    reference = auto()
+    """As in the authors' code: the maximum of W x, and an epsilon in every feature."""
 
 
-class ReluFeatures:
-    """phi(x) = max(W x, 0) + epsilon."""
-
-    def __init__(self, projection: Float[Tensor, "m k"], scale: float, epsilon: float) -> None:
-        self.projection, self.epsilon = projection * scale, epsilon
-
-    def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r m"], None]:
-        """Return the features."""
-        return (x @ self.projection.T).relu_().add_(self.epsilon), None
-
-    def pull(
-        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
-        del x
-        return gradient.mul_(phi > self.epsilon) @ self.projection
+KeyMax = StrEnum("KeyMax", ["running", "global"])
+"""Over which keys the maximum goes when causal: those so far, or all (which leaks)."""
 
 
-def draw_projection(
-    features: int,
-    width: int,
-    generator: torch.Generator,
-    *,
-    orthogonal: bool = True,
-    norms: Norms = Norms.chi,
-    qr_sign_fix: bool = True,
-) -> Float[Tensor, "m k"]:
-    """Draw W on the CPU, in float64 and from `generator` alone: the same on every machine.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What decides the function beside the projection."""
 
-    Without `qr_sign_fix` the orthogonal blocks are not uniform over rotations and the estimate is
-    biased; it exists to repeat published numbers.
-    """
+    variant: Variant
+    kernel: Kernel
+    projected: bool
+    stabiliser: Stabiliser
+    key_max: KeyMax
+    feature_epsilon: float | None
+    renormalise: bool
+    qr_sign_fix: bool
+    redraw_every: int
 
-    def gaussian(rows: int) -> Tensor:
-        return torch.randn(rows, width, generator=generator, dtype=torch.float64, device="cpu")
+    def settled(self) -> "Options":
+        """Return these options with those that the lra variant fixes as it fixes them."""
+        if self.variant is not Variant.lra:
+            return self
+        if self.kernel.generalised:
+            return replace(self, projected=False)
+        return replace(
+            self, stabiliser=Stabiliser.reference, key_max=KeyMax["global"],
+            qr_sign_fix=False, redraw_every=1,
+        )  # fmt: skip
 
-    if not orthogonal:
-        drawn = gaussian(features)
-    else:
-        parts = []
-        for _ in range(math.ceil(features / width)):
-            basis, triangle = torch.linalg.qr(gaussian(width))
-            parts.append((basis * triangle.diagonal().sign() if qr_sign_fix else basis).T)
-        drawn = torch.cat(parts)[:features]
-    if norms is Norms.sqrt_width:
-        lengths = torch.full((features, 1), math.sqrt(width), dtype=drawn.dtype, device="cpu")
-    else:
-        lengths = (gaussian(features) if orthogonal else drawn).norm(dim=1, keepdim=True)
-    return F.normalize(drawn, dim=1) * lengths
+    @property
+    def unscaled(self) -> bool:
+        """Whether d^(-1/4) is left out."""
+        return self.variant is Variant.lra and self.kernel.generalised
+
+    @property
+    def epsilon(self) -> float:
+        """What is added to every feature."""
+        if self.feature_epsilon is not None:
+            return self.feature_epsilon
+        if self.kernel.generalised:
+            return GENERALISED_EPSILON
+        return REFERENCE_EPSILON if self.stabiliser is Stabiliser.reference else 0.0
+
+    def check(self, causal: bool) -> None:
+        """Refuse what contradicts itself."""
+        if self.redraw_every < 0:
+            raise ValueError(f"redraw_every counts steps: got {self.redraw_every}; use 0 for never")
+        if self.epsilon < 0:
+            raise ValueError(
+                f"features must not be negative: got feature_epsilon={self.feature_epsilon}"
+            )
+        if not (self.projected or self.kernel.generalised):
+            raise ValueError(
+                f"projected=False needs a generalised kernel such as relu: got kernel={self.kernel}"
+            )
+        reference = self.stabiliser is Stabiliser.reference
+        if reference and self.kernel is not Kernel.softmax:
+            raise ValueError(
+                f"stabiliser=reference belongs to kernel=softmax: got kernel={self.kernel}; choose "
+                "stabiliser=full"
+            )
+        if reference and causal and self.key_max is KeyMax["running"]:
+            raise ValueError(
+                "stabiliser=reference adds an epsilon that cannot follow a running maximum: choose "
+                "key_max=global, by which later keys move earlier outputs, or stabiliser=full"
+            )
+        if self.kernel.generalised or reference:
+            return
+        if not self.renormalise:
+            raise ValueError(
+                "renormalise=False needs kernel=relu or another f, or stabiliser=reference: "
+                f"features of kernel={self.kernel} are kept as ratios to their maximum, which "
+                "only the division undoes"
+            )
+        if self.epsilon:
+            raise ValueError(
+                f"feature_epsilon={self.feature_epsilon} would change kernel={self.kernel} with "
+                "every maximum: leave it null, or choose stabiliser=reference"
+            )
+
+    def traits(self, causal: bool) -> Traits:
+        """Return what an instance with these options guarantees."""
+        standard = Traits().honours
+        if self.kernel.generalised:
+            positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
+            leak = False
+        else:
+            # The reference's guard of small denominators is a step away from a mean.
+            positive = self.kernel is not Kernel.trigonometric and self.epsilon == 0
+            leak = causal and self.key_max is KeyMax["global"]
+        return Traits(
+            honours=standard - {"keep"} if self.variant is Variant.lra else standard,
+            causal=causal,
+            selection_leak=leak,
+            row_stochastic=self.renormalise and positive,
+            cross=not causal,
+            random_draws=self.projected,
+        )
 
 
-def performer_maps(
-    projection: Float[Tensor, "m k"],
-    kernel: Kernel = Kernel.softmax,
-    *,
-    feature_epsilon: float = 1e-3,
-    normalise: bool = True,
-) -> FeatureMaps:
-    """Return the feature maps of queries and keys, the factor d^(-1/4) folded into W."""
-    features, width = projection.shape
-    scale = width**-0.25
-    if kernel is Kernel.relu:
-        relu: FeatureMap = ReluFeatures(projection, scale, feature_epsilon)
-        return FeatureMaps(relu, relu, features, normalise)
-    return FeatureMaps(
-        SoftmaxFeatures(projection, scale, keys=False),
-        SoftmaxFeatures(projection, scale, keys=True),
-        features,
-    )
+class PerformerCore(FeatureCore):
+    """Attention through random features of a projection that is a buffer, or of none."""
 
-
-class PerformerCore(nn.Module):
-    """Attention through random features of a projection that is a buffer."""
-
-    projection: Float[Tensor, "m k"]
+    projection: Float[Tensor, "m k"] | None
 
     def __init__(
-        self,
-        projection: Float[Tensor, "m k"],
-        kernel: Kernel,
-        *,
-        feature_epsilon: float,
-        renormalise: bool,
-        chunk: int,
-        causal: bool,
+        self, projection: Float[Tensor, "m k"] | None, options: Options, *, chunk: int, causal: bool
     ) -> None:
-        super().__init__()
-        check_chunk(chunk)
+        super().__init__(options.traits(causal), chunk)
+        self.options = options
         self.register_buffer("projection", projection)
-        self.kernel, self.chunk = kernel, chunk
-        self.feature_epsilon, self.renormalise = feature_epsilon, renormalise
-        self.traits = Traits(causal=causal, row_stochastic=renormalise, random_draws=True)
 
-    def maps(self, like: Tensor) -> FeatureMaps:
-        """Return the feature maps in the dtype of the sums."""
-        return performer_maps(
-            self.projection.to(sum_dtype(like)),
-            self.kernel,
-            feature_epsilon=self.feature_epsilon,
-            normalise=self.renormalise,
-        )
+    def width(self, head_width: int) -> int:
+        """Return the number of features of one head."""
+        if self.projection is None:
+            return head_width
+        doubled = self.options.kernel in {Kernel.hyperbolic, Kernel.trigonometric}
+        return len(self.projection) * (2 if doubled else 1)
 
-    def forward(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h s k"],
-        v: Float[Tensor, "b h s v"],
-        layout: Layout,
-    ) -> Float[Tensor, "b h l v"]:
-        """Attend."""
-        maps = self.maps(v)
-        if not self.traits.causal:
-            return feature_product(q, k, v, maps, layout.keep)
-        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
-
-    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
-        refuse_state(self.traits)
-        return empty_memory(shape, self.projection.shape[0], like)
-
-    def extend(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        state: tuple[Tensor, Tensor],
-    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, Tensor]]:
-        """Continue after what `state` has seen."""
-        return causal_product(
-            q, k, v, self.maps(v), chunk=self.chunk, keep=layout.keep, memory=Memory(*state)
-        )
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps in the dtype of the sums, with what they need of all keys."""
+        options, scale = self.options, q.shape[-1] ** -0.25
+        if self.projection is None:
+            return generalised_maps(
+                options.kernel, q.shape[-1], None, 1.0 if options.unscaled else scale,
+                epsilon=options.epsilon, normalise=options.renormalise,
+            )  # fmt: skip
+        projection = self.projection.to(sum_dtype(q))
+        if options.stabiliser is Stabiliser.reference:
+            return reference_maps(
+                projection, k, layout.keep,
+                epsilon=options.epsilon, normalise=options.renormalise,
+            )  # fmt: skip
+        maps = performer_maps(
+            projection, options.kernel,
+            feature_epsilon=options.epsilon, normalise=options.renormalise,
+        )  # fmt: skip
+        if self.traits.selection_leak:
+            level = largest(lambda x: cast(Tensor, maps.key(x)[1]), k, maps.width, layout.keep)
+            maps = maps._replace(key=Levelled(maps.key, level))
+        return maps
 
 
 class Performer(MultiHead):
     """FAVOR+ attention between the four projections.
 
-    `features=None` takes k ln k features for heads of width k. `feature_epsilon` belongs to the
-    relu kernel. The projection is drawn again every `redraw_every` optimiser steps, 0 = never.
-    `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
-    memory, never the result.
+    `features=None` takes k ln k features for heads of width k. `feature_epsilon=None` is the
+    kernel's own: 0.001 for f(W x), 1e-6 for `stabiliser=reference`, else 0. The projection is drawn
+    again every `redraw_every` optimiser steps, 0 = never. `chunk` is the number of tokens whose
+    causal weights are formed directly; it changes speed and memory, never the result.
     """
 
     def __init__(
         self,
         site: Site,
         *,
+        variant: Variant = Variant.faithful,
         kernel: Kernel = Kernel.softmax,
+        projected: bool = True,
         features: int | None = 256,
         orthogonal: bool = True,
         norms: Norms = Norms.chi,
         qr_sign_fix: bool = True,
-        feature_epsilon: float = 1e-3,
+        stabiliser: Stabiliser = Stabiliser.full,
+        key_max: KeyMax = KeyMax.running,
+        feature_epsilon: float | None = None,
         renormalise: bool = True,
         redraw_every: int = 1000,
         chunk: int = 64,
@@ -241,40 +249,23 @@ class Performer(MultiHead):
             features = max(1, round(width * math.log(width)))
         if features < 1:
             raise ValueError(f"features counts random directions: got {features}; use 1 or more")
-        if redraw_every < 0:
-            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-        if feature_epsilon < 0:
-            raise ValueError(
-                f"features must not be negative: got feature_epsilon={feature_epsilon}"
-            )
-        if kernel is Kernel.softmax and not renormalise:
-            raise ValueError(
-                "renormalise=False needs kernel=relu: softmax features are kept as ratios to their "
-                "maximum, which only the division undoes"
-            )
+        options = Options(
+            variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
+            key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,
+            qr_sign_fix=qr_sign_fix, redraw_every=redraw_every,
+        ).settled()  # fmt: skip
+        options.check(site.causal)
         draw = partial(
-            draw_projection,
-            features,
-            width,
-            orthogonal=orthogonal,
-            norms=norms,
-            qr_sign_fix=qr_sign_fix,
-        )
+            draw_projection, features, width,
+            orthogonal=orthogonal, norms=norms, qr_sign_fix=options.qr_sign_fix,
+        )  # fmt: skip
         # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
-        place = torch.empty(())
-        core = PerformerCore(
-            draw(site.generator).to(place),
-            kernel,
-            feature_epsilon=feature_epsilon,
-            renormalise=renormalise,
-            chunk=chunk,
-            causal=site.causal,
-        )
-        super().__init__(site, core)
-        self.draw, self.redraw_every = draw, redraw_every
+        projection = draw(site.generator).to(torch.empty(())) if options.projected else None
+        super().__init__(site, PerformerCore(projection, options, chunk=chunk, causal=site.causal))
+        self.draw, self.redraw_every = draw, options.redraw_every
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Draw the projection again when its time has come."""
-        if self.redraw_every and step % self.redraw_every == 0:
-            projection = cast(PerformerCore, self.core).projection
+        projection = cast(PerformerCore, self.core).projection
+        if projection is not None and self.redraw_every and step % self.redraw_every == 0:
             projection.copy_(self.draw(generator))

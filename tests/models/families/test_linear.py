@@ -4,73 +4,55 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from feature_forms import (
+    DIRECTIONS,
+    PADDED,
+    attend,
+    compare,
+    draw,
+    holes,
+    in_pieces,
+    mean,
+    recurrent,
+    small_blocks,
+)
 
 from models.families import feature_product as blocked
-from models.families.causal_product import causal_product
-from models.families.feature_product import FeatureMaps, feature_product
+from models.families.feature_product import FeatureMaps
 from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
 from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Site, Unsupported
 
+__all__ = ["small_blocks"]
 LITERAL = {
     FeatureChoice.elu1: lambda x: torch.nn.functional.elu(x) + 1,
     FeatureChoice.relu_eps: lambda x: x.relu() + 1e-3,
     FeatureChoice.sqr: lambda x: x**2,
     FeatureChoice.exp: lambda x: x.exp(),
 }
-CHOICES = list(FeatureChoice)
-DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-
-
-def draw(length: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shape = (2, 3, length, 5)
-    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+CHOICES = list(LITERAL)
 
 
 def dense(q, k, v, feature_map, *, keep=None, causal=False):
     """The paper's equation, with the whole matrix of weights."""
     phi = LITERAL[feature_map]
-    weights = phi(q) @ phi(k).mT
-    if causal:
-        weights = weights.tril()
-    if keep is not None:
-        weights = weights * keep[:, None, None, :]
-    total = weights.sum(-1, keepdim=True)
-    return torch.where(total > 0, weights @ v / torch.where(total > 0, total, 1), 0)
+    return mean(phi(q) @ phi(k).mT, v, keep=keep, causal=causal)
 
 
-def compare(run, reference, inputs):
-    out, wanted = run(), reference()
-    torch.testing.assert_close(out, wanted, rtol=1e-11, atol=1e-12)
-    cotangent = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9)).to(wanted)
-    for found, want in zip(
-        torch.autograd.grad(out, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, want, rtol=1e-10, atol=1e-11)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of a few rows, so that short inputs cross their borders."""
-    monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
-    monkeypatch.setattr(blocked, "MINIMUM_ROWS", 16)
+def make(causal=False, **options) -> LinearAttention:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LinearAttention(Site(width=12, heads=3, max_length=24, causal=causal), **options)
 
 
 @DIRECTIONS
 @pytest.mark.parametrize("feature_map", CHOICES)
 @pytest.mark.parametrize("length", [1, 2, 63, 101])
-@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@PADDED
 @pytest.mark.usefixtures("small_blocks")
 def test_outputs_and_gradients_equal_the_literal_form(feature_map, length, padded, causal):
     q, k, v = draw(length)
-    keep = None
-    if padded:
-        keep = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) > 0.3
-        keep[0, : length // 3] = False  # rows that find nothing when causal
+    keep = holes(length) if padded else None  # with rows that find nothing when causal
     compare(
         lambda: linear_attention(q, k, v, feature_map, keep=keep, causal=causal, chunk=8),
         lambda: dense(q, k, v, feature_map, keep=keep, causal=causal),
@@ -183,24 +165,12 @@ def test_a_prefix_alone_gives_the_same(feature_map):
         torch.testing.assert_close(short, whole[:, :, :length], rtol=1e-12, atol=1e-13)
 
 
-def recurrent(q, k, v, feature_map):
-    """The paper's recurrence: S_i = S_(i-1) + phi(k_i) v_i^T, z_i likewise."""
-    phi, (b, h, _, d) = LITERAL[feature_map], q.shape
-    S, z = q.new_zeros(b, h, d, d), q.new_zeros(b, h, d)
-    outputs = []
-    for q_i, k_i, v_i in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
-        S = S + phi(k_i)[..., None] * v_i[..., None, :]
-        z = z + phi(k_i)
-        outputs.append((phi(q_i)[..., None, :] @ S)[..., 0, :] / (phi(q_i) * z).sum(-1, True))
-    return torch.stack(outputs, dim=2)
-
-
 @pytest.mark.parametrize("feature_map", CHOICES)
 def test_chunks_equal_the_recurrence(feature_map):
-    q, k, v = draw(21)
+    (q, k, v), phi = draw(21), LITERAL[feature_map]
     compare(
         lambda: linear_attention(q, k, v, feature_map, causal=True, chunk=8),
-        lambda: recurrent(q, k, v, feature_map),
+        lambda: recurrent(phi(q), phi(k), v),
         (q, k, v),
     )
 
@@ -211,19 +181,15 @@ def test_any_partition_equals_one_pass_with_gradients(feature_map, sizes):
     q, k, v = draw(24)
     maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], 5)
 
-    def pieces():
-        memory, outputs = None, []
-        for parts in zip(*(x.split(sizes, dim=2) for x in (q, k, v)), strict=True):
-            o, memory = causal_product(*parts, maps, chunk=4, memory=memory)
-            outputs.append(o)
-        return torch.cat(outputs, dim=2)
-
-    compare(pieces, lambda: dense(q, k, v, feature_map, causal=True), (q, k, v))
+    compare(
+        lambda: in_pieces(q, k, v, maps, sizes),
+        lambda: dense(q, k, v, feature_map, causal=True),
+        (q, k, v),
+    )
 
 
 def test_the_mixer_extends_its_own_state():
-    torch.manual_seed(0)
-    mixer = LinearAttention(Site(width=12, heads=3, max_length=24, causal=True), chunk=4).double()
+    mixer = make(causal=True, chunk=4).double()
     x = torch.randn(2, 24, 12, dtype=torch.float64)
     state, outputs = mixer.initial_state(2, 24), []
     for part in x.split([7, 1, 16], dim=1):
@@ -234,14 +200,13 @@ def test_the_mixer_extends_its_own_state():
 
 
 def test_a_mixer_that_looks_ahead_has_no_state():
-    mixer = LinearAttention(Site(width=12, heads=3, max_length=24))
     with pytest.raises(Unsupported, match="causal"):
-        mixer.initial_state(2, 24)
+        make().initial_state(2, 24)
 
 
 def test_a_chunk_holds_a_token():
     with pytest.raises(ValueError, match="got 0"):
-        LinearAttention(Site(width=12, heads=3, max_length=24), chunk=0)
+        make(chunk=0)
 
 
 @DIRECTIONS
@@ -319,19 +284,16 @@ def test_meta_tensors_pass():
         assert mixer(torch.empty(2, 63, 16), Layout()).shape == (2, 63, 16)
 
 
-def test_unnormalised_product_is_the_plain_numerator():
+@DIRECTIONS
+def test_unnormalised_product_is_the_plain_numerator(causal):
     q, k, v = draw(19)
     phi = LITERAL[FeatureChoice.elu1]
     features = FEATURES[FeatureChoice.elu1]
     maps = FeatureMaps(features, features, 5, normalise=False)
+    weights = phi(q) @ phi(k).mT
     compare(
-        lambda: feature_product(q, k, v, maps),
-        lambda: phi(q) @ phi(k).mT @ v,
-        (q, k, v),
-    )
-    compare(
-        lambda: causal_product(q, k, v, maps, chunk=4)[0],
-        lambda: (phi(q) @ phi(k).mT).tril() @ v,
+        lambda: attend(q, k, v, maps, causal=causal, chunk=4),
+        lambda: (weights.tril() if causal else weights) @ v,
         (q, k, v),
     )
 

@@ -1,0 +1,172 @@
+"""cosFormer: linear attention of rectified features, weighted by a cosine of the distance.
+
+Equation   o_i = sum_j w_ij v_j / sum_j w_ij,  w_ij = relu(q_i) · relu(k_j) cos(pi (i - j) / 2 M)
+           over all j, or over j <= i when causal. The cosine of a difference splits in two, so
+           w_ij = phi(q_i) · phi(k_j) with phi(x_i) = [relu(x_i) cos t_i, relu(x_i) sin t_i] and
+           t_i = pi i / 2 M: linear attention with 2 d features, none of which is negative.
+Cost       per head and token, forward: 8 d^2 operations, causal 2 C (3 d + 1) more with chunk C;
+           autograd keeps q, k, v, the output and one number per row. State: 2 d (d + 1) per head.
+Source     Qin et al., "cosFormer: Rethinking Softmax in Attention", arXiv:2202.08791.
+Notation   the paper's N, d are l, k; its M is `horizon`, the distance at which weights reach 0.
+Differs    M is the site's longest length, not the current one (`horizon=current`): otherwise
+           the first tokens' outputs change with the length of what follows, and a state along time
+           has no meaning. A position from M on is refused, because weights beyond the horizon would
+           be negative. A row that finds no weight, such as one of negative queries alone, is 0
+           instead of a quotient with 1e-6 below.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.families.causal_product import FeatureCore, Memory
+from models.families.feature_product import FeatureMaps, sum_dtype
+from models.mixer import Layout, Site, State, Traits
+from models.multi_head import MultiHead
+from models.positions import position_ids
+
+
+class Horizon(StrEnum):
+    """The distance at which weights reach 0."""
+
+    max_length = auto()
+    """The longest length of the site."""
+    current = auto()
+    """The length of this call: the authors' code. Causal, it leaks the length."""
+
+
+class CosineFeatures:
+    """phi(x_i) = [max(x_i, 0) cos t_i, max(x_i, 0) sin t_i]."""
+
+    def __init__(self, cos: Float[Tensor, "#b l"], sin: Float[Tensor, "#b l"]) -> None:
+        self.cos, self.sin = cos, sin
+
+    def at(self, rows: slice) -> "CosineFeatures":
+        """Return the map of some of the positions."""
+        return CosineFeatures(self.cos[:, rows], self.sin[:, rows])
+
+    def shaped(self, x: Float[Tensor, "b h *r k"]) -> tuple[Tensor, Tensor]:
+        """Return both tables against the rows of x, which may be folded into chunks."""
+        shape = (-1, 1, *x.shape[2:-1], 1)
+        return self.cos.reshape(shape), self.sin.reshape(shape)
+
+    def __call__(self, x: Float[Tensor, "b h *r k"]) -> tuple[Float[Tensor, "b h *r m"], None]:
+        """Return the features."""
+        cos, sin = self.shaped(x)
+        x = x.relu()
+        return torch.cat((x * cos, x * sin), dim=-1), None
+
+    def pull(
+        self,
+        gradient: Float[Tensor, "b h *r m"],
+        phi: Float[Tensor, "b h *r m"],
+        x: Float[Tensor, "b h *r k"],
+    ) -> Float[Tensor, "b h *r k"]:
+        """Return the gradient."""
+        del phi
+        cos, sin = self.shaped(x)
+        g_cos, g_sin = gradient.chunk(2, dim=-1)
+        return (g_cos * cos).addcmul_(g_sin, sin).mul_(x > 0)
+
+
+class PlacedMaps(FeatureMaps):
+    """Feature maps that depend on the position."""
+
+    def at(self, rows: slice) -> FeatureMaps:
+        """Return the maps of these positions."""
+        return self._replace(query=self.query.at(rows), key=self.key.at(rows))  # type: ignore[attr-defined]
+
+
+def cosine_maps(
+    queries: Int[Tensor, "#b l"],
+    keys: Int[Tensor, "#b s"],
+    *,
+    width: int,
+    horizon: int,
+    dtype: torch.dtype,
+) -> FeatureMaps:
+    """Return the maps for heads of `width`, for queries and keys at these positions."""
+    angles = [ids.to(dtype) * (math.pi / (2 * horizon)) for ids in (queries, keys)]
+    query, key = (CosineFeatures(angle.cos(), angle.sin()) for angle in angles)
+    return PlacedMaps(query, key, 2 * width)
+
+
+class CosformerCore(FeatureCore):
+    """Cosine features with their horizon, and a state along time when causal."""
+
+    def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
+        self.horizon = site.max_length if horizon is Horizon.max_length else None
+        traits = Traits(
+            causal=site.causal,
+            max_length=self.horizon,
+            selection_leak=site.causal and self.horizon is None,
+            cross=not site.causal,
+        )
+        super().__init__(traits, chunk)
+
+    def width(self, head_width: int) -> int:
+        """Return the number of features of one head."""
+        return 2 * head_width
+
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the maps at the positions of these queries and keys."""
+        longest = max(q.shape[2], k.shape[2])
+        if self.horizon is not None:
+            check_positions(longest, layout.start, self.horizon)
+        return cosine_maps(
+            position_ids(q.shape[2], layout.start, q),
+            position_ids(k.shape[2], layout.start, k),
+            width=q.shape[3],
+            horizon=self.horizon or longest,
+            dtype=sum_dtype(q),
+        )
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
+        """Return the empty sums, and the position of the next token."""
+        memory = cast(Memory, super().initial_state(shape, like))
+        return (*memory, like.new_zeros(shape[0], dtype=torch.int64))
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: tuple[Tensor, ...],
+    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
+        """Continue after what `state` has seen, at `layout.start` or where the state ended."""
+        *memory, place = state
+        start = place if layout.start is None else layout.start
+        o, after = super().extend(q, k, v, layout._replace(start=start), tuple(memory))
+        return o, (*after, start + q.shape[2])
+
+
+def check_positions(length: int, start: Int[Tensor, " b"] | None, horizon: int) -> None:
+    """Raise ValueError for a position at or beyond the horizon."""
+    end = length
+    if start is not None and not torch.compiler.is_compiling():
+        end += int(start.amax())
+    if end > horizon:
+        raise ValueError(
+            f"cosFormer's weights turn negative beyond its horizon, max_length={horizon}: got a "
+            f"sequence that ends at position {end}; build it with max_length >= {end}"
+        )
+
+
+class Cosformer(MultiHead):
+    """cosFormer between the four projections.
+
+    `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
+    memory, never the result.
+    """
+
+    def __init__(
+        self, site: Site, *, horizon: Horizon = Horizon.max_length, chunk: int = 64
+    ) -> None:
+        super().__init__(site, CosformerCore(site, horizon=horizon, chunk=chunk))
