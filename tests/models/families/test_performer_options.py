@@ -1,0 +1,271 @@
+"""Performer: the authors' stabiliser, the maximum over keys, kernels without projection, lra."""
+
+import math
+
+import pytest
+import torch
+from feature_forms import DIRECTIONS, PADDED, compare, holes, masked, mean, small_blocks
+from performer_forms import FUNCTIONS, dense, make
+
+from models.families.linear import linear_attention
+from models.families.performer import Kernel, KeyMax, Stabiliser
+from models.mixer import Layout, Unsupported, Variant
+
+__all__ = ["small_blocks"]
+WHOLE = KeyMax["global"]
+REFERENCE = {"stabiliser": Stabiliser.reference, "key_max": WHOLE}
+
+
+def inputs(mixer, length, *, seed=0, size=1.0):
+    """Return q, k, v of the mixer's heads."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, mixer.heads, length, mixer.head_width)
+    drawn = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    q, k, v = drawn
+    return [x.requires_grad_() for x in (size * q, size * k, v)]
+
+
+def reference(q, k, v, W, epsilon, *, keep=None, causal=False, normalise=True):
+    """The released code's equations, with the whole matrix of weights."""
+    scale, features = W.shape[1] ** -0.25, len(W)
+
+    def phi(x, top):
+        square = (scale * x).square().sum(-1, keepdim=True)
+        return (torch.exp(scale * x @ W.T - square / 2 - top) + epsilon) / math.sqrt(features)
+
+    u_q, u_k = (scale * x.detach() @ W.T for x in (q, k))
+    if keep is not None:
+        u_k = u_k.masked_fill(~keep[:, None, :, None], -1e9)
+    weights = phi(q, u_q.amax(-1, keepdim=True)) @ phi(k, u_k.amax((-2, -1), keepdim=True)).mT
+    weights = masked(weights, keep=keep, causal=causal)
+    if not normalise:
+        return weights @ v
+    total = weights.sum(-1, keepdim=True)
+    return weights @ v / (total + 2 * epsilon * (total.abs() <= epsilon))
+
+
+@DIRECTIONS
+@PADDED
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4])
+@pytest.mark.parametrize("normalise", [True, False], ids=["normalised", "plain"])
+@pytest.mark.usefixtures("small_blocks")
+def test_the_reference_stabiliser_is_the_released_code(epsilon, normalise, padded, causal):
+    mixer = make(causal, features=11, feature_epsilon=epsilon, renormalise=normalise, **REFERENCE)
+    q, k, v = inputs(mixer, 37)
+    keep = holes(37) if padded else None
+    compare(
+        lambda: mixer.core(q, k, v, Layout(keep=keep)),
+        lambda: reference(
+            q, k, v, mixer.core.projection, epsilon,
+            keep=keep, causal=causal, normalise=normalise,
+        ),
+        (q, k, v),
+    )  # fmt: skip
+
+
+def test_the_reference_lets_long_vectors_fade():
+    """Where |x|^2 / 2 is large only epsilon is left, and the guard halves even that."""
+    mixer, faithful = make(features=64, **REFERENCE), make(features=64)
+    q, k, v = inputs(mixer, 20, size=6.0)
+    found = mixer.core(q, k, v, Layout())
+    torch.testing.assert_close(found, reference(q, k, v, mixer.core.projection, 1e-6))
+    assert found.abs().median() < 1e-5
+    sound = faithful.core(q, k, v, Layout())
+    torch.testing.assert_close(sound, dense(q, k, v, faithful.core.projection, Kernel.softmax))
+    assert sound.abs().median() > 0.1
+
+
+def moved(mixer):
+    """Return by how much a large last key moves the outputs before it."""
+    q, k, v = (x.detach() for x in inputs(mixer, 40))
+    before = mixer.core(q, k, v, Layout())
+    k[:, :, -1] *= 6
+    return (mixer.core(q, k, v, Layout()) - before)[:, :, :-1].abs().max().item()
+
+
+def test_a_global_maximum_leaks_and_says_so():
+    leaky = make(True, **REFERENCE)
+    assert moved(leaky) > 1e-3
+    assert leaky.traits.selection_leak
+    with pytest.raises(Unsupported, match="whole sequence"):
+        leaky.initial_state(1, 8)
+    running = make(True)
+    assert moved(running) == 0
+    assert not running.traits.selection_leak
+
+
+def test_later_keys_get_no_gradient_through_a_global_maximum():
+    mixer = make(True, features=11, **REFERENCE)
+    q, k, v = inputs(mixer, 20)
+    out = mixer.core(q, k, v, Layout())
+    for gradient in torch.autograd.grad(out[:, :, :9].sum(), (q, k, v)):
+        assert gradient[:, :, :9].any()
+        assert not gradient[:, :, 9:].any()
+
+
+@PADDED
+@pytest.mark.parametrize("kernel", [Kernel.softmax, Kernel.hyperbolic, Kernel.trigonometric])
+@pytest.mark.usefixtures("small_blocks")
+def test_the_full_stabiliser_gives_one_function_for_both_maxima(kernel, padded):
+    options = {"kernel": kernel, "features": 11}
+    running, whole = make(True, **options), make(True, key_max=WHOLE, **options)
+    q, k, v = inputs(running, 37)
+    layout = Layout(keep=holes(37) if padded else None)
+    compare(
+        lambda: whole.core(q, k, v, layout),
+        lambda: running.core(q, k, v, layout),
+        (q, k, v),
+        tolerance=1e-9,
+    )
+
+
+def test_a_global_maximum_loses_what_a_running_one_keeps():
+    found = []
+    for key_max in KeyMax:
+        mixer = make(True, key_max=key_max).float()
+        q, k, v = (x.detach().float() for x in inputs(mixer, 20))
+        k[:, :, :-1] *= 30  # the longer a key, the smaller its features
+        found.append(mixer.core(q, k, v, Layout())[:, :, :-1])
+    running, whole = found
+    assert running.all()
+    assert not whole.any()
+
+
+# kernels without projection
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("kernel", list(FUNCTIONS))
+def test_without_projection_features_are_elementwise(kernel, causal):
+    mixer = make(causal, kernel=kernel, projected=False, feature_epsilon=0.25)
+    q, k, v = inputs(mixer, 30)
+    phi_q, phi_k = (FUNCTIONS[kernel](8**-0.25 * x) + 0.25 for x in (q, k))
+    compare(
+        lambda: mixer.core(q, k, v, Layout()),
+        lambda: mean(phi_q @ phi_k.mT, v, causal=causal),
+        (q, k, v),
+        tolerance=1e-9,
+    )
+    assert not mixer.traits.random_draws
+    assert "core.projection" not in mixer.state_dict()
+
+
+@DIRECTIONS
+def test_elu1_without_projection_is_linear_attention(causal):
+    mixer = make(causal, kernel=Kernel.elu1, projected=False, feature_epsilon=0.0)
+    q, k, v = inputs(mixer, 30)
+    compare(
+        lambda: mixer.core(q, k, v, Layout()),
+        lambda: linear_attention(8**-0.25 * q, 8**-0.25 * k, v, causal=causal),
+        (q, k, v),
+    )
+
+
+def test_an_unprojected_mixer_has_nothing_to_redraw():
+    mixer = make(kernel=Kernel.relu, projected=False, redraw_every=1)
+    before = {name: value.clone() for name, value in mixer.state_dict().items()}
+    mixer.after_step(1, torch.Generator())
+    assert all(torch.equal(value, before[name]) for name, value in mixer.state_dict().items())
+
+
+@pytest.mark.parametrize("kernel", list(Kernel))
+def test_every_kernel_states_its_size(kernel):
+    mixer = make(True, kernel=kernel, features=11)
+    sums, _ = mixer.initial_state(3, 8)
+    doubled = kernel in {Kernel.hyperbolic, Kernel.trigonometric}
+    assert sums.shape == (3, 2, 22 if doubled else 11, 9)
+
+
+@pytest.mark.parametrize("kernel", list(Kernel))
+def test_only_positive_weights_are_called_a_mean(kernel):
+    signed = {Kernel.trigonometric, Kernel.gelu, Kernel.tanh, Kernel.cos, Kernel.identity}
+    assert make(kernel=kernel).traits.row_stochastic == (kernel not in signed)
+    if kernel.generalised:
+        assert not make(kernel=kernel, renormalise=False).traits.row_stochastic
+    if kernel in {Kernel.relu, Kernel.abs}:
+        assert not make(kernel=kernel, feature_epsilon=0.0).traits.row_stochastic
+
+
+def test_a_row_whose_signed_weights_sum_to_nothing_is_zero():
+    mixer = make(kernel=Kernel.identity, projected=False, feature_epsilon=0.0)
+    q, k, v = inputs(mixer, 6)
+    with torch.no_grad():
+        k.zero_()
+    out = mixer.core(q, k, v, Layout())
+    assert not out.any()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+# the code of the Long Range Arena
+
+
+def test_the_lra_variant_of_relu_has_no_projection_scale_or_mask():
+    mixer = make(variant=Variant.lra, kernel=Kernel.relu)
+    q, k, v = inputs(mixer, 30)
+    for keep in (None, holes(30)):
+        compare(
+            lambda keep=keep: mixer.core(q, k, v, Layout(keep=keep)),
+            lambda: mean((q.relu() + 1e-3) @ (k.relu() + 1e-3).mT, v),
+            (q, k, v),
+        )
+    assert mixer.core.projection is None
+    assert mixer.traits.honours == {"start"}
+
+
+def test_the_lra_variant_of_softmax_is_the_released_code():
+    mixer = make(variant=Variant.lra, features=2)
+    q, k, v = inputs(mixer, 30)
+    W = mixer.core.projection
+    compare(
+        lambda: mixer.core(q, k, v, Layout(keep=holes(30))),
+        lambda: reference(q, k, v, W, 1e-6),
+        (q, k, v),
+    )
+    assert W.shape == (2, 8)
+    assert mixer.redraw_every == 1
+    unfixed = make(qr_sign_fix=False, features=2).core.projection
+    assert torch.equal(W, unfixed)
+    assert mixer.traits.honours == {"start"}
+
+
+def test_the_lra_variant_of_softmax_leaks_when_causal():
+    assert make(True, variant=Variant.lra).traits.selection_leak
+    assert not make(True, variant=Variant.lra, kernel=Kernel.relu).traits.selection_leak
+
+
+# across, and what is refused
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kernel": Kernel.trigonometric}, {"kernel": Kernel.relu}, REFERENCE]
+)
+def test_the_mixer_attends_across(options):
+    mixer = make(features=11, **options)
+    generator = torch.Generator().manual_seed(2)
+    x, source = (torch.randn(2, n, 16, generator=generator, dtype=torch.float64) for n in (7, 23))
+    keep = holes(23)
+    found = mixer.attend(x, Layout(), source, Layout(keep=keep))
+    q = mixer.split(mixer.q_proj(x))
+    k, v = (mixer.split(layer(source)) for layer in (mixer.k_proj, mixer.v_proj))
+    W = mixer.core.projection
+    if options is REFERENCE:
+        wanted = reference(q, k, v, W, 1e-6, keep=keep)
+    else:
+        wanted = dense(q, k, v, W, options.get("kernel", Kernel.softmax), keep=keep)
+    torch.testing.assert_close(found, mixer.merge(wanted), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"projected": False}, "got kernel=softmax"),
+        ({"renormalise": False}, "kernel=relu"),
+        ({"renormalise": False, "kernel": Kernel.trigonometric}, "kernel=trigonometric"),
+        ({"feature_epsilon": 1e-6}, "leave it null, or choose stabiliser=reference"),
+        ({"stabiliser": Stabiliser.reference, "kernel": Kernel.relu}, "got kernel=relu"),
+        ({"stabiliser": Stabiliser.reference, "causal": True}, "choose key_max=global"),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
