@@ -11,7 +11,7 @@ Axis letters beside the project's: m rectangles, c queries and w keys of one rec
 worked on at once, r rows of a buffer.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -35,6 +35,8 @@ class Job(NamedTuple):
     rectangles: slice
     queries: slice
     keys: int
+    unclear: slice
+    """The keys that some of the queries may not see."""
 
 
 class Places(NamedTuple):
@@ -66,6 +68,11 @@ class _Set:
     columns: Sequence[int] | None = None
     """The keys of the set, in ascending order; None: all from `first` on."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether the set has every key."""
+        return self.columns is None and not self.first
+
     def pick(self, x: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h t k"]:
         """Return the keys that are in the set."""
         if self.columns is None:
@@ -79,11 +86,9 @@ class _Set:
         else:
             target.index_add_(2, torch.tensor(self.columns, device=x.device), x)
 
-    def mask(self, places: Places, job: Job) -> Float[Tensor, "c w"] | None:
-        """Return 0 for keys of a rectangle that are seen, NEVER for the others; None: 0 for all."""
-        if not self.causal and not self.least and self.most is None:
-            return None
-        apart = places.query_units[job.queries, None] - places.key_units[: job.keys]
+    def mask(self, places: Places, job: Job) -> Float[Tensor, "c w"]:
+        """Return 0 for unclear keys that are seen, NEVER for those that are not."""
+        apart = places.query_units[job.queries, None] - places.key_units[job.unclear]
         apart = apart if self.causal else apart.abs()
         seen = apart >= self.least
         if self.most is not None:
@@ -160,9 +165,11 @@ class Blocks(_Set):
         """Yield pieces of work of about so many scores."""
         count = self.rows * self.stride // self.block
         step = max(1, elements // (self.block * self.reach))
+        masked = self.causal or self.most is not None
         for first in range(0, count, step):
             some = slice(first, min(first + step, count))
-            yield Job(some, slice(0, self.block), self.reach)
+            unclear = slice(0, self.reach if masked else 0)
+            yield Job(some, slice(0, self.block), self.reach, unclear)
 
     def places(self, device: torch.device) -> Places:
         """Return where queries and keys stand."""
@@ -246,11 +253,18 @@ class Rectangles(_Set):
         tall = max(1, min(tall, elements // max(1, len(units))))
         for first in range(0, length, tall):
             some, seen = slice(first, min(first + tall, length)), len(units)
+            lowest, highest = first // self.unit, (some.stop - 1) // self.unit
+            clear, hidden = bisect_right(units, lowest - self.least), seen
             if self.causal:
-                seen = bisect_right(units, (some.stop - 1) // self.unit - self.least)
+                seen = hidden = bisect_right(units, highest - self.least)
+            elif self.least:
+                hidden = bisect_left(units, highest + self.least)
+            else:
+                clear = hidden
             step = max(1, elements // max(1, (some.stop - first) * seen))
             for start in range(0, count, step) if seen else ():
-                yield Job(slice(start, min(start + step, count)), some, seen)
+                rectangles = slice(start, min(start + step, count))
+                yield Job(rectangles, some, seen, slice(clear, hidden))
 
     def places(self, device: torch.device) -> Places:
         """Return where queries and keys stand."""

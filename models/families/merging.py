@@ -12,7 +12,7 @@ mask, a byte per score.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,6 +27,7 @@ from models.families.key_sets import (
     Job,
     KeySet,
     Places,
+    Rectangles,
 )
 
 LOG2_E = 1.4426950408889634
@@ -48,23 +49,16 @@ class _Laid(NamedTuple):
     def scores(self, job: Job) -> Float[Tensor, "n c w"]:
         """Return the scores of a job in bits, NEVER where nothing may be seen."""
         q, k = self.some_queries(self.q, job), self.some_keys(self.k, job)
-        terms: list[Tensor] = []
+        scores = q.new_empty(*q.shape[:2], k.shape[1])
+        torch.baddbmm(scores, q, k.mT, beta=0, alpha=self.scale * LOG2_E, out=scores)
         if self.slopes is not None:
             apart = self.places.queries[job.queries, None] - self.places.keys[: job.keys]
-            terms.append(-self.slopes[job.rectangles] * apart.abs())
-        if (mask := self.keyset.mask(self.places, job)) is not None:
-            terms.append(mask)
+            scores.addcmul_(self.slopes[job.rectangles], apart.abs().to(q.dtype), value=-1)
+        if job.unclear.stop > job.unclear.start:
+            scores[..., job.unclear] += self.keyset.mask(self.places, job)
         if self.gaps is not None:
-            terms.append(self.gaps[job.rectangles, :, : job.keys])
-        scores = q.new_empty(*q.shape[:2], k.shape[1])
-        if len(terms) == 1:
-            scores.copy_(terms[0])
-        elif terms:
-            torch.add(terms[0], terms[1], out=scores)
-        for term in terms[2:]:
-            scores += term
-        bits, beta = self.scale * LOG2_E, 1 if terms else 0
-        return torch.baddbmm(scores, q, k.mT, beta=beta, alpha=bits, out=scores)
+            scores += self.gaps[job.rectangles, :, : job.keys]
+        return scores
 
     def some_queries(self, buffer: Tensor, job: Job) -> Float[Tensor, "n c k"]:
         """View what belongs to the job's queries."""
@@ -81,8 +75,10 @@ class _Laid(NamedTuple):
 
 def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
     """Copy tokens into the buffer of a set, zeros where there is none."""
-    make = torch.zeros if keyset.padded else torch.empty
     precise = torch.promote_types(x.dtype, torch.float32)
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+        return x.flatten(0, 1).to(precise)
+    make = torch.zeros if keyset.padded else torch.empty
     buffer = make(keyset.buffer(x, keys=keys), dtype=precise, device=x.device)
     for tokens, places in keyset.pairs(x, buffer, keys=keys):
         places.copy_(tokens)
@@ -94,6 +90,8 @@ def _lift(
 ) -> Float[Tensor, "b h s k"]:
     """Copy tokens of `shape` back from the buffer of a set, in memory l before h."""
     b, h, length = shape[:3]
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+        return buffer.view(b, h, length, -1)
     x = buffer.new_empty(b, length, h, buffer.shape[-1]).transpose(1, 2)
     for tokens, places in keyset.pairs(x, buffer, keys=keys):
         tokens.copy_(places)
@@ -170,7 +168,7 @@ class UnionAttention(torch.autograd.Function):
         with full_precision(gradient):
             along = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
             facts = torch.cat((total, along), dim=-1)
-            grown = [_zeros(x, total.dtype) for x in (q, k, v)]
+            grown: list[Tensor | None] = [None, None, None]
             for keyset in ctx.sets:
                 laid = _lay_all(keyset, (q, k, v), keep, slopes)
                 dq, dk, dv = map(torch.zeros_like, (laid.q, laid.k, laid.v))
@@ -190,17 +188,28 @@ class UnionAttention(torch.autograd.Function):
                     torch.mul(by_query, laid.scale, out=laid.some_queries(dq, job))
                     keyset.spread(dk, job, slope, laid.some_queries(laid.q, job), laid.scale)
                     keyset.spread(dv, job, used, g, 1.0)
-                grown[0] += _lift(keyset, dq, q.shape, keys=False)
-                for target, buffer in zip(grown[1:], (dk, dv), strict=True):
-                    shape = keyset.pick(target).shape
-                    keyset.give_back(target, _lift(keyset, buffer, shape, keys=True))
-        gradients = (x.to(like.dtype) for x, like in zip(grown, (q, k, v), strict=True))
+                for i, buffer in enumerate((dq, dk, dv)):
+                    grown[i] = _collect(keyset, grown[i], buffer, (q, k, v)[i], keys=i > 0)
+                del dq, dk, dv
+        gradients = (cast(Tensor, x).to(y.dtype) for x, y in zip(grown, (q, k, v), strict=True))
         return *gradients, None, None, None, None, None
 
 
-def _zeros(like: Float[Tensor, "b h s k"], dtype: torch.dtype) -> Float[Tensor, "b h s k"]:
-    b, h, s, k = like.shape
-    return like.new_zeros(b, s, h, k, dtype=dtype).transpose(1, 2)
+def _collect(
+    keyset: KeySet, grown: Tensor | None, buffer: Tensor, like: Tensor, *, keys: bool
+) -> Float[Tensor, "b h s k"]:
+    """Add the gradient in a buffer to what other sets gave."""
+    b, h, length, width = like.shape
+    partial = keys and not keyset.whole
+    lifted = _lift(keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys)
+    if grown is None and not partial:
+        return lifted
+    if grown is None:
+        grown = lifted.new_zeros(b, length, h, width).transpose(1, 2)
+    if partial:
+        keyset.give_back(grown, lifted)
+        return grown
+    return grown.add_(lifted)
 
 
 def _attend(
@@ -208,7 +217,8 @@ def _attend(
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
     """Attend inside one set: mean of the values, and logarithm of the sum of weights."""
     keyset = laid.keyset
-    out = laid.q.new_zeros(*laid.q.shape[:-1], laid.v.shape[-1])
+    make = laid.q.new_zeros if keyset.least else laid.q.new_empty  # whether some see nothing
+    out = make((*laid.q.shape[:-1], laid.v.shape[-1]))
     logs = laid.q.new_full((*laid.q.shape[:-1], 1), NEVER)
     for job in laid.jobs():
         weights = laid.scores(job)
