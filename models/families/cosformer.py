@@ -9,10 +9,10 @@ Cost       per head and token, forward: 8 d^2 operations, causal 2 C (3 d + 1) m
 Source     Qin et al., "cosFormer: Rethinking Softmax in Attention", arXiv:2202.08791.
 Notation   the paper's N, d are l, k; its M is `horizon`, the distance at which weights reach 0.
 Differs    M is the site's longest length, not the current one (`horizon=current`): otherwise
-           the first tokens' outputs change with the length of what follows, and a state along time
-           has no meaning. A position from M on is refused, because weights beyond the horizon would
-           be negative. A row that finds no weight, such as one of negative queries alone, is 0
-           instead of a quotient with 1e-6 below.
+           the first tokens' outputs change with the length of what follows, padding included, and
+           a state along time has no meaning. A position from M on is refused, because weights
+           beyond the horizon would be negative. A row that finds no weight, such as one of negative
+           queries alone, is 0 instead of a quotient with 1e-6 below.
 """
 
 import math
@@ -36,7 +36,7 @@ class Horizon(StrEnum):
     max_length = auto()
     """The longest length of the site."""
     current = auto()
-    """The length of this call: the authors' code. Causal, it leaks the length."""
+    """The length of this call, as in the authors' code: padding counts, and is attended to."""
 
 
 class CosineFeatures:
@@ -100,10 +100,13 @@ class CosformerCore(FeatureCore):
 
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
         self.horizon = site.max_length if horizon is Horizon.max_length else None
+        fixed = self.horizon is not None
+        standard = Traits().honours
         traits = Traits(
+            honours=standard if fixed else standard - {"keep"},
             causal=site.causal,
             max_length=self.horizon,
-            selection_leak=site.causal and self.horizon is None,
+            selection_leak=site.causal and not fixed,
             cross=not site.causal,
         )
         super().__init__(traits, chunk)
