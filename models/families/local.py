@@ -1,10 +1,9 @@
 """Local attention: the sequence is cut into blocks, and tokens see their own block.
 
-    o_i = sum_j p_ij v_j over 0 <= |block(i) - block(j)|, block(i) = floor(i / C),
-    -look_back <= block(j) - block(i) <= look_forward (causal: and j <= i)
+    o_i = sum_j p_ij v_j over -look_back <= block(j) - block(i) <= look_forward (causal: and j <= i)
 
-where p is the softmax of q k / sqrt(d) over these j. With `look_back` = `look_forward` = 0 no block
-ever learns of another one, however many layers there are.
+with block(i) = floor(i / C), where p is the softmax of q k / sqrt(d) over these j. Where nobody
+looks back or forward, no block ever learns of another one, however many layers there are.
 
 Cost: 4 n C D (1 + look_back + look_forward) operations forward, about 2.5 times that backward,
 because the weights are computed once more instead of kept; memory n D. A causal layer continues a

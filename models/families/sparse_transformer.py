@@ -2,18 +2,20 @@
 
 With stride l and c summary columns, token i sees j <= i where
 
-    strided   near: i - j <= l              far: (i - j) mod l = 0
-    fixed     near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
+    strided    near: i - j <= l                far: (i - j) mod l = 0
+    fixed      near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
 
-so that whatever a token cannot see in one step it sees in two: far, then near. `head_use` says who
-looks where: `interleave` (layers take turns, near first), `merged` (every head sees the union) or
-`heads` (the first half of the heads near, the others far). Inside its pattern a head is softmax
-attention. Bidirectional models drop j <= i, and |i - j| counts: a form of our own.
+so that two layers join any two tokens: far, then near, or one of them and the residual connection.
+`head_use` says who looks where: `interleave` (layers take turns, near first), `merged` (every head
+sees the union) or `heads` (the first half of the heads near, the others far). Inside its pattern a
+head is softmax attention. Bidirectional models drop j <= i, and |i - j| counts: a form of our own.
 
 Cost: 4 n D times the keys per token forward, about 2.5 times that backward (weights are computed
 once more instead of kept); memory n D. Keys per token, on average and when causal: near l / 2
-(fixed) or l (strided), far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided). With l = sqrt(n) that
-is n sqrt(n); with a given l it is quadratic, only with a small constant, and `traits` says so.
+(fixed) or l (strided), far n (c + 1) / (2 l) (fixed) or n / (2 l) (strided); the near ones are
+worked off in whole blocks, l and 1.5 l. With l = sqrt(n) that is n sqrt(n); with a given l it is
+quadratic, only with a small constant, and `traits` says so. A stream is continued with all keys and
+values of the past and a mask: exact, but without the savings.
 
 Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
 `stride` and `summary` here. The union is never worked out as a mask: the two sets are attended to

@@ -395,11 +395,3 @@ def test_refusals_name_the_way_out():
         built(variant=Variant.lra, cls=True, causal=True)
     with pytest.raises(Unsupported, match="set causal"):
         built().initial_state(1, 8)
-
-
-def test_builds_and_runs_on_the_meta_device():
-    with torch.device("meta"):
-        for use in HeadUse:
-            site = Site(width=16, heads=4, max_length=50, positions=Positions.alibi)
-            mixer = SparseTransformer(site, head_use=use)
-            assert mixer(torch.empty(2, 50, 16), Layout()).shape == (2, 50, 16)
