@@ -24,9 +24,9 @@ Differs    exponentials refer to the maximum of each row's full exponent and, al
            feature: the same function, stable for long vectors, and causal without leak. There is
            no epsilon in the denominator either.
 Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 / 2 - c) + epsilon,
-           c the maximum of W x over the row for queries, over the sequence for keys, and 2 epsilon
-           added to a denominator within epsilon of 0. Causal, it needs `key_max=global`, by which
-           later keys move earlier outputs.
+           c the maximum of W x over the row for queries, over the sequence for keys, epsilon 1e-6
+           (PyTorch ports: 1e-4), and 2e-6 added to a denominator within 1e-6 of 0. Causal, it needs
+           `key_max=global`, by which later keys move earlier outputs.
 Variant    `lra`, the code of the Long Range Arena: padding attended to like any token; the kernels
            f(x) + epsilon without projection and without d^(-1/4); kernel=softmax with
            `stabiliser=reference`, `key_max=global`, `qr_sign_fix` off, drawn again after each step
@@ -48,6 +48,7 @@ from models.families.causal_product import FeatureCore
 from models.families.feature_product import NONLINEARITIES, FeatureMaps, sum_dtype
 from models.families.random_features import (
     GENERALISED_EPSILON,
+    REFERENCE_EPSILON,
     Kernel,
     Levelled,
     Norms,
@@ -59,8 +60,6 @@ from models.families.random_features import (
 )
 from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead
-
-REFERENCE_EPSILON = 1e-6
 
 
 class Stabiliser(StrEnum):

@@ -38,6 +38,8 @@ from models.families.feature_product import (
 )
 
 GENERALISED_EPSILON = 1e-3
+REFERENCE_EPSILON = 1e-6
+"""In every feature, and the bound below which a denominator is raised. Ports have another."""
 
 
 class Kernel(StrEnum):
@@ -281,9 +283,9 @@ def generalised_maps(
     )
 
 
-def guarded_reciprocal(total: Float[Tensor, "*r"], *, epsilon: float) -> Float[Tensor, "*r"]:
-    """Return 1 / total, with 2 epsilon added where |total| is at most epsilon."""
-    return (total + 2 * epsilon * (total.abs() <= epsilon)).reciprocal()
+def guarded_reciprocal(total: Float[Tensor, "*r"], *, guard: float) -> Float[Tensor, "*r"]:
+    """Return 1 / total, with twice the guard added where |total| is within it."""
+    return (total + 2 * guard * (total.abs() <= guard)).reciprocal()
 
 
 def reference_maps(
@@ -303,5 +305,7 @@ def reference_maps(
         ReferenceFeatures(projection, scale, epsilon, top),
         features,
         normalise,
-        partial(guarded_reciprocal, epsilon=epsilon) if epsilon else reciprocal,
+        partial(guarded_reciprocal, guard=min(epsilon, REFERENCE_EPSILON))
+        if epsilon
+        else reciprocal,
     )

@@ -41,7 +41,7 @@ def reference(q, k, v, W, epsilon, *, keep=None, causal=False, normalise=True):
     if not normalise:
         return weights @ v
     total = weights.sum(-1, keepdim=True)
-    return weights @ v / (total + 2 * epsilon * (total.abs() <= epsilon))
+    return weights @ v / (total + 2e-6 * (total.abs() <= 1e-6))
 
 
 @DIRECTIONS
