@@ -19,11 +19,26 @@ from models.families.feature_product import full_precision, sum_dtype
 
 NEVER = -1e30
 """Exponent of what may not be seen: its weight is exactly 0."""
-TILE_ELEMENTS = {"cpu": 1 << 20}
-"""Weights worked on at once, by kind of device: a few MB, so that they stay in the cache."""
+TILE_ELEMENTS = {"cpu": 1 << 22}
+"""Weights worked on at once, by kind of device: 16 MB."""
 TILE_ELEMENTS_ELSEWHERE = 1 << 26
 KEYS = 512
 """Most keys of a tile."""
+
+
+def tiles(q: Float[Tensor, "r l e"], k: Float[Tensor, "r s e"]) -> Iterator[tuple[slice, slice]]:
+    """Yield ranges of queries and keys that cover every pair."""
+    elements = TILE_ELEMENTS.get(q.device.type, TILE_ELEMENTS_ELSEWHERE)
+    columns = min(KEYS, k.shape[1])
+    rows = max(32, elements // (q.shape[0] * columns))
+    for first in range(0, q.shape[1], rows):
+        for start in range(0, k.shape[1], columns):
+            yield slice(first, first + rows), slice(start, start + columns)
+
+
+def add_product(target: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
+    torch.baddbmm(target, a, b, out=target)
 
 
 class _Sides(NamedTuple):
@@ -33,24 +48,10 @@ class _Sides(NamedTuple):
     k: Float[Tensor, "r s e"]
     v: Float[Tensor, "r s v"]
 
-    def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """Yield ranges of queries and keys that cover every pair."""
-        elements = TILE_ELEMENTS.get(self.q.device.type, TILE_ELEMENTS_ELSEWHERE)
-        columns = min(KEYS, self.k.shape[1])
-        rows = max(32, elements // (self.q.shape[0] * columns))
-        for first in range(0, self.q.shape[1], rows):
-            for start in range(0, self.k.shape[1], columns):
-                yield slice(first, first + rows), slice(start, start + columns)
-
     def weights(self, rows: slice, columns: slice) -> Float[Tensor, "r i j"]:
         """Return the weights of a tile."""
         # Above 0 lies nothing but rounding.
         return torch.bmm(self.q[:, rows], self.k[:, columns].mT).clamp_(max=0).exp_()
-
-
-def _add_product(target: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
-    torch.baddbmm(target, a, b, out=target)
 
 
 def _widened(x: Float[Tensor, "b h l k"], *, keys: bool) -> Float[Tensor, "r l e"]:
@@ -80,8 +81,8 @@ class _GaussianProduct(torch.autograd.Function):
         with full_precision(q):
             sides = _sides(q, k, v, keep)
             o = sides.v.new_zeros(*sides.q.shape[:2], v.shape[-1])
-            for rows, columns in sides.tiles():
-                _add_product(o[:, rows], sides.weights(rows, columns), sides.v[:, columns])
+            for rows, columns in tiles(sides.q, sides.k):
+                add_product(o[:, rows], sides.weights(rows, columns), sides.v[:, columns])
         return o.view(*q.shape[:3], -1)
 
     @staticmethod
@@ -92,12 +93,12 @@ class _GaussianProduct(torch.autograd.Function):
             sides = _sides(q, k, v, keep)
             given = gradient.to(sides.v.dtype).flatten(0, 1)
             dq, dk, dv = (torch.zeros_like(x) for x in sides)
-            for rows, columns in sides.tiles():
+            for rows, columns in tiles(sides.q, sides.k):
                 weights, g = sides.weights(rows, columns), given[:, rows]
-                _add_product(dv[:, columns], weights.mT, g)
+                add_product(dv[:, columns], weights.mT, g)
                 exponent = torch.bmm(g, sides.v[:, columns].mT).mul_(weights)
-                _add_product(dq[:, rows], exponent, sides.k[:, columns])
-                _add_product(dk[:, columns], exponent.mT, sides.q[:, rows])
+                add_product(dq[:, rows], exponent, sides.k[:, columns])
+                add_product(dk[:, columns], exponent.mT, sides.q[:, rows])
             by_q = _narrowed(dq, sides.q, -2).view_as(q).to(q.dtype)
             by_k = _narrowed(dk, sides.k, -1).view_as(k).to(k.dtype)
         return by_q, by_k, dv.view_as(v).to(v.dtype), None

@@ -1,0 +1,218 @@
+"""Sums over tokens whose hash codes are equal, in time and memory linear in the length.
+
+    collected   o_i = sum_j [c_i = c_j] v_j
+    paired      o_i = sum_j [c_i = c_j] (a_i . b_j) y_j, and the same with i and j exchanged
+
+where i are queries, j keys, c their codes: whole numbers below `codes`. The first sums values in a
+table with an entry for each code. The second would need a matrix for each code; instead queries and
+keys are sorted together by code and cut into chunks. Inside a chunk all pairs are formed and those
+of different codes dropped; of a code that goes on from chunk to chunk, the sum of b_j y_j^T so far
+is carried along. However large a bucket, nothing grows faster than the number of tokens.
+
+Cost for one hash and head, n queries and keys each, chunk C: 2 n d additions; and
+(8 C + 16 d) n d operations.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+CODE_ELEMENTS = 1 << 22
+"""Signs worked on at once: 16 MB."""
+CHUNK = 64
+PASS_ELEMENTS = {"cpu": 1 << 20}
+"""Elements of the tokens sorted at once, by kind of device."""
+PASS_ELEMENTS_ELSEWHERE = 1 << 26
+TABLE_ELEMENTS = 1 << 26
+"""Elements of the tables held at once."""
+
+
+def spans(total: int, step: int) -> Iterator[slice]:
+    """Cut 0 ... total into slices."""
+    return (slice(first, min(first + step, total)) for first in range(0, total, step))
+
+
+def draw_planes(
+    heads: int, width: int, bits: int, generator: torch.Generator
+) -> Float[Tensor, "h k p"]:
+    """Draw directions of the projections of every head, on the CPU: the same on every machine."""
+    return torch.randn(heads, width, bits, generator=generator, dtype=torch.float32, device="cpu")
+
+
+def hash_codes(
+    x: Float[Tensor, "r n k"], planes: Float[Tensor, "h k p"], tau: int
+) -> Int[Tensor, "r m n"]:
+    """Return whole numbers of tau bits, the signs of projections. Rows run over heads first."""
+    rows, length, width = x.shape
+    heads, _, bits = planes.shape
+    if not bits:
+        return torch.zeros(rows, 1, length, dtype=torch.int32, device=x.device)
+    hashes = bits // tau
+    place = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
+    # Signs become numbers by a product, a few hashes at a time.
+    some = torch.eye(math.gcd(hashes, 8), dtype=x.dtype, device=x.device)
+    packing, planes = (some[:, None] * place[:, None]).flatten(0, 1), planes.to(x.dtype)
+    by_head = x.view(-1, heads, length, width)
+    codes = []
+    for part in spans(length, max(64, CODE_ELEMENTS // (rows * bits))):
+        signs = (by_head[:, :, part] @ planes).gt_(0)
+        codes.append((signs.view(-1, len(packing)) @ packing).view(rows, -1, hashes))
+    return torch.cat(codes, dim=1).mT.to(torch.int32)
+
+
+def collected(
+    targets: Int[Tensor, "r m n"],
+    sources: Int[Tensor, "r m s"],
+    values: Float[Tensor, "r s v"],
+    codes: int,
+) -> Float[Tensor, "r n v"]:
+    """Sum, over all m hashes, the values of sources with a target's code."""
+    rows, hashes, length = targets.shape
+    width = values.shape[-1]
+    out = values.new_zeros(rows, length, width)
+    for part in spans(rows, max(1, TABLE_ELEMENTS // (codes * width))):
+        held, total = values[part], out[part].flatten(0, 1)
+        first = codes * torch.arange(held.shape[0], device=values.device)[:, None]
+        for one in range(hashes):
+            table = values.new_zeros(held.shape[0] * codes, width)
+            table.index_add_(0, (sources[part, one] + first).flatten(), held.flatten(0, 1))
+            total += table.index_select(0, (targets[part, one] + first).flatten())
+    return out
+
+
+class Sides(NamedTuple):
+    """What queries and keys bring to a sum over pairs: factors of the product, and vectors."""
+
+    factors: Float[Tensor, "r l d"]
+    vectors: Float[Tensor, "r l e"]
+
+
+def paired(
+    queries: Sides,
+    keys: Sides,
+    targets: Int[Tensor, "r m n"],
+    sources: Int[Tensor, "r m s"],
+) -> tuple[Float[Tensor, "r n e"], Float[Tensor, "r s e"]]:
+    """Return, over all m hashes, the sums for queries of keys' vectors, and the other way round."""
+    rows, hashes, _ = targets.shape
+    split = sources.shape[2]
+    both = Sides(*(torch.cat(pair, dim=1) for pair in zip(keys, queries, strict=True)))
+    length, width = both.factors.shape[1:]
+    device = both.factors.device
+    elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+    at_once = max(1, elements // (length * width))
+    out = torch.zeros_like(both.vectors)
+    for part in spans(rows, at_once):
+        held = Sides(*(x[part] for x in both))
+        for some in spans(hashes, max(1, at_once // rows)):
+            codes = torch.cat((sources[part, some], targets[part, some]), dim=2)
+            out[part] += _paired(held, codes, split)
+    return out[:, split:], out[:, :split]
+
+
+def _paired(both: Sides, codes: Int[Tensor, "r m l"], split: int) -> Float[Tensor, "r l e"]:
+    """Sum over a few hashes; the first `split` tokens are keys."""
+    rows, hashes, length = codes.shape
+    # Stable: within a code, keys stay before queries.
+    codes, order = codes.flatten(0, 1).sort(dim=1, stable=True)
+    back = torch.empty_like(order)
+    back.scatter_(1, order, torch.arange(length, device=order.device).expand_as(order))
+    row = torch.arange(rows, device=order.device).repeat_interleave(hashes)[:, None]
+    flat = (order + length * row).flatten()
+    factors, vectors = (x.flatten(0, 1).index_select(0, flat).view(*order.shape, -1) for x in both)
+    chunks = _Chunks.cut(factors, vectors, codes, order >= split)
+    summed = (chunks.within() + chunks.across()).flatten(1, 2)
+    back += summed.shape[1] * torch.arange(len(back), device=back.device)[:, None]
+    found = summed.flatten(0, 1).index_select(0, back.flatten())
+    return found.view(rows, hashes, length, -1).sum(1)
+
+
+class _Chunks(NamedTuple):
+    """Sorted tokens in chunks of C: c of them, m chunks."""
+
+    factors: Float[Tensor, "r m c d"]
+    vectors: Float[Tensor, "r m c e"]
+    codes: Int[Tensor, "r m c"]
+    asks: Bool[Tensor, "r m c"]
+    """Whether a token is a query."""
+
+    @classmethod
+    def cut(
+        cls,
+        factors: Float[Tensor, "r l d"],
+        vectors: Float[Tensor, "r l e"],
+        codes: Int[Tensor, "r l"],
+        asks: Bool[Tensor, "r l"],
+    ) -> "_Chunks":
+        """Fill up with tokens of a code of their own."""
+        rows, length = codes.shape
+        chunk = min(CHUNK, length)
+        short = -length % chunk
+        if short:
+            factors, vectors = (F.pad(x, (0, 0, 0, short)) for x in (factors, vectors))
+            codes, asks = F.pad(codes, (0, short), value=-1), F.pad(asks, (0, short))
+        shape = rows, -1, chunk
+        return cls(
+            factors.view(*shape, factors.shape[-1]),
+            vectors.view(*shape, vectors.shape[-1]),
+            codes.view(shape),
+            asks.view(shape),
+        )
+
+    def within(self) -> Float[Tensor, "r m c e"]:
+        """Sum over pairs of one chunk."""
+        products = self.factors @ self.factors.mT
+        apart = self.codes[..., None] != self.codes[..., None, :]
+        apart |= self.asks[..., None] == self.asks[..., None, :]
+        return products.masked_fill_(apart, 0) @ self.vectors
+
+    def across(self) -> Float[Tensor, "r m c e"]:
+        """Sum over pairs of different chunks: the code of a border is that of both its sides."""
+        first, last = self.codes[..., :1], self.codes[..., -1:]
+        joined = F.pad(first[:, 1:] == last[:, :-1], (0, 0, 1, 0))[..., None]
+        joined_next = F.pad(joined[:, 1:], (0, 0, 0, 0, 0, 1))
+        whole = (first == last)[..., None]
+        # Keys stand before the queries of their code: queries meet those of chunks before, through
+        # the chunk's first code, and keys those of chunks behind, through its last.
+        keys = self.factors * (~self.asks & (self.codes == last))[..., None]
+        queries = self.factors * (self.asks & (self.codes == first))[..., None]
+        before = carried(keys.mT @ self.vectors, joined & whole)
+        behind = carried(queries.mT @ self.vectors, joined_next & whole, back=True)
+        for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0)) * joined
+        for_keys = F.pad(behind[:, 1:], (0, 0, 0, 0, 0, 1)) * joined_next
+        return queries @ for_queries + keys @ for_keys
+
+
+def carried(
+    x: Float[Tensor, "r m d e"], goes_on: Bool[Tensor, "r m 1 1"], *, back: bool = False
+) -> Float[Tensor, "r m d e"]:
+    """Return y_t = x_t + goes_on_t y_(t-1), or y_(t+1) when `back`; may overwrite x.
+
+    By halving, with twice the additions of a loop, and their logarithm in steps.
+    """
+    count = x.shape[1] // 2
+    if not count:
+        return x
+    # Pairs start where the sum does; a lone end is left.
+    skip = x.shape[1] % 2 if back else 0
+    early, late = (slice(skip + side, skip + 2 * count, 2) for side in (0, 1))
+    if back:
+        early, late = late, early
+    gate = goes_on[:, late]
+    ends = carried(
+        x[:, late].addcmul(gate.to(x.dtype), x[:, early]), gate & goes_on[:, early], back=back
+    )
+    x[:, late] = ends
+    if back:
+        others, ends = (x[:, 1 - skip :: 2], goes_on[:, 1 - skip :: 2]), ends[:, 1 - skip :]
+        rest, gates = others[0][:, : ends.shape[1]], others[1][:, : ends.shape[1]]
+    else:
+        rest, gates = x[:, 2::2], goes_on[:, 2::2]
+        ends = ends[:, : rest.shape[1]]
+    rest.addcmul_(gates.to(x.dtype), ends)
+    return x

@@ -1,0 +1,247 @@
+"""YOSO: attention weights are the chance that queries and keys collide in angular hashing.
+
+Equation   o_i = y_i / |y_i| + conv(v)_i,  y_i = sum_j P_ij v_j, conv convolves along the length
+Modes      expectation  P_ij = (1 - acos(q_i k_j / |q_i| |k_j|) / pi)^tau, exact and quadratic
+           hashed       P_ij = the share of m hashes in which the codes are equal; a code's tau bits
+                        are the signs of tau random projections. Linear: values are summed in a
+                        table with an entry for each code. Its mean over draws is the expectation.
+Gradient   surrogate    the authors': tau / 2 P_ij in place of the derivative of P_ij by the cosine,
+                        with the P of the mode, so that it is estimated by the same hashes
+           true         tau (1 - acos(x) / pi)^(tau - 1) / (pi sqrt(1 - x^2)), which has no bound at
+                        x = 1; of the expectation alone
+Cost       per head, forward: expectation 4 n^2 d operations and an arc cosine for each pair; hashed
+           4 n m tau d operations to hash and 2 n m d additions to sum, and backward m (8 C + 16 d)
+           n d operations, C = 64: a sum of matrices, not of vectors, for each code. Kept for the
+           backward pass: q, k, v, o, one number per row, and 2 m codes per token when hashed.
+Source     Zeng, Xiong, Ravi, Acharya, Fung, Singh, "You Only Sample (Almost) Once",
+           arXiv:2111.09714.
+Notation   the paper's B(Q, K) is P; its hash code length is tau, its number of hashes `hashes`.
+Padding    pads are not inserted into tables, and are no columns of P: exact.
+Differs    planes are a buffer, drawn when the mixer is built and again every `redraw_every` steps
+           of the optimiser, so that evaluation repeats; the authors draw in every pass. The cosine
+           is clamped to [-1, 1]: rounding alone passes 1 for a fifth of all equal pairs. A row
+           whose codes meet no key is 0, and has no gradient.
+Mind       tau is about log2 of the length: `tau: null` takes it from the longest sequence of the
+           site, 11 for 2,048 tokens. There is no causal form.
+"""
+
+import math
+from enum import StrEnum, auto
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.families.collision_chance import Chance, Gradient, chance_product, pull_chance
+from models.families.collisions import Sides, collected, draw_planes, hash_codes, paired
+from models.families.feature_product import full_precision, reciprocal, sum_dtype
+from models.families.value_convolution import ValueConvolution
+from models.mixer import Layout, Site, Traits, Unsupported
+from models.multi_head import MultiHead
+
+LONGEST = 24
+"""Most bits of a code: float32 holds every code exactly, and a table has 2^tau entries."""
+
+
+class Mode(StrEnum):
+    """Exact or estimated weights."""
+
+    expectation = auto()
+    hashed = auto()
+
+
+class Rule(NamedTuple):
+    """What the weights are; `planes` are None for the expectation."""
+
+    tau: int
+    planes: Float[Tensor, "h k p"] | None = None
+    gradient: Gradient = Gradient.surrogate
+
+    @property
+    def chance(self) -> Chance:
+        """The weight as a function of the cosine."""
+        return Chance(self.tau, self.gradient)
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x / |x|, 0 for 0, and 1 / |x|."""
+    inverse = reciprocal(torch.linalg.vector_norm(x, dim=-1, keepdim=True))
+    return x * inverse, inverse
+
+
+def _pull(gradient: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
+    """Return the gradient of x from that of x / |x|."""
+    along = (gradient * unit).sum(-1, keepdim=True)
+    return (gradient - along * unit) * inverse
+
+
+class _Yoso(torch.autograd.Function):
+    """`apply(q, k, v, keep, rule)`, in float32, or float64 where v is."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, rule: Rule
+    ) -> Tensor:
+        with full_precision(q):
+            (q_unit, _), (k_unit, _), values = _prepared(q, k, v, keep)
+            codes: tuple[Tensor, ...] = ()
+            if rule.planes is None:
+                sums = chance_product(q_unit, k_unit, values, rule.chance)
+            else:
+                by_query, by_key = (hash_codes(x, rule.planes, rule.tau) for x in (q_unit, k_unit))
+                codes = by_query, by_key
+                sums = collected(by_query, by_key, values, 2**rule.tau).div_(by_query.shape[1])
+            o, inverse = _unit(sums)
+        ctx.rule = rule
+        ctx.save_for_backward(q, k, v, keep, o, inverse, *codes)
+        return o.view(*q.shape[:3], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, o, inverse, *codes = ctx.saved_tensors
+        rule: Rule = ctx.rule
+        with full_precision(gradient):
+            (q_unit, q_inverse), (k_unit, k_inverse), values = _prepared(q, k, v, keep)
+            given = _pull(gradient.to(o.dtype).flatten(0, 1), o, inverse)
+            if codes:
+                by_query, by_key = codes
+                share = 1 / by_query.shape[1]
+                dv = collected(by_key, by_query, given, 2**rule.tau).mul_(share)
+                sides = Sides(given, q_unit), Sides(values, k_unit)
+                dq, dk = paired(*sides, by_query, by_key)
+                dq, dk = (x * (share * rule.tau / 2) for x in (dq, dk))
+            else:
+                dq, dk, dv = pull_chance(q_unit, k_unit, values, rule.chance, gradient=given)
+            dq, dk = _pull(dq, q_unit, q_inverse), _pull(dk, k_unit, k_inverse)
+            dv = dv.view_as(v)
+            if keep is not None:
+                dv = dv * keep[:, None, :, None]
+        return dq.view_as(q).to(q.dtype), dk.view_as(k).to(k.dtype), dv.to(v.dtype), None, None
+
+
+def _prepared(
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+    """Fold heads into the batch; return unit vectors with 1 / their lengths, and kept values."""
+    if keep is not None:
+        v = v * keep[:, None, :, None]
+    dtype = sum_dtype(v)
+    units = (_unit(x.to(dtype).flatten(0, 1)) for x in (q, k))
+    return next(units), next(units), v.to(dtype).flatten(0, 1)
+
+
+def yoso_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    rule: Rule,
+    keep: Bool[Tensor, "b s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend over all kept keys; the result is float32, or float64 where the values are."""
+    o: Tensor = _Yoso.apply(q, k, v, keep, rule)  # type: ignore[no-untyped-call]
+    return o
+
+
+class YosoCore(nn.Module):
+    """YOSO with its options, planes, and the convolution of values."""
+
+    planes: Float[Tensor, "h k p"] | None
+    conv: ValueConvolution | None
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        tau: int,
+        tau_grows: bool,
+        planes: Float[Tensor, "h k p"] | None,
+        gradient: Gradient,
+        conv_kernel: int,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("planes", planes)
+        self.tau, self.gradient = tau, gradient
+        self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
+        hashed = planes is not None
+        self.traits = Traits(
+            operations_exponent=1.0 if hashed else 2.0,
+            operations_log=hashed and tau_grows,
+            cross=self.conv is None,
+            random_draws=hashed and tau > 0,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        o = yoso_attention(q, k, v, Rule(self.tau, self.planes, self.gradient), layout.keep)
+        if self.conv is not None:
+            o = o + self.conv(v, layout.keep)
+        return o.to(v.dtype)
+
+
+class Yoso(MultiHead):
+    """Attention by the chance of a collision between the four projections.
+
+    `hashes` and `redraw_every`, in optimiser steps, 0 = never, belong to the hashed mode. `tau:
+    null` is log2 of the site's longest sequence. `conv_kernel` is the number of taps of the
+    convolution of values, odd, 0 for none, without which the attention also takes other sources.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        mode: Mode = Mode.hashed,
+        tau: int | None = None,
+        hashes: int = 32,
+        gradient: Gradient = Gradient.surrogate,
+        conv_kernel: int = 0,
+        redraw_every: int = 1,
+    ) -> None:
+        if site.causal:
+            raise Unsupported("YOSO has no causal form: build it bidirectional")
+        tau_grows = tau is None
+        if tau is None:
+            tau = round(math.log2(site.max_length))
+        if not 0 <= tau <= LONGEST:
+            raise ValueError(
+                f"tau must lie between 0 and {LONGEST}: got {tau}; null takes log2 of the length"
+            )
+        if hashes < 1:
+            raise ValueError(f"hashes must be at least 1: got {hashes}; the authors use 16 to 64")
+        if redraw_every < 0:
+            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
+        if gradient is Gradient.true and mode is Mode.hashed:
+            raise ValueError(
+                "gradient=true needs mode=expectation: hashes estimate the weights and not their "
+                "derivative; got mode=hashed"
+            )
+        self.draw = partial(draw_planes, site.heads, site.head_width, hashes * tau)
+        planes = None
+        if mode is Mode.hashed:
+            planes = self.draw(site.generator).to(torch.empty(()))
+        core = YosoCore(
+            site,
+            tau=tau,
+            tau_grows=tau_grows,
+            planes=planes,
+            gradient=gradient,
+            conv_kernel=conv_kernel,
+        )
+        super().__init__(site, core)
+        self.redraw_every = redraw_every
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Draw other planes when their time has come."""
+        planes = cast(YosoCore, self.core).planes
+        if planes is not None and self.redraw_every and step % self.redraw_every == 0:
+            planes.copy_(self.draw(generator))

@@ -1,0 +1,350 @@
+"""YOSO against its literal forms: both modes, both gradients, tables, chunks and padding."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.families import collisions, gaussian_product
+from models.families.collision_chance import Gradient
+from models.families.collisions import Sides, carried, collected, draw_planes, hash_codes, paired
+from models.families.yoso import Mode, Rule, Yoso, yoso_attention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int, width: int = 5) -> list[Tensor]:
+    return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
+
+
+def holes(length: int) -> Tensor:
+    return torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
+
+
+def planes(hashes: int, tau: int, width: int = 5, seed: int = 0) -> Tensor:
+    return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
+
+
+def cosines(q: Tensor, k: Tensor) -> Tensor:
+    return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+
+
+def chance(x: Tensor, tau: int) -> Tensor:
+    return (1 - torch.acos(x.clamp(-1, 1)) / math.pi) ** tau
+
+
+def shares(q: Tensor, k: Tensor, directions: Tensor, tau: int) -> Tensor:
+    """The share of hashes in which every sign agrees."""
+    signs = [
+        (x @ directions.to(x)).gt(0).unflatten(-1, (-1, tau)).transpose(2, 3) for x in (q, k)
+    ]  # b h m l t
+    return (signs[0][..., :, None, :] == signs[1][..., None, :, :]).all(-1).double().mean(2)
+
+
+class Surrogate(torch.autograd.Function):
+    """Weights given, and tau / 2 times them as the derivative by the cosine."""
+
+    @staticmethod
+    def forward(ctx, x, weights, tau):
+        ctx.save_for_backward(weights)
+        ctx.tau = tau
+        return weights.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0] * (ctx.tau / 2), None, None
+
+
+def literal(q, k, v, weights, *, tau, keep=None):
+    """The sum over all pairs, with a literal surrogate; rows that find nothing are 0."""
+    weights = Surrogate.apply(cosines(q, k), weights.detach(), tau)
+    if keep is not None:
+        weights = weights * keep[:, None, None]
+    y = weights @ v
+    length = torch.where((y == 0).all(-1, keepdim=True), 1, y).norm(dim=-1, keepdim=True)
+    return y / length
+
+
+def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
+    cotangent = drawn(*wanted.shape, seed=9)
+    for seen, want in zip(
+        torch.autograd.grad(found, inputs, cotangent),
+        torch.autograd.grad(wanted, inputs, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(seen, want, rtol=1e-10, atol=1e-11)
+
+
+@pytest.fixture
+def small_passes(monkeypatch):
+    """Tiles, chunks, passes and tables of a few elements, so that short inputs cross borders."""
+    monkeypatch.setitem(gaussian_product.TILE_ELEMENTS, "cpu", 1)
+    monkeypatch.setattr(gaussian_product, "KEYS", 7)
+    monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 300)
+    monkeypatch.setattr(collisions, "CHUNK", 4)
+    monkeypatch.setattr(collisions, "TABLE_ELEMENTS", 1)
+    monkeypatch.setattr(collisions, "CODE_ELEMENTS", 1)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 6, 11])
+@pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (70, 33)])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.usefixtures("small_passes")
+def test_the_expectation_and_its_surrogate_gradient(tau, length, keys, padded):
+    q, (k, v) = heads(length)[0], heads(keys)[1:]
+    keep = holes(keys) if padded else None
+    wanted = literal(q, k, v, chance(cosines(q, k), tau), tau=tau, keep=keep)
+    compare(yoso_attention(q, k, v, Rule(tau), keep), wanted, [q, k, v])
+
+
+@pytest.mark.parametrize("tau", [0, 1, 6])
+def test_the_true_gradient_is_that_of_autograd(tau):
+    q, k, v = heads(20)
+    y = chance(cosines(q, k), tau) @ v
+    rule = Rule(tau, gradient=Gradient.true)
+    compare(yoso_attention(q, k, v, rule), F.normalize(y, dim=-1), [q, k, v])
+
+
+def test_gradcheck_of_the_true_gradient():
+    inputs = [x[:1, :1, :5, :3].detach().requires_grad_() for x in heads(5)]
+    keep = torch.tensor([[True, False, True, True, True]])
+    rule = Rule(4, gradient=Gradient.true)
+    assert torch.autograd.gradcheck(lambda *x: yoso_attention(*x, rule, keep), inputs)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 3, 8])
+@pytest.mark.parametrize(("length", "keys"), [(1, 1), (41, 41), (30, 65)])
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.usefixtures("small_passes")
+def test_the_hashed_sum_and_its_surrogate_gradient(tau, length, keys, padded):
+    q, (k, v) = heads(length)[0], heads(keys)[1:]
+    keep = holes(keys) if padded else None
+    directions = planes(5, tau)
+    weights = shares(q, k, directions, tau) if tau else torch.ones_like(q @ k.mT)
+    wanted = literal(q, k, v, weights, tau=tau, keep=keep)
+    compare(yoso_attention(q, k, v, Rule(tau, directions), keep), wanted, [q, k, v])
+
+
+def test_passes_of_their_own_size_change_nothing():
+    q, k, v = heads(150)
+    directions = planes(3, 4)
+    wanted = literal(q, k, v, shares(q, k, directions, 4), tau=4)
+    compare(yoso_attention(q, k, v, Rule(4, directions)), wanted, [q, k, v])
+
+
+def test_more_hashes_come_nearer_to_the_expectation_as_their_root():
+    q, k, v = (drawn(1, 3, 64, 8, seed=s) for s in range(3))
+    wanted = chance(cosines(q, k), 4)
+    identity = torch.eye(64, dtype=torch.float64).expand(1, 3, 64, 64)
+    errors = []
+    for hashes in (8, 128, 2048):
+        codes = [hash_codes(x.flatten(0, 1), planes(hashes, 4, 8, seed=1), 4) for x in (q, k)]
+        found = collected(*codes, identity.flatten(0, 1), 16) / hashes
+        errors.append((found - wanted[0]).norm() / wanted.norm())
+    # Sixteen times the hashes, a quarter of the error.
+    assert 3 < errors[0] / errors[1] < 5.3
+    assert 3 < errors[1] / errors[2] < 5.3
+    directions = planes(2048, 4, 8, seed=1)
+    hashed, expected = (yoso_attention(q, k, v, Rule(4, x)) for x in (directions, None))
+    assert F.cosine_similarity(hashed, expected, dim=-1).mean() > 0.97
+
+
+def test_codes_are_bits_of_signs():
+    x, directions = drawn(6, 50, 5), planes(4, 7)
+    codes = hash_codes(x, directions, 7)
+    assert codes.shape == (6, 4, 50)
+    assert 0 <= codes.min() < codes.max() < 2**7
+    for row, hash_, token in ((0, 0, 0), (5, 3, 49), (2, 1, 17)):
+        signs = (x[row, token] @ directions[row % 3].double())[7 * hash_ : 7 * (hash_ + 1)] > 0
+        assert codes[row, hash_, token] == sum(2**bit for bit in range(7) if signs[bit])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 64])
+@pytest.mark.parametrize("codes", [1, 2, 4, 40])
+def test_sums_over_pairs_of_equal_codes(chunk, codes, monkeypatch):
+    monkeypatch.setattr(collisions, "CHUNK", chunk)
+    generator = torch.Generator().manual_seed(codes)
+    targets, sources = (
+        torch.randint(codes, (2, 3, n), generator=generator, dtype=torch.int32) for n in (37, 22)
+    )
+    a, x, b, y = drawn(2, 37, 4), drawn(2, 37, 3), drawn(2, 22, 4), drawn(2, 22, 3)
+    equal = (targets[..., None] == sources[..., None, :]).double().sum(1)
+    for_queries, for_keys = paired(Sides(a, x), Sides(b, y), targets, sources)
+    weights = equal * (a @ b.mT)
+    torch.testing.assert_close(for_queries, weights @ y, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(for_keys, weights.mT @ x, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(collected(targets, sources, y, codes), equal @ y)
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, 8, 13])
+def test_carried_equals_a_loop(length, back):
+    x = drawn(2, length, 3, 2)
+    goes_on = torch.rand(2, length, 1, 1, generator=torch.Generator().manual_seed(0)) > 0.3
+    wanted, last = torch.zeros_like(x), torch.zeros(2, 3, 2, dtype=x.dtype)
+    for t in reversed(range(length)) if back else range(length):
+        last = x[:, t] + goes_on[:, t] * last
+        wanted[:, t] = last
+    torch.testing.assert_close(carried(x.clone(), goes_on, back=back), wanted)
+
+
+def test_no_bits_give_the_direction_of_the_plain_sum():
+    q, k, v = heads(12)
+    wanted = F.normalize(v.sum(2, keepdim=True), dim=-1).expand_as(v)
+    for rule in (Rule(0), Rule(0, planes(4, 0))):
+        torch.testing.assert_close(yoso_attention(q, k, v, rule), wanted)
+
+
+def test_equal_vectors_in_single_precision_give_no_nan():
+    x = drawn(1, 3, 200, 5).float().requires_grad_()
+    unit = F.normalize(x, dim=-1)
+    assert (unit.square().sum(-1) > 1).any()
+    for gradient in Gradient:
+        out = yoso_attention(x, x, x, Rule(8, gradient=gradient))
+        assert out.isfinite().all()
+        assert torch.autograd.grad(out.square().sum(), x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_rows_without_keys_are_zero_and_have_no_gradient(hashed):
+    inputs = heads(12)
+    keep = torch.ones(2, 12, dtype=torch.bool)
+    keep[0] = False
+    rule = Rule(4, planes(3, 4) if hashed else None)
+    out = yoso_attention(*inputs, rule, keep)
+    assert not out[0].any()
+    assert out[1].any()
+    for gradient in torch.autograd.grad(out.sum(), inputs):
+        assert not gradient[0].any()
+        assert gradient.isfinite().all()
+
+
+def test_a_query_whose_codes_meet_no_key_is_zero():
+    q = drawn(1, 3, 4, 5)
+    keys = -q.mean(2, keepdim=True).expand_as(q)
+    inputs = [x.clone().requires_grad_() for x in (keys.neg(), keys, q)]
+    out = yoso_attention(*inputs, Rule(2, planes(3, 2)))
+    assert not out.any()
+    assert not any(x.any() for x in torch.autograd.grad(out.sum(), inputs))
+
+
+def built(**options) -> Yoso:
+    torch.manual_seed(3)
+    facts = {"max_length": options.pop("max_length", 64)}
+    seed = torch.Generator().manual_seed(options.pop("seed", 0))
+    return Yoso(Site(width=12, heads=3, generator=seed, **facts), **options).double().eval()
+
+
+@pytest.mark.parametrize(("length", "tau"), [(512, 9), (1024, 10), (2000, 11), (4000, 12)])
+def test_tau_follows_the_length(length, tau):
+    mixer = built(max_length=length, hashes=2)
+    assert mixer.core.tau == tau
+    assert mixer.core.planes.shape == (3, 4, 2 * tau)
+
+
+def test_planes_stay_until_their_time_has_come():
+    mixer, x = built(redraw_every=3), drawn(2, 20, 12)
+    first = mixer(x, Layout())
+    for step in (1, 2):
+        mixer.after_step(step, torch.Generator().manual_seed(step))
+    assert torch.equal(mixer(x, Layout()), first)
+    mixer.after_step(3, torch.Generator().manual_seed(3))
+    assert not torch.allclose(mixer(x, Layout()), first)
+    assert torch.equal(mixer.core.planes, built(seed=3).core.planes)
+    never = built(redraw_every=0)
+    never.after_step(3, torch.Generator().manual_seed(3))
+    assert torch.equal(never.core.planes, built().core.planes)
+    plain = built(mode=Mode.expectation)
+    assert not [*plain.buffers()]
+    plain.after_step(3, torch.Generator())
+
+
+def test_the_convolution_adds_itself_after_the_normalisation():
+    mixer = built(conv_kernel=5, mode=Mode.expectation)
+    plain = built(mode=Mode.expectation)
+    plain.load_state_dict(mixer.state_dict(), strict=False)
+    x, keep = drawn(2, 20, 12), torch.arange(20) < torch.tensor([[20], [13]])
+    v = mixer.project(x, Layout())[2]
+    wanted = plain(x, Layout(keep=keep)) + mixer.merge(mixer.core.conv(v, keep))
+    wanted = wanted - mixer.out_proj.bias
+    torch.testing.assert_close(mixer(x, Layout(keep=keep)), wanted, rtol=1e-11, atol=1e-12)
+    with pytest.raises(Unsupported, match="cross"):
+        mixer.attend(x, Layout(), x, Layout())
+
+
+def test_another_source_may_be_attended():
+    mixer = built(mode=Mode.expectation, tau=3)
+    x, source, keep = drawn(2, 9, 12), drawn(2, 15, 12, seed=1), holes(15)
+    found = mixer.attend(x, Layout(), source, Layout(keep=keep))
+    q, k, v = mixer.project(x, Layout())[0], *mixer.project(source, Layout())[1:]
+    y = (chance(cosines(q, k), 3) * keep[:, None, None]) @ v
+    torch.testing.assert_close(found, mixer.merge(F.normalize(y, dim=-1)))
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_half_precision_is_computed_in_float32(hashed):
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in heads(60))
+    rule = Rule(4, planes(4, 4) if hashed else None)
+    exact = yoso_attention(*(x.double() for x in (q, k, v)), rule)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = yoso_attention(q, k, v, rule)
+        gradients = torch.autograd.grad(o.sum(), (q, k, v))
+    assert o.dtype is torch.float32
+    torch.testing.assert_close(o.double(), exact, rtol=1e-3, atol=1e-4)
+    assert {x.dtype for x in gradients} == {torch.bfloat16}
+    assert built(conv_kernel=3).bfloat16()(drawn(2, 20, 12).bfloat16(), Layout()).dtype is (
+        torch.bfloat16
+    )
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_neither_weights_nor_tables_are_kept(hashed, monkeypatch):
+    monkeypatch.setitem(gaussian_product.TILE_ELEMENTS, "cpu", 1 << 24)
+    monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 1 << 24)
+    mode = Mode.hashed if hashed else Mode.expectation
+    with pretending():
+        mixer = Yoso(Site(width=128, heads=2, max_length=4096), mode=mode, hashes=4)
+        x = torch.empty(1, 4096, 128, requires_grad=True)
+        exclude = [*mixer.parameters(), *mixer.buffers()]
+        kept = saved_bytes(lambda: mixer(x, Layout()), exclude)
+        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
+    # x, q, k, v, o and o by head; a number per row; two codes per hash
+    assert kept <= 4 * 4096 * (6 * 128 + 2 * (1 + 2 * 4))
+    by_core = 4 * (4 * 12 + 8 * 64 + 16 * 64 + 4 * 4 * 12 / 64) if hashed else 14 * 4096
+    assert operations == pytest.approx(4096 * 128 * (24 * 128 + by_core), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 25}, "tau must lie between 0 and 24: got 25"),
+        ({"tau": -1}, "got -1; null takes log2"),
+        ({"hashes": 0}, "hashes must be at least 1: got 0"),
+        ({"redraw_every": -1}, "got -1; use 0 for never"),
+        ({"gradient": Gradient.true}, "needs mode=expectation"),
+        ({"conv_kernel": 2}, "got 2; use 3"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+def test_it_is_not_causal():
+    with pytest.raises(Unsupported, match="no causal form"):
+        Yoso(Site(width=12, heads=3, max_length=64, causal=True))
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_builds_and_runs_on_the_meta_device(mode):
+    with torch.device("meta"):
+        mixer = Yoso(Site(width=12, heads=3, max_length=64), mode=mode)
+        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
