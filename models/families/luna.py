@@ -1,0 +1,294 @@
+"""Luna: tokens exchange what they know through a second, short sequence of slots.
+
+    Y = Attention(p; x)        pack: each of s slots p looks at all tokens
+    o = Attention(x; Y)        unpack: each token looks at the packed slots
+    p' = p + Y                 the next layer's slots; those of the first layer are a parameter
+
+Both are softmax attention of several heads. Keys and values are one and the same projection unless
+`tie_kv` is off: of x for the pack, of Y for the unpack. When causal, the slots are those of the
+parameter in every layer, and with f(X, Y, Z)_t = X_t / t  sum_{i <= t} Y_i^T Z_i
+
+    A = omega(x W (p W')^T / sqrt(d)),   B = softmax(f(Q, K, A) / sqrt(d)),   o = f(B, A, V)
+
+where omega(a) is log2(1 + 2^a) (`softplus`) or elu(a) + 1 (`elu1`) and Q, K, V are made of x.
+
+Cost       per head, forward: 8 l s d operations with s slots, besides 6 l D^2 for the projections
+           of all heads (8 without ties); causal, by chunks of C tokens, 4 C (s + d) l more, and
+           8 l D^2. Memory grows as l. State of the causal form: 2 s d numbers per head.
+Source     Ma et al. 2021, arXiv:2106.01540, and the authors' code.
+Notation   the paper's X, P, Y_P are x, p, Y; its n, l are l, s.
+Differs    Residual and norm stand as in this project's blocks: pre-norm, p having a norm of its own
+           within the mixer (the authors' Long Range Arena settings are pre-norm too). No positions
+           are added to the slots, and no residual dropout falls on them. In the causal form t
+           counts real tokens, so that padding is as if it were not there.
+
+`dynamic_projection` lets a sequence see no more slots than it has real tokens. A causal model
+cannot know how many there will be: there all slots are seen. Projections are drawn Xavier-uniform
+with gain 2^(-1/2), the output's with 1, as the authors do.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.families.feature_product import full_precision, sum_dtype
+from models.families.sdpa import sdpa
+from models.mixer import Flow, Layout, Site, State, Traits, Unsupported
+
+
+class Activation(StrEnum):
+    """How the causal form makes scores positive: 1 at 0, above 0 everywhere."""
+
+    softplus = auto()
+    elu1 = auto()
+
+
+class Carried(NamedTuple):
+    """The causal form's state along time; zeros at first."""
+
+    packed: Float[Tensor, "b h k s"]
+    """Sum of k_i^T A_i."""
+    values: Float[Tensor, "b h s v"]
+    """Sum of A_i^T v_i."""
+    seen: Int[Tensor, " b"]
+    """Number of tokens."""
+
+
+def running_product(
+    x: Float[Tensor, "b h l m"],
+    y: Float[Tensor, "b h l m"],
+    z: Float[Tensor, "b h l w"],
+    chunk: int,
+    sums: Float[Tensor, "b h m w"],
+) -> tuple[Float[Tensor, "b h l w"], Float[Tensor, "b h m w"]]:
+    """Return x_t (sums + sum over i <= t of y_i^T z_i) for each t, and that sum at the end.
+
+    Within a chunk of tokens the weights x_t y_i are formed, what lies before it is summed up.
+    """
+    batch, heads, length, width = z.shape
+    chunk = min(chunk, length)
+    short = -length % chunk
+    rows = [F.pad(each, (0, 0, 0, short)) if short else each for each in (x, y, z)]
+    left, keys, values = (each.reshape(-1, chunk, each.shape[-1]) for each in rows)
+    gained = torch.bmm(keys.mT, values).view(batch, heads, -1, *sums.shape[2:])
+    # Not the inclusive sum less its last term, whose rounding would tell of later tokens.
+    before = torch.cat((sums[:, :, None], gained[:, :, :-1]), dim=2).cumsum(2)
+    past = torch.bmm(left, before.flatten(0, 2))
+    total = torch.baddbmm(past, torch.bmm(left, keys.mT).tril(), values)
+    out = total.view(batch, heads, -1, width)[:, :, :length]
+    return out, before[:, :, -1] + gained[:, :, -1]
+
+
+def causal_luna(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    packing: Float[Tensor, "b h l s"],
+    *,
+    chunk: int,
+    keep: Bool[Tensor, "b l"] | None = None,
+    dropout: float = 0.0,
+    state: Carried | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Carried]:
+    """Pack and unpack with what has come so far, `packing` being A, and the queries scaled."""
+    if state is None:
+        zeros, slots = packing.new_zeros, packing.shape[-1]
+        shape, seen = q.shape[:2], torch.zeros(q.shape[0], dtype=torch.long, device=q.device)
+        state = Carried(zeros(*shape, k.shape[-1], slots), zeros(*shape, slots, v.shape[-1]), seen)
+    if keep is None:
+        count = state.seen[:, None] + torch.arange(1, q.shape[2] + 1, device=q.device)
+    else:
+        packing = packing * keep[:, None, :, None]
+        count = state.seen[:, None] + keep.cumsum(1)
+    share = count.clamp(min=1).to(packing.dtype).reciprocal()[:, None, :, None]
+    scores, packed = running_product(q, k, packing, chunk, state.packed)
+    weights = F.dropout((scores * share).softmax(-1), dropout)
+    o, values = running_product(weights * share, packing, v, chunk, state.values)
+    return o, Carried(packed, values, count[:, -1].clone())
+
+
+class Slots(nn.Module):
+    """The slots that the first layer begins with, N(0, 1 / width)."""
+
+    def __init__(self, slots: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(slots, width).normal_(std=width**-0.5))
+
+
+class Luna(nn.Module):
+    """Nested attention through slots.
+
+    `pack_heads=None` packs with as many heads as it unpacks. `activation` and `chunk` belong to the
+    causal form; `chunk` is the number of tokens whose weights are formed directly, which changes
+    speed and memory, never the result.
+    """
+
+    out_proj: nn.Linear
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        slots: int = 16,
+        tie_kv: bool = True,
+        pack_heads: int | None = None,
+        dynamic_projection: bool = True,
+        activation: Activation = Activation.softplus,
+        chunk: int = 32,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, count in (("slots", slots), ("chunk", chunk), ("pack_heads", pack_heads or 1)):
+            if count < 1:
+                raise ValueError(f"{name} must be 1 or more: got {name}={count}")
+        self.heads, self.head_width = site.heads, site.head_width
+        self.pack_heads = site.heads if pack_heads is None else pack_heads
+        if site.width % self.pack_heads:
+            raise ValueError(
+                f"pack_heads must divide width: got pack_heads={pack_heads}, width={site.width}; "
+                "use null for as many as heads"
+            )
+        if site.causal and self.pack_heads != site.heads:
+            raise Unsupported(
+                "the causal form packs and unpacks in one, with the same heads: got "
+                f"pack_heads={pack_heads}, heads={site.heads}; use pack_heads=null"
+            )
+        self.tied, self.dynamic, self.activation = tie_kv, dynamic_projection, activation
+        self.chunk, self.dropout = chunk, site.attention_dropout
+        content = ["kv_proj"] if tie_kv else ["k_proj", "v_proj"]
+        packed = ["pack_k_proj"] if site.causal else [f"pack_{name}" for name in content]
+        for name in ("q_proj", "pack_q_proj", *content, *packed, "out_proj"):
+            projection = nn.Linear(site.width, site.width, bias=bias)
+            nn.init.xavier_uniform_(projection.weight, 1.0 if name == "out_proj" else 2**-0.5)
+            if bias:
+                nn.init.zeros_(projection.bias)
+            self.add_module(name, projection)
+        self.slots = site.share("luna.slots", lambda: Slots(slots, site.width))
+        if len(self.slots.weight) != slots:
+            raise ValueError(
+                f"all layers go through the same slots: got slots={slots} after "
+                f"{len(self.slots.weight)} in a layer before; use one number"
+            )
+        self.slot_norm = None if site.causal else nn.LayerNorm(site.width)
+        self.traits = Traits(causal=site.causal, weight_dropout=True, reversible=site.causal)
+
+    def project(self, name: str, x: Float[Tensor, "b l d"], heads: int) -> Float[Tensor, "b h l k"]:
+        """Return one projection by head."""
+        return torch.unflatten(self.get_submodule(name)(x), -1, (heads, -1)).transpose(1, 2)
+
+    def content(
+        self, prefix: str, x: Float[Tensor, "b l d"], heads: int
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
+        """Return keys and values: one projection if tied."""
+        if self.tied:
+            both = self.project(f"{prefix}kv_proj", x, heads)
+            return both, both
+        return self.project(f"{prefix}k_proj", x, heads), self.project(f"{prefix}v_proj", x, heads)
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length, beginning with the slots of the first layer."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
+        if self.traits.causal:
+            return self.continued(flow, layout)
+        if flow.state is not None:
+            raise Unsupported("slots that have seen all tokens carry no state: build Luna causal")
+        x = flow.x
+        p = flow.stream
+        if p is None:
+            p = self.slots.weight.expand(x.shape[0], -1, -1)
+        packed = self.packed(cast(Tensor, p), x, layout.keep)
+        y = self.unpacked(x, packed, layout.keep)
+        return flow._replace(x=y, stream=cast(Tensor, p) + packed)
+
+    def packed(
+        self,
+        p: Float[Tensor, "b s d"],
+        x: Float[Tensor, "b l d"],
+        keep: Bool[Tensor, "b l"] | None,
+    ) -> Float[Tensor, "b s d"]:
+        """Let every slot look at the real tokens."""
+        q = self.project("pack_q_proj", cast(nn.Module, self.slot_norm)(p), self.pack_heads)
+        k, v = self.content("pack_", x, self.pack_heads)
+        visible = None if keep is None else keep[:, None, None]
+        return sdpa(q, k, v, visible=visible, dropout=self.rate()).transpose(1, 2).flatten(2)
+
+    def unpacked(
+        self,
+        x: Float[Tensor, "b l d"],
+        packed: Float[Tensor, "b s d"],
+        keep: Bool[Tensor, "b l"] | None,
+    ) -> Float[Tensor, "b l d"]:
+        """Let every token look at the packed slots, at most as many as there are real tokens."""
+        visible = None
+        if self.dynamic and keep is not None:
+            place = torch.arange(packed.shape[1], device=x.device)
+            visible = (place < keep.sum(1, keepdim=True))[:, None, None]
+        elif self.dynamic:
+            packed = packed[:, : x.shape[1]]
+        k, v = self.content("", packed, self.heads)
+        q = self.project("q_proj", x, self.heads)
+        o = sdpa(q, k, v, visible=visible, dropout=self.rate())
+        y: Tensor = self.out_proj(o.transpose(1, 2).flatten(2))
+        return y
+
+    def packing(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l s"]:
+        """Return A: how much each token gives to each slot when causal."""
+        pq = self.project("pack_q_proj", self.slots.weight[None], self.heads)
+        pk = self.project("pack_k_proj", x, self.heads)
+        precise = sum_dtype(x)
+        with full_precision(x):
+            scores = pk.to(precise) @ (pq.to(precise) * self.head_width**-0.5).mT
+            positive = (
+                F.softplus(scores, beta=math.log(2.0))
+                if self.activation is Activation.softplus
+                else F.elu(scores) + 1
+            )
+            return F.dropout(positive, self.rate())
+
+    def continued(self, flow: Flow, layout: Layout) -> Flow:
+        """Mix along the length, the past being in the state."""
+        x = flow.x
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        packing = self.packing(x)
+        q = self.project("q_proj", x, self.heads)
+        k, v = self.content("", x, self.heads)
+        precise = packing.dtype
+        with full_precision(x):
+            o, state = causal_luna(
+                q.to(precise) * self.head_width**-0.5,
+                k.to(precise),
+                v.to(precise),
+                packing,
+                chunk=self.chunk,
+                keep=layout.keep,
+                dropout=self.rate(),
+                state=None if flow.state is None else Carried(*flow.state),
+            )
+        y: Tensor = self.out_proj(o.transpose(1, 2).flatten(2).to(v.dtype))
+        return flow._replace(x=y, state=None if flow.state is None else tuple(state))
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty sums: their size does not depend on the memory asked for."""
+        del memory
+        if not self.traits.causal:
+            raise Unsupported("slots that have seen all tokens carry no state: build Luna causal")
+        like, slots = self.slots.weight, len(self.slots.weight)
+        dtype, shape = sum_dtype(like), (batch_size, self.heads)
+        return (
+            like.new_zeros(*shape, self.head_width, slots, dtype=dtype),
+            like.new_zeros(*shape, slots, self.head_width, dtype=dtype),
+            torch.zeros(batch_size, dtype=torch.long, device=like.device),
+        )
