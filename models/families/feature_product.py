@@ -102,34 +102,41 @@ class Nonlinearity(NamedTuple):
 
     value: Callable[[Tensor], Tensor]
     """f(u), in memory of its own."""
-    slope: Callable[[Tensor], Tensor | float]
-    """f'(u) as a function of f(u), which may be overwritten, or of u."""
+    slope: Callable[[Tensor, float], Tensor | float]
+    """f'(u), from f(u) + epsilon, which may be overwritten, and epsilon; or from u."""
     of_input: bool = False
     """Whether `slope` is a function of u."""
     lowest: float = 0.0
     """The infimum of f: below 0, weights and their sums may be negative."""
+    over: Callable[[Tensor], Tensor] | None = None
+    """f(u), over u."""
 
 
-def _gelu_slope(u: Tensor) -> Tensor:
+def _gelu_slope(u: Tensor, _: float) -> Tensor:
     density = torch.exp(-0.5 * u.square()) / math.sqrt(2 * math.pi)
     slope: Tensor = torch.special.ndtr(u) + u * density
     return slope
 
 
 NONLINEARITIES: Mapping[str, Nonlinearity] = {
-    "relu": Nonlinearity(torch.relu, lambda f: f > 0),
-    "exp": Nonlinearity(torch.exp, lambda f: f),
+    "relu": Nonlinearity(torch.relu, lambda phi, epsilon: phi > epsilon, over=torch.relu_),
+    "exp": Nonlinearity(torch.exp, lambda phi, epsilon: phi.sub_(epsilon)),
     "gelu": Nonlinearity(nn.functional.gelu, _gelu_slope, of_input=True, lowest=-0.17),
-    "sigmoid": Nonlinearity(torch.sigmoid, lambda f: f * (1 - f)),
-    "abs": Nonlinearity(torch.abs, torch.sign, of_input=True),
-    "tanh": Nonlinearity(torch.tanh, lambda f: 1 - f.square(), lowest=-1.0),
-    "cos": Nonlinearity(torch.cos, lambda u: -u.sin(), of_input=True, lowest=-1.0),
-    "identity": Nonlinearity(torch.clone, lambda _: 1.0, lowest=-math.inf),
+    "sigmoid": Nonlinearity(
+        torch.sigmoid, lambda phi, epsilon: (phi - epsilon) * (1 + epsilon - phi)
+    ),
+    "abs": Nonlinearity(torch.abs, lambda u, _: u.sign(), of_input=True),
+    "tanh": Nonlinearity(
+        torch.tanh, lambda phi, epsilon: 1 - phi.sub_(epsilon).square(), lowest=-1.0
+    ),
+    "cos": Nonlinearity(torch.cos, lambda u, _: -u.sin(), of_input=True, lowest=-1.0),
+    "identity": Nonlinearity(torch.clone, lambda *_: 1.0, lowest=-math.inf),
     # elu(u) + 1, computed so that it stays positive where elu(u) + 1 rounds to 0.
     "elu1": Nonlinearity(
-        lambda u: u.clamp(max=0).exp_().add_(u.clamp(min=0)), lambda f: f.clamp_(max=1)
+        lambda u: u.clamp(max=0).exp_().add_(u.clamp(min=0)),
+        lambda phi, epsilon: (phi.sub_(epsilon) if epsilon else phi).clamp_(max=1),
     ),
-    "sqr": Nonlinearity(torch.square, lambda u: 2 * u, of_input=True),
+    "sqr": Nonlinearity(torch.square, lambda u, _: 2 * u, of_input=True),
 }
 
 
@@ -155,18 +162,19 @@ class Generalised:
 
     def __call__(self, x: Float[Tensor, "*r k"]) -> tuple[Float[Tensor, "*r m"], None]:
         """Return the features."""
-        phi = self.function.value(self.inner(x))
+        u = self.inner(x)
+        function = self.function.value
+        if u is not x and self.function.over is not None:
+            function = self.function.over
+        phi = function(u)
         return phi.add_(self.epsilon) if self.epsilon else phi, None
 
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
     ) -> Float[Tensor, "*r k"]:
         """Return the gradient."""
-        if self.function.of_input:
-            known = self.inner(x)
-        else:
-            known = phi.sub_(self.epsilon) if self.epsilon else phi
-        gradient = gradient.mul_(self.function.slope(known))
+        known = self.inner(x) if self.function.of_input else phi
+        gradient = gradient.mul_(self.function.slope(known, self.epsilon))
         if self.projection is not None:
             return gradient @ self.projection
         return gradient if self.scale == 1 else gradient.mul_(self.scale)
