@@ -1,11 +1,12 @@
 """Judge a model on one split, item by item."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 
 from models.backbone import Backbone
+from runners.metrics import METRICS
 from runners.records import Outcomes
 from runners.stream import to_device
 from tasks.task import Tally, Task
@@ -59,3 +60,12 @@ def evaluate(
         "loss": sum(tally.nll_sum for tally in tallies) / count,
     }
     return measured, outcomes
+
+
+def goodness(measured: Mapping[str, float], metric: str) -> float:
+    """Return a number that is higher for better weights: by the task's metric, or by the loss.
+
+    The loss decides where the task's own metric is computed elsewhere from stored outcomes.
+    """
+    name = metric if metric in measured else "loss"
+    return measured[name] if METRICS[name].higher_is_better else -measured[name]

@@ -23,10 +23,9 @@ from models.backbone import Backbone, Outcome
 from models.mixer import AfterStep
 from runners.checkpoint import Checkpoints
 from runners.device import autocast
-from runners.evaluate import evaluate
+from runners.evaluate import evaluate, goodness
 from runners.hardware import HardwareProfile, Precision
 from runners.measure import process_peak_bytes
-from runners.metrics import METRICS
 from runners.optim import (
     OptimConfig,
     build_optimiser,
@@ -43,15 +42,6 @@ from tasks.task import SPLITS, Batch, Task
 log = logging.getLogger(__name__)
 
 Item = Measurement | Outcomes | Progress
-
-
-def goodness(measured: Mapping[str, float], metric: str) -> float:
-    """Return a number that is higher for better weights: by the task's metric, or by the loss.
-
-    The loss decides where the task's own metric is computed elsewhere from stored outcomes.
-    """
-    name = metric if metric in measured else "loss"
-    return measured[name] if METRICS[name].higher_is_better else -measured[name]
 
 
 class Keep(StrEnum):

@@ -12,10 +12,11 @@ from tiny_task import Tiny, model
 
 from models.backbone import Backbone
 from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS
+from runners.evaluate import goodness
 from runners.hardware import HardwareProfile, Precision
 from runners.optim import OptimConfig
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.train import Item, Keep, TrainConfig, Trainer, goodness, train
+from runners.train import Item, Keep, TrainConfig, Trainer, train
 
 CPU = HardwareProfile(name="cpu")
 TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}

@@ -1,0 +1,84 @@
+"""Big Bird as a dense mask of its own plan: what its tests compare with."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families.big_bird import BigBird
+from models.mixer import Site
+from models.positions import alibi_slopes
+
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+HEADS, WIDTH = 2, 4
+PLAN = [[12, 4], [10, 3], [3, 1]]
+"""What rows 7 to 9 of head 0 draw with seed 0."""
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def heads(length: int) -> list[Tensor]:
+    return [drawn(2, HEADS, length, WIDTH, seed=s).requires_grad_() for s in range(3)]
+
+
+def built(max_length: int = 64, *, block: int = 4, random_blocks: int = 2, **facts) -> BigBird:
+    options = {name: facts.pop(name) for name in ("plan", "variant") if name in facts}
+    seed = facts.pop("seed", 0)
+    site = Site(
+        width=HEADS * WIDTH,
+        heads=HEADS,
+        max_length=max_length,
+        generator=torch.Generator().manual_seed(seed),
+        **facts,
+    )
+    return BigBird(site, block=block, random_blocks=random_blocks, **options).double().eval()
+
+
+def table(mixer: BigBird, blocks: int) -> list[list[list[int]]]:
+    """What each row of each head sees, by block, read from the plan."""
+    pattern, rows = mixer.core.pattern, torch.arange(blocks)
+    lists = pattern.lists(mixer.core.draws, torch.tensor([blocks]), rows)
+    return [
+        [row[kept].tolist() for row, kept in zip(*pair, strict=True)]
+        for pair in zip(lists.blocks[0], lists.seen[0], strict=True)
+    ]
+
+
+def dense_mask(mixer: BigBird, length: int) -> Tensor:
+    """Tokens that see each other, h x length x length."""
+    block = mixer.core.pattern.block
+    blocks = -(-length // block)
+    sees = torch.zeros(HEADS, blocks, blocks, dtype=torch.bool)
+    for head, rows in enumerate(table(mixer, blocks)):
+        for row, entries in enumerate(rows):
+            sees[head, row, entries] = True
+            if not mixer.traits.causal and row in {0, blocks - 1}:
+                sees[head, row] = True
+    sees = sees.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :length, :length]
+    return sees.tril() if mixer.traits.causal else sees
+
+
+def dense(mixer: BigBird, q, k, v, keep=None) -> Tensor:
+    length = q.shape[2]
+    sees = dense_mask(mixer, length)[None]
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    if mixer.core.slopes is not None:
+        place = torch.arange(length)
+        distance = (place[:, None] - place).abs()
+        scores = scores - alibi_slopes(HEADS)[:, None, None] * distance
+    if keep is not None:
+        sees = sees & keep[:, None, None, :]
+    weights = scores.masked_fill(~sees, -1e300).softmax(-1) * sees
+    return weights @ v
+
+
+def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    g = drawn(*seen.shape, seed=9)
+    first, second = (torch.autograd.grad(y, inputs, g) for y in (seen, wanted))
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)

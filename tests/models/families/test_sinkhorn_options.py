@@ -1,0 +1,209 @@
+"""Masks, local heads, mixtures, noise, the LRA variant, costs and refusals of Sinkhorn."""
+
+from functools import partial
+
+import pytest
+import torch
+from sinkhorn_forms import (
+    BLOCK,
+    DIRECTIONS,
+    SORTS,
+    built,
+    drawn,
+    heads,
+)
+
+from models.contract import check_mixer
+from models.families import sinkhorn_sorting as sorting
+from models.families.sinkhorn import Costs, Sinkhorn, Sort, SortNet, balanced_block
+from models.families.softmax import softmax_attention
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported, Variant
+
+
+@DIRECTIONS
+@SORTS
+def test_a_row_of_padding_alone_is_zero(sort, causal):
+    mixer = built(causal=causal, sort=sort, sort_net=SortNet.attention)
+    q, k, v = heads(10, width=4)
+    keep = torch.ones(2, 10, dtype=torch.bool)
+    keep[0] = False
+    o = mixer.core(q, k, v, Layout(keep=keep))
+    assert o.isfinite().all()
+    assert causal or not o[0].any()
+    for gradient in torch.autograd.grad(o.sum(), (q, k, v)):
+        assert gradient.isfinite().all()
+
+
+@DIRECTIONS
+def test_local_heads_attend_to_their_neighbours(causal):
+    mixer = built(causal=causal, local_heads=2)
+    q, k, v = heads(30, width=4)
+    o = mixer.core(q, k, v, Layout())
+    distance = torch.arange(30)[:, None] - torch.arange(30)
+    near = (distance.abs() <= BLOCK) & (distance >= 0 if causal else True)
+    wanted = softmax_attention(q[:, :2], k[:, :2], v[:, :2], visible=near[None, None])
+    torch.testing.assert_close(o[:, :2], wanted, rtol=1e-11, atol=1e-12)
+    assert mixer.sort_out.shape[0] == 1
+
+
+@DIRECTIONS
+def test_mixture_adds_exact_attention(causal):
+    q, k, v = heads(18, width=4)
+    scores = drawn(2, 3, 5, 5 + causal)
+    plain, both = (
+        built(causal=causal, mixture=on).core(q, k, v, Layout(), scores) for on in (False, True)
+    )
+    torch.testing.assert_close(both - plain, softmax_attention(q, k, v, causal=causal))
+
+
+def test_noise_and_dropout_belong_to_training():
+    mixer, x = built(), drawn(2, 30, 12)
+    still = mixer(x, Layout())
+    assert torch.equal(mixer(x, Layout()), still)
+    mixer.train()
+    torch.manual_seed(3)
+    first, second = mixer(x, Layout()), mixer(x, Layout())
+    torch.manual_seed(3)
+    assert torch.equal(mixer(x, Layout()), first)
+    assert not torch.allclose(first, second)
+    quiet = built(gumbel=False).train()
+    torch.testing.assert_close(quiet(x, Layout()), built(gumbel=False)(x, Layout()))
+    dropped = built(gumbel=False, dropout=0.3).train()
+    assert not torch.allclose(dropped(x, Layout()), quiet(x, Layout()))
+
+
+def test_gumbel_noise_has_its_mean_and_variance():
+    torch.manual_seed(0)
+    noise = sorting.gumbel_like(torch.empty(200_000))
+    assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
+    assert noise.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)
+
+
+@pytest.mark.parametrize("length", [16, 18])
+def test_variant_lra_is_what_its_code_computes(length):
+    q, k, v = heads(length)
+    n = -(-length // BLOCK)
+    full = torch.arange(n * BLOCK).view(BLOCK, n)
+    wanted = torch.zeros_like(q)
+    # the code's sum runs over the blocks and, apart from it, over the softmax, which gives 1
+    permutation = drawn(n, n).softmax(-1)
+    sums = []
+    for x in (k, v):
+        padded = torch.cat((x, x.new_zeros(2, 3, n * BLOCK - length, 5)), 2)
+        sums.append(torch.einsum("bhskd,nl->bhsnd", padded[:, :, full], permutation))
+    some = full[:, 0] < length
+    for t in range(length):
+        own = full[:, t % n]
+        own = own[own < length]
+        for keys, values in (
+            (k[:, :, own], v[:, :, own]),
+            tuple(x[:, :, :, t % n][:, :, some] for x in sums),
+        ):
+            p = (torch.einsum("bhd,bhsd->bhs", q[:, :, t], keys) / 5**0.5).softmax(-1)
+            wanted[:, :, t] = wanted[:, :, t] + torch.einsum("bhs,bhsd->bhd", p, values)
+    mixer = built(variant=Variant.lra)
+    o = mixer.core(q, k, v, Layout())
+    torch.testing.assert_close(o, wanted, rtol=1e-11, atol=1e-12)
+    assert "keep" not in mixer.traits.honours
+    assert not hasattr(mixer, "sort_in")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sort_net": SortNet.attention, "sort": Sort.softmax},
+        {"sort": Sort.topk, "top_blocks": 2},
+        {"sortcut": 2},
+        {"local_heads": 1},
+        {"mixture": True},
+        {"variant": Variant.lra},
+    ],
+)
+@DIRECTIONS
+def test_costs_are_what_is_counted(options, causal):
+    length, made = 512, partial(Sinkhorn, block=16, **options)
+    with pretending():
+        site = Site(width=32, heads=2, max_length=length, causal=causal)
+        if causal and ("sortcut" in options or "variant" in options):
+            with pytest.raises(Unsupported):
+                made(site)
+            return
+        mixer = made(site)
+        x = torch.empty(1, length, 32, requires_grad=True)
+        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
+        others = [*mixer.parameters(), *mixer.buffers()]
+        kept = saved_bytes(lambda: mixer(x, Layout()), others) / 4
+    costs = Costs(mixer.core.options, site)
+    gaps = 0.01 if "local_heads" in options else 0  # between the rows of a window
+    assert costs.operations(length) == pytest.approx(operations, rel=gaps)
+    assert costs.numbers(length) == pytest.approx(kept, rel=0.06)
+
+
+def test_balanced_blocks_grow_slower_than_fixed_ones():
+    sites = [Site(width=512, heads=8, max_length=2**14) for _ in range(2)]
+    balanced, fixed = (Sinkhorn(s, block=b) for s, b in zip(sites, (None, 8), strict=True))
+    assert 1.0 < balanced.traits.operations_exponent < 1.5 < fixed.traits.operations_exponent < 2
+    assert [balanced_block(length) for length in (2, 256, 4096, 8192, 16384)] == [
+        16,
+        16,
+        48,
+        64,
+        96,
+    ]
+    assert balanced.block == 96
+
+
+@pytest.mark.parametrize(
+    ("options", "causal"),
+    [({"sort": Sort.topk, "top_blocks": 2}, True), ({"sortcut": 2, "sort": Sort.softmax}, False)],
+)
+def test_other_forms_keep_the_contract(options, causal):
+    found = check_mixer(partial(Sinkhorn, **options), causal=causal)
+    assert len(found) > 1
+    assert [f"{f.check}: {f.detail}" for f in found if not f.passed] == []
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="block must be at least 1, or null: got 0"):
+        built(block=0)
+    with pytest.raises(ValueError, match="sortcut must be at least 1, or null: got -1"):
+        built(sortcut=-1)
+    with pytest.raises(ValueError, match="iterations must be at least 1: got 0"):
+        built(iterations=0)
+    with pytest.raises(ValueError, match=r"temperature must be more than 0: got 0\.0"):
+        built(temperature=0.0)
+    with pytest.raises(ValueError, match="0 to heads=3: got 4"):
+        built(local_heads=4)
+    with pytest.raises(ValueError, match="variant=lra has no sortcut"):
+        built(variant=Variant.lra, mixture=True)
+    with pytest.raises(Unsupported, match="sortcut looks at the whole sequence"):
+        built(causal=True, sortcut=2)
+    with pytest.raises(Unsupported, match="variant=lra looks at the whole sequence"):
+        built(causal=True, variant=Variant.lra)
+    with pytest.raises(ValueError, match=r"outputs for 64 tokens: got 65; .* sort_net=attention"):
+        built()(drawn(1, 65, 12), Layout())
+    assert built(sort_net=SortNet.attention)(drawn(1, 65, 12), Layout()).isfinite().all()
+
+
+@DIRECTIONS
+def test_half_precision_keeps_its_dtype_and_sorts_in_float32(causal):
+    mixer = built(causal=causal).float()
+    x = drawn(2, 30, 12).float().requires_grad_()
+    plain = mixer(x, Layout())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = mixer(x, Layout())
+        assert mixer.block_scores(x, None).dtype == torch.float32
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), plain, rtol=0.05, atol=0.05)
+    whole = built(causal=causal).bfloat16()(x.bfloat16(), Layout())
+    assert whole.dtype == torch.bfloat16
+    assert whole.isfinite().all()
+
+
+@DIRECTIONS
+def test_builds_and_runs_on_the_meta_device(causal):
+    with torch.device("meta"):
+        mixer = Sinkhorn(Site(width=12, heads=3, max_length=64, causal=causal))
+        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
