@@ -9,7 +9,7 @@ with C, and with the rounds by three numbers per token and head.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,8 +29,21 @@ TINY = 1e-6
 """Added to the mean square of a key, so that gradients stay small where it is almost zero."""
 
 
+class Taken(NamedTuple):
+    """What a pass works on."""
+
+    tokens: Int[Tensor, " p"]
+    """Whose queries they are."""
+    queries: Float[Tensor, "m c k"]
+    keys: Float[Tensor, "m w k"]
+    values: Float[Tensor, "m w v"]
+
+
 class Sorted:
-    """Queries, keys and values in their lists, and what hides or lowers scores."""
+    """Queries, keys and values in their lists, pass by pass, and what hides or lowers scores.
+
+    Passes take turns in the same memory: what one has taken ends with the next.
+    """
 
     def __init__(  # noqa: PLR0917  everything that a pass is given
         self,
@@ -41,19 +54,30 @@ class Sorted:
         slopes: Float[Tensor, " h"] | None,
         frame: Frame,
     ) -> None:
-        rules, slots = frame.rules, order.slots
         self.frame, self.order = frame, order
-        self.tokens = by_rows(u)
-        x = self.tokens.index_select(0, slots)
-        self.x = x if rules.scale == 1.0 else x * rules.scale
-        self.k = x
-        self.lengths = self.tokens.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
-        if rules.unit_keys:
-            self.k = x / self.lengths.index_select(0, slots)
-        self.v = by_rows(v).index_select(0, slots)
-        self.queries, self.keys, self.values = frame.own(self.x), *map(frame.seen, (self.k, self.v))
+        self.u, self.v = by_rows(u), by_rows(v)
+        self.lengths = self.u.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
         self.places = frame.places(count, u.device)
+        C, step = frame.rules.chunk, frame.step(u.device)
+        self.score_room, self.spare_room = self.u.new_empty(2, step, C, (frame.sides + 1) * C)
+        places = (step + frame.sides) * C
+        self.rooms = [x.new_empty(places, x.shape[1]) for x in (self.u, self.u, self.v)]
         self.lowered = list(self._lowerings(count is not None, slopes))
+
+    def take(self, part: slice) -> Taken:
+        """Gather what the chunks of a pass see."""
+        frame, rules = self.frame, self.frame.rules
+        slots = self.order.slots[frame.covered(part)]
+        x, k, v = (room[: slots.shape[0]] for room in self.rooms)
+        torch.index_select(self.u, 0, slots, out=x)
+        torch.index_select(self.v, 0, slots, out=v)
+        if rules.unit_keys:
+            torch.div(x, self.lengths.index_select(0, slots), out=k)
+        keys = frame.seen(k if rules.unit_keys else x)
+        queries = frame.own(x)
+        first = rules.before * rules.chunk
+        tokens = slots[first : first + queries.shape[0] * queries.shape[1]]
+        return Taken(tokens, queries, keys, frame.seen(v))
 
     def _lowerings(
         self, padded: bool, slopes: Float[Tensor, " h"] | None
@@ -63,7 +87,14 @@ class Sorted:
         Differences of whole numbers, clamped to [0, 1], are masks that need no select: on a CPU
         that is several times faster than filling by a mask of booleans.
         """
-        frame, rules, places, like = self.frame, self.frame.rules, self.places, self.x
+        frame, rules, places, like = self.frame, self.frame.rules, self.places, self.u
+        room = self.spare_room
+
+        def pairs(x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
+            """Return key's x minus query's x for every score."""
+            seen, own = frame.seen(x)[part, None], frame.own(x)[part, :, None]
+            return torch.sub(seen, own, out=room[: part.stop - part.start])
+
         if padded or frame.length % rules.chunk:
             hidden = frame.spread(places.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
@@ -82,7 +113,7 @@ class Sorted:
             head = head // (frame.rounds // frame.joined) % frame.heads
             slope = slopes.to(like)[head, None].repeat_interleave(frame.stretch, 0)[..., None]
             slope = frame.attending(slope)
-            yield lambda s, part: s.sub_(frame.pairs(position, part).abs_().mul_(slope[part]))
+            yield lambda s, part: s.sub_(pairs(position, part).abs_().mul_(slope[part]))
         if not rules.duplicates:
             repeats = self._repeats()
             yield lambda s, part: s.sub_(repeats(part).log_())
@@ -92,19 +123,17 @@ class Sorted:
         elif rules.exclude_self:
             # Another round's copy may be in sight.
             yield lambda s, part: s.add_(
-                frame.pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
+                pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
             )
         if rules.causal:
-            yield lambda s, part: s.add_(frame.pairs(position, part).clamp_(0, 1), alpha=NEVER)
+            yield lambda s, part: s.add_(pairs(position, part).clamp_(0, 1), alpha=NEVER)
         if self.order.buckets is not None:
             bucket = self.order.buckets.to(like.dtype)
-            yield lambda s, part: s.add_(
-                frame.pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER
-            )
+            yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
 
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
         """Return how to count how often a query meets a key in all rounds, at least 1."""
-        frame, rules, like = self.frame, self.frame.rules, self.x
+        frame, rules, like = self.frame, self.frame.rules, self.u
         place = self.order.inverse.index_select(1, self.order.slots)
         chunk = (place // rules.chunk % frame.stretch).to(like.dtype)
         bucket = None if self.order.buckets is None else self.order.buckets[place].to(like.dtype)
@@ -126,12 +155,16 @@ class Sorted:
 
         return count
 
-    def scores(self, part: slice) -> Float[Tensor, "m c w"]:
-        """Return the scores of a pass."""
-        s = torch.bmm(self.queries[part], self.keys[part].mT)
+    def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
+        """Return every round's own weights in a pass, and the largest score of each query."""
+        s = self.score_room[: part.stop - part.start]
+        scale = self.frame.rules.scale
+        torch.baddbmm(s, taken.queries, taken.keys.mT, beta=0, alpha=scale, out=s)
         for lower in self.lowered:
             lower(s, part)
-        return s
+        top = s.amax(-1, keepdim=True)
+        torch.softmax(s, -1, out=s)
+        return s, top
 
     def shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
         """Return which part of a token's weight each place has; 0 for copies and padding.
@@ -202,19 +235,18 @@ class LshAttention(torch.autograd.Function):
         with full_precision(u):
             order = Order(slots, inverse, buckets)
             lists = Sorted(u, v, order, count, slopes, frame)
-            found = torch.zeros_like(lists.v)
+            found = lists.v.new_zeros(frame.size, v.shape[-1])
             tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
             for part in frame.passes(u.device):
-                weights = lists.scores(part)
-                frame.own(tops)[part] = weights.amax(-1, keepdim=True)
-                torch.softmax(weights, -1, out=weights)
+                taken = lists.take(part)
+                weights, frame.own(tops)[part] = lists.weights(part, taken)
                 # The weight of the largest score is exp(0) / total.
                 frame.own(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
                 if dropout:
                     spared.append(torch.empty_like(weights, dtype=torch.bool))
                     weights *= spared[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
-                torch.bmm(weights, lists.values[part], out=frame.own(found)[part])
+                torch.bmm(weights, taken.values, out=frame.own(found)[part])
             shares = lists.shares(tops, totals)
             o = lists.gather(found.mul_(shares))
             if keep is not None:
@@ -236,36 +268,38 @@ class LshAttention(torch.autograd.Function):
             lists = Sorted(u, v, Order(slots, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
             mean = (g * by_rows(out)).sum(-1, keepdim=True)
-            given = frame.own(g.index_select(0, slots).mul_(shares))
-            means = frame.own(mean.index_select(0, slots).mul_(shares))
-            dq = torch.empty_like(lists.x)
-            dk, dv = torch.zeros_like(lists.k), torch.zeros_like(lists.v)
+            share_of = frame.own(shares)
+            dq = lists.u.new_empty(frame.size, u.shape[-1])
+            dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
             for number, part in enumerate(frame.passes(u.device)):
-                weights = lists.scores(part)
-                torch.softmax(weights, -1, out=weights)
-                scores = torch.bmm(given[part], lists.values[part].mT)  # their gradient
-                used = weights
+                taken = lists.take(part)
+                share = share_of[part]
+                given = g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
+                level = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
+                used = weights = lists.weights(part, taken)[0]
+                scores = lists.spare_room[: part.stop - part.start]  # their gradient
+                torch.bmm(given, taken.values.mT, out=scores)
                 if ctx.dropout:
                     factor = spared[number] * (1 / (1 - ctx.dropout))
                     used = weights * factor
                     scores *= factor
-                scores.sub_(means[part]).mul_(weights)
-                torch.bmm(scores, lists.keys[part], out=frame.own(dq)[part])
+                scores.sub_(level).mul_(weights)
+                torch.bmm(scores, taken.keys, out=frame.own(dq)[part])
+                first = frame.covered(part).start
                 for step in range(frame.sides + 1):
+                    rows = slice(first + step * C, first + step * C + len(taken.tokens))
                     columns = slice(step * C, (step + 1) * C)
-                    rows = slice((part.start + step) * C, (part.stop + step) * C)
-                    for target, w, x in (
-                        (dk, scores, lists.queries[part]),
-                        (dv, used, given[part]),
+                    for target, w, x, alpha in (
+                        (dk, scores, taken.queries, rules.scale),
+                        (dv, used, given, 1.0),
                     ):
                         # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
                         blocks = target[rows].view(x.shape)
-                        torch.baddbmm(blocks, w[:, :, columns].mT, x, out=blocks)
+                        torch.baddbmm(blocks, w[:, :, columns].mT, x, alpha=alpha, out=blocks)
             du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
-            if rules.scale != 1.0:
-                du *= rules.scale
+            du *= rules.scale
             if rules.unit_keys:
-                unit = lists.tokens / lists.lengths
+                unit = lists.u / lists.lengths
                 by_key.addcmul_(unit, (unit * by_key).sum(-1, keepdim=True), value=-1)
                 by_key /= lists.lengths
             du += by_key

@@ -152,28 +152,33 @@ class Frame(NamedTuple):
         return x[self.rules.before : self.rules.before + self.blocks]
 
     def own(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
-        """View places by chunk."""
+        """View places, those of a pass or all, by chunk."""
         C = self.rules.chunk
-        first = self.rules.before * C
-        return x[first : first + self.blocks * C].view(self.blocks, C, *x.shape[1:])
+        blocks, first = x.shape[0] // C - self.sides, self.rules.before * C
+        return x[first : first + blocks * C].view(blocks, C, *x.shape[1:])
 
     def seen(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m w *k"]:
-        """View places by what each chunk sees; neighbours overlap."""
-        C, rest = self.rules.chunk, x.stride()
-        shape = (self.blocks, (self.sides + 1) * C, *x.shape[1:])
-        return x.as_strided(shape, (C * rest[0], *rest))
+        """View places, those of a pass or all, by what each chunk sees; neighbours overlap."""
+        C, strides = self.rules.chunk, x.stride()
+        blocks = x.shape[0] // C - self.sides
+        shape = (blocks, (self.sides + 1) * C, *x.shape[1:])
+        return x.as_strided(shape, (C * strides[0], *strides))
 
-    def pairs(self, x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
-        """Return key's x minus query's x for every score of a pass."""
-        return self.seen(x)[part, None] - self.own(x)[part, :, None]
+    def step(self, device: torch.device) -> int:
+        """Return how many chunks make a pass."""
+        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+        scores = self.rules.chunk**2 * (self.sides + 1)
+        return -(-self.blocks // max(1, round(self.blocks * scores / elements)))
 
     def passes(self, device: torch.device) -> Iterator[slice]:
         """Yield ranges of chunks of bounded size."""
-        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
-        scores = self.rules.chunk**2 * (self.sides + 1)
-        step = -(-self.blocks // max(1, round(self.blocks * scores / elements)))
+        step = self.step(device)
         for first in range(0, self.blocks, step):
             yield slice(first, min(first + step, self.blocks))
+
+    def covered(self, part: slice) -> slice:
+        """Return the places that the chunks of a pass see."""
+        return slice(part.start * self.rules.chunk, (part.stop + self.sides) * self.rules.chunk)
 
 
 class Order(NamedTuple):
