@@ -25,7 +25,7 @@ from torch import Tensor
 CODE_ELEMENTS = 1 << 22
 """Signs worked on at once: 16 MB."""
 CHUNK = 64
-PASS_ELEMENTS = {"cpu": 1 << 20}
+PASS_ELEMENTS = {"cpu": 1 << 21}
 """Elements of the tokens sorted at once, by kind of device."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 26
 TABLE_ELEMENTS = 1 << 26
@@ -174,18 +174,17 @@ class _Chunks(NamedTuple):
     def across(self) -> Float[Tensor, "r m c e"]:
         """Sum over pairs of different chunks: the code of a border is that of both its sides."""
         first, last = self.codes[..., :1], self.codes[..., -1:]
-        joined = F.pad(first[:, 1:] == last[:, :-1], (0, 0, 1, 0))[..., None]
-        joined_next = F.pad(joined[:, 1:], (0, 0, 0, 0, 0, 1))
-        whole = (first == last)[..., None]
+        joined = F.pad(first[:, 1:] == last[:, :-1], (0, 0, 1, 0))
+        joined_next = F.pad(joined[:, 1:], (0, 0, 0, 1))
+        whole = first == last
         # Keys stand before the queries of their code: queries meet those of chunks before, through
         # the chunk's first code, and keys those of chunks behind, through its last.
-        keys = self.factors * (~self.asks & (self.codes == last))[..., None]
-        queries = self.factors * (self.asks & (self.codes == first))[..., None]
-        before = carried(keys.mT @ self.vectors, joined & whole)
-        behind = carried(queries.mT @ self.vectors, joined_next & whole, back=True)
-        for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0)) * joined
-        for_keys = F.pad(behind[:, 1:], (0, 0, 0, 0, 0, 1)) * joined_next
-        return queries @ for_queries + keys @ for_keys
+        keys = self.factors * (~self.asks & (self.codes == last) & joined_next)[..., None]
+        queries = self.factors * (self.asks & (self.codes == first) & joined)[..., None]
+        before = carried(keys.mT @ self.vectors, (joined & whole)[..., None])
+        behind = carried(queries.mT @ self.vectors, (joined_next & whole)[..., None], back=True)
+        for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0))
+        return queries @ for_queries + keys @ F.pad(behind[:, 1:], (0, 0, 0, 0, 0, 1))
 
 
 def carried(
