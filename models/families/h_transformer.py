@@ -15,13 +15,13 @@ Source     Zhu and Soricut 2021, arXiv:2107.11906.
 Notation   the paper's numerical rank N_r is `block`, C. A sequence of up to 2 C tokens is attended
            to exactly.
 Differs    Lengths need not be C times a power of two: the last block of each level is filled with
-           empty clusters. Clusters are made of projected queries, keys and values (the published
-           code makes them of the input, so that each projection's bias counts once per cluster in
-           a sum of values). Padding is left out of the means, a mean being that of the real
-           tokens, and in a causal query the first real token speaks for its cluster. Each token has
-           a maximum of its own across the levels (the published code one per head and example).
-           The relative bias of that code is an option, off as in the paper: one number for each
-           distance in clusters and head, the same at all levels.
+           empty clusters. Clusters are made of projected queries, keys and values, as in the last
+           version of the published code. A cluster is the mean of its real tokens, whichever half
+           they are in (that code: the mean of the two halves' means), and in a causal query the
+           first real token speaks for its cluster. Each token has a maximum of its own across the
+           levels (that code: one per head and example). The relative bias of that code is an
+           option, off as in the paper: one number for each head and distance in clusters, the same
+           at all levels.
 
 There is no state along time: a new token would change the clusters of every level.
 """
