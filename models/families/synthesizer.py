@@ -1,0 +1,263 @@
+"""Synthesizer: attention whose logits are made up, from one token or from none.
+
+    o_i = sum_j p_ij x_j W_v,    p = softmax of A over j,    A an n x n matrix per head
+
+The components of A, one or several:
+
+    dense              A_i = W2 relu(W1 x_i + b1) + b2: one logit per position of the longest input
+    random             A = R, trained             fixed_random  A = R, drawn and never trained
+    factorised_random  A = R1 R2^T, both N x `rank`
+    factorised_dense   A_ij = a_i[j mod |a|] b_i[j div |a|], a_i = W_a x_i, b_i = W_b x_i, where
+                       |a| |b| = N with |a| near sqrt(N); if N has no such divisor, the next larger
+                       product, cut off at N
+    dot                A_ij = q_i . k_j / sqrt(d)
+
+Several are mixed before the softmax, A = sum_c alpha_c A_c, alpha = softmax of a learned number per
+component and head. N is the longest input; shorter ones use the upper left part, longer ones are
+refused. Causal and padding masks are exact: the softmax runs over what is left.
+
+Cost: 2 n^2 D operations forward for A V always. dense and factorised_random are inner products with
+constant keys, W2 and R2, for 2 n^2 D and 2 n^2 H rank more. Autograd keeps O(n D); A is made in
+blocks and made again in backward. Parameters: random H N^2, factorised_random 2 H N rank, dense
+D^2 + D N, factorised_dense 2 D H sqrt(N).
+
+Without dense, factorised_dense and dot no token enters A: it is made once per step for the whole
+batch, padding included, for which numerator and row sum are two products with the same exp(A).
+
+Source: Tay, Bahri, Metzler, Juan, Zhao, Zheng 2020, arXiv:2005.00743. Notation: the paper's l, d
+are n, D; its B(X) is A, its G(X) = X W_v; its vanilla component is dot.
+
+Differences from the paper: R is drawn by Xavier where it is trained and from N(0, 1) where it is
+not, since it would stay a plain mean. Attention dropout drops the same weights for the whole batch
+where A is common to it.
+
+variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
+added, without alpha. It applies padding only beside dot; elsewhere padding is refused here. Its
+dense has one W2 for all heads and, by a reshape in place of a transpose, gives position i of head h
+the logits of another position: neither padding nor a causal model is possible.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.families.synthetic_attention import (
+    ROWS,
+    Logits,
+    fused_attention,
+    synthetic_attention,
+)
+from models.mixer import Layout, Positions, Site, Traits, Unsupported, Variant
+from models.positions import alibi_slopes, rotate
+
+LENGTHS = (2**12, 2**14)
+"""Between these the declared exponent is taken."""
+
+
+class Component(StrEnum):
+    """Where logits come from."""
+
+    dense = auto()
+    random = auto()
+    fixed_random = auto()
+    factorised_dense = auto()
+    factorised_random = auto()
+    dot = auto()
+
+
+def factors(length: int) -> tuple[int, int]:
+    """Return two numbers near sqrt(length) whose product is the length, or not much more."""
+    root = math.isqrt(length)
+    inner = next(n for n in range(root, 0, -1) if length % n == 0)
+    if 2 * inner < root:
+        inner = math.isqrt(length - 1) + 1
+    return inner, -(-length // inner)
+
+
+def drawn(*shape: int) -> nn.Parameter:
+    """Return matrices drawn by Xavier, one by one."""
+    made = nn.Parameter(torch.empty(shape))
+    for matrix in made:
+        nn.init.xavier_uniform_(matrix)
+    return made
+
+
+def projection(width_in: int, width_out: int, bias: bool) -> nn.Linear:
+    """Return a linear layer drawn by Xavier, without an offset at first."""
+    layer = nn.Linear(width_in, width_out, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Synthesizer(nn.Module):
+    """Synthetic attention between a value and an output projection.
+
+    `components` are mixed; `rank` belongs to factorised_random.
+    """
+
+    table: Float[Tensor, "h n n"]
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        components: list[Component] = [Component.dense],  # noqa: B006  read, never written
+        rank: int = 8,
+        bias: bool = True,
+        variant: Variant = Variant.faithful,
+    ) -> None:
+        super().__init__()
+        has, self.lra = set(components), variant is Variant.lra
+        if (
+            not has
+            or len(has) < len(components)
+            or {Component.random, Component.fixed_random} <= has
+        ):
+            raise ValueError(
+                "components must name one or several, each once, random or fixed_random but not "
+                f"both: got {[*map(str, components)]}; choose among {[*map(str, Component)]}"
+            )
+        if rank < 1:
+            raise ValueError(f"rank must be at least 1: got {rank}")
+        if self.lra and site.causal and Component.dense in has:
+            raise Unsupported(
+                "variant=lra with dense mixes positions, and this model is causal: choose "
+                "variant=faithful, or components without dense"
+            )
+        self.components, self.causal, self.heads = components, site.causal, site.heads
+        self.head_width, self.max_length = site.head_width, site.max_length
+        self.dropout, self.rotary = site.attention_dropout, site.positions is Positions.rotary
+        alibi = site.positions is Positions.alibi
+        self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None, False)
+        self.v_proj = projection(site.width, site.width, bias)
+        self.out_proj = projection(site.width, site.width, bias)
+        for component in components:
+            self._add(component, site, rank, bias)
+        self.alpha = None
+        if len(components) > 1 and not self.lra:
+            self.alpha = nn.Parameter(torch.zeros(len(components), site.heads, 1, 1))
+        # inner products with keys of each example or of all: a fused kernel takes them
+        products = {Component.dot, Component.dense, Component.factorised_random}
+        self.fused = has <= products and has != {Component.factorised_random} and not alibi
+        exact = not self.lra or (Component.dot in has and Component.dense not in has)
+        self.traits = Traits(
+            honours=frozenset({"keep"} if exact else ()),
+            positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
+            causal=site.causal,
+            max_length=site.max_length,
+            operations_exponent=self._growth(site, rank),
+            row_stochastic=True,
+            weight_dropout=True,
+            random_draws=Component.fixed_random in has,
+        )
+
+    def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:
+        width, heads, longest = site.width, site.heads, site.max_length
+        match component:
+            case Component.dot:
+                self.q_proj = projection(width, width, bias)
+                self.k_proj = projection(width, width, bias)
+            case Component.dense:
+                kinds = 1 if self.lra else heads
+                self.dense_in = projection(width, width, bias)
+                self.dense_out = drawn(kinds, longest, site.head_width)
+                self.dense_bias = nn.Parameter(torch.zeros(kinds, longest, 1))
+            case Component.random:
+                self.table = drawn(heads, longest, longest)
+            case Component.fixed_random:
+                meta = torch.get_default_device().type == "meta"
+                table = torch.empty(heads, longest, longest, device="meta" if meta else "cpu")
+                if not meta:
+                    table.normal_(generator=site.generator)
+                self.register_buffer("table", table)
+            case Component.factorised_random:
+                self.left, self.right = (drawn(heads, longest, rank) for _ in range(2))
+            case Component.factorised_dense:
+                inner, outer = factors(longest)
+                self.first_proj = projection(width, heads * inner, bias)
+                self.second_proj = projection(width, heads * outer, bias)
+
+    def _growth(self, site: Site, rank: int) -> float:
+        """Return the power with which the whole layer's operations grow between `LENGTHS`."""
+        counts = []
+        for length in LENGTHS:
+            has, width, heads = set(self.components), site.width, site.heads
+            features = site.head_width * (Component.dot in has) + rank * (
+                Component.factorised_random in has
+            )
+            features += (site.head_width + 1) * (Component.dense in has)
+            projections = 2 + 2 * (Component.dot in has) + (Component.dense in has)
+            linear = projections * width**2
+            if Component.factorised_dense in has:
+                linear += width * heads * sum(factors(length))
+            pairs = length * (length + ROWS) / 2 if site.causal else length**2
+            # forward, again in backward, and two gradients; with the values all but "again"
+            core = pairs * (8 * features * heads + 6 * width)
+            if self.fused:
+                core = 14 * length**2 * features * heads
+            counts.append(6 * length * linear + core)
+        return math.log(counts[1] / counts[0]) / math.log(LENGTHS[1] / LENGTHS[0])
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width into heads."""
+        return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def logits(self, x: Float[Tensor, "b l d"]) -> Logits:
+        """Return what the logits are made of, each component weighed by its alpha."""
+        batch, length = x.shape[:2]
+        parts: list[tuple[Tensor, Tensor]] = []
+        made: dict[str, Any] = {"slopes": self.slopes}
+        for index, component in enumerate(self.components):
+            alpha = None if self.alpha is None else self.alpha.softmax(0)[index]
+            share: Any = 1.0 if alpha is None else alpha
+            match component:
+                case Component.dot:
+                    q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
+                    if self.rotary:
+                        q, k = rotate(q), rotate(k)
+                    parts.append((q * (share * self.head_width**-0.5), k))
+                case Component.dense:
+                    hidden = self.dense_in(x).relu()
+                    shape = (batch, self.heads, length, self.head_width)
+                    # that code reads one head's rows across all heads
+                    hidden = hidden.view(shape) if self.lra else self.split(hidden)
+                    ones = hidden.new_ones(*shape[:3], 1)
+                    parts += [(hidden * share, self.dense_out[None, :, :length])]
+                    parts += [(ones * share, self.dense_bias[None, :, :length])]
+                case Component.factorised_random:
+                    left, right = self.left[None, :, :length], self.right[None, :, :length]
+                    parts.append((left * share, right))
+                case Component.factorised_dense:
+                    made["first"] = self.split(self.first_proj(x)) * share
+                    made["second"] = self.split(self.second_proj(x))
+                case _:
+                    made |= {"table": self.table, "weight": alpha}
+        if parts:
+            groups = 1 if all(len(q) == 1 for q, _ in parts) and "first" not in made else batch
+            shape = (groups, self.heads, length, -1)
+            queries, keys = (
+                torch.cat([part.expand(shape) for part in side], -1)
+                for side in zip(*parts, strict=True)
+            )
+            made |= {"queries": queries, "keys": keys}
+        return Logits(**made)
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length; ValueError for a longer input than the logits have columns."""
+        if x.shape[1] > self.max_length:
+            raise ValueError(
+                f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
+                "or build it with a larger max_length"
+            )
+        logits, v = self.logits(x), self.split(self.v_proj(x))
+        dropout = self.dropout if self.training else 0.0
+        attend = fused_attention if self.fused else synthetic_attention
+        o = attend(logits, v, keep=layout.keep, causal=self.causal, dropout=dropout)
+        mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
+        return mixed

@@ -1,0 +1,145 @@
+"""The Synthesizer's options, what it shares and keeps, and what it refuses."""
+
+import pytest
+import torch
+from synthesizer_forms import (
+    COMMON,
+    DIRECTIONS,
+    EACH,
+    HEADS,
+    KINDS,
+    LONGEST,
+    MIXTURES,
+    WIDTH,
+    built,
+    drawn,
+)
+
+from models.contract import CHECKS, check_mixer
+from models.families.synthesizer import Component, Synthesizer, factors
+from models.flops import count_operations, pretending, saved_bytes
+from models.mixer import Layout, Site, Unsupported, Variant
+
+
+def test_alpha_is_learned_by_component_and_head_and_starts_even():
+    site = Site(width=WIDTH, heads=HEADS, max_length=LONGEST)
+    mixer = Synthesizer(site, components=MIXTURES[0])
+    assert mixer.alpha.shape == (2, HEADS, 1, 1)
+    assert not mixer.alpha.any()
+    mixer(drawn(2, 18, WIDTH).float(), Layout()).square().sum().backward()
+    assert mixer.alpha.grad.abs().min() > 0
+
+
+def test_a_fixed_table_is_drawn_once_and_never_trained():
+    mixer, again = built(Component.fixed_random), built(Component.fixed_random)
+    assert "table" in dict(mixer.named_buffers())
+    assert "table" in mixer.state_dict()
+    assert torch.equal(mixer.table, again.table)
+    assert mixer.traits.random_draws
+    assert not built(Component.random).traits.random_draws
+    assert 0.9 < mixer.table.std().item() < 1.1
+
+
+def count(components, batch: int, length: int = 256) -> tuple[int, float]:
+    """Operations of the core forward and backward, and numbers kept by the whole layer."""
+    with pretending():
+        site = Site(width=64, heads=2, max_length=length)
+        mixer = Synthesizer(site, components=components)
+        x = torch.empty(batch, length, 64, requires_grad=True)
+        whole = count_operations(lambda: mixer(x, Layout()).sum().backward())
+        kept = saved_bytes(lambda: mixer(x, Layout()), [*mixer.parameters(), *mixer.buffers()])
+    return whole - batch * 2 * 6 * length * 64**2, kept / 4
+
+
+@pytest.mark.parametrize("component", COMMON)
+def test_common_logits_are_made_once_for_the_batch(component):
+    one, four = (count([component], batch)[0] for batch in (1, 4))
+    values = 6 * 256**2 * 64  # forward, and back to the weights and to the values
+    again = 3 if component is Component.factorised_random else 0
+    made = 8 * 256**2 * 8 * 2 if again else 0
+    assert (one, four) == (values + made, 4 * values + made)
+
+
+@pytest.mark.parametrize("components", EACH + MIXTURES, ids="+".join)
+def test_nothing_of_length_by_length_is_kept(components):
+    kept = count(components, batch=2)[1]
+    assert kept < 26 * 2 * 256 * 64
+    assert kept < 2 * 256 * 256 * 2 * 3  # three copies of the logits
+
+
+def test_two_factors_make_the_length_or_little_more():
+    assert [factors(n) for n in (1, 2, 23, 8192, 8193)] == [
+        (1, 1), (1, 2), (5, 5), (64, 128), (91, 91)
+    ]  # fmt: skip
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("components", [*EACH, MIXTURES[-1]], ids="+".join)
+def test_declared_growth_follows_what_is_counted(components, causal, monkeypatch):
+    """The formula's count at one length is the counter's."""
+    seen = []
+    monkeypatch.setattr("models.families.synthesizer.LENGTHS", (256, 512))
+    with pretending():
+        for length in (256, 512):
+            site = Site(width=32, heads=2, max_length=length, causal=causal)
+            mixer = Synthesizer(site, components=components)
+            x = torch.empty(1, length, 32, requires_grad=True)
+            step = lambda m=mixer, x=x: m(x, Layout()).sum().backward()  # noqa: E731
+            seen.append(count_operations(step))
+    grown = torch.tensor(seen[1] / seen[0]).log2().item()
+    assert mixer.traits.operations_exponent == pytest.approx(grown, abs=0.01)
+
+
+def test_growth_at_full_size_is_quadratic():
+    site = Site(width=64, heads=2, max_length=16)
+    for components in EACH:
+        traits = Synthesizer(site, components=components).traits
+        assert 1.95 < traits.operations_exponent <= 2.0
+        assert traits.memory_exponent == 1.0
+
+
+@DIRECTIONS
+def test_half_precision_keeps_its_dtype(causal):
+    for components in (*EACH, *MIXTURES):
+        mixer = built(*components, causal=causal).float()
+        x = drawn(2, 18, WIDTH).float().requires_grad_()
+        plain = mixer(x, Layout())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            half = mixer(x, Layout())
+            torch.autograd.grad(half.float().sum(), x)
+        assert half.dtype == torch.bfloat16
+        torch.testing.assert_close(half.float(), plain, rtol=0.05, atol=0.1)
+        assert mixer.bfloat16()(x.bfloat16(), Layout()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("components", "causal"), [(MIXTURES[-1], False), (MIXTURES[2], True)], ids=["all", "causal"]
+)
+def test_mixtures_keep_the_contract(components, causal, monkeypatch):
+    growth = {"operations", "memory"}  # slow, and tested above at shorter lengths
+    checks = {name: check for name, check in CHECKS.items() if name not in growth}
+    monkeypatch.setattr("models.contract.CHECKS", checks)
+    found = check_mixer(lambda site: Synthesizer(site, components=components), causal=causal)
+    assert len(found) > 1
+    assert [f"{f.check}: {f.detail}" for f in found if not f.passed] == []
+
+
+def test_what_cannot_be_is_refused():
+    for wrong in ([], [Component.dot] * 2, [Component.random, Component.fixed_random]):
+        with pytest.raises(ValueError, match="one or several, each once"):
+            built(*wrong)
+    with pytest.raises(ValueError, match="rank must be at least 1: got 0"):
+        Synthesizer(Site(width=12, heads=3, max_length=8), rank=0)
+    with pytest.raises(Unsupported, match="mixes positions"):
+        built(Component.dense, causal=True, variant=Variant.lra)
+    with pytest.raises(ValueError, match="have 23 columns: got 24 tokens; truncate"):
+        built(Component.random)(drawn(1, 24, WIDTH), Layout())
+    assert built(Component.random).traits.max_length == LONGEST
+
+
+@KINDS
+def test_builds_and_runs_on_the_meta_device(components):
+    with torch.device("meta"):
+        site = Site(width=12, heads=3, max_length=64, generator=torch.Generator("cpu"))
+        mixer = Synthesizer(site, components=components)
+        assert mixer(torch.empty(2, 50, 12), Layout()).shape == (2, 50, 12)
