@@ -3,9 +3,9 @@
     y1 = x1 + F(x2),  y2 = x2 + G(y1)      F = mixer behind its norm, G = network behind its norm
 
 Backward computes the inputs from the outputs, x2 = y2 - G(y1) and x1 = y1 - F(x2), and the
-gradients on the way, so that what is kept (input and output) does not grow with depth. Each function is computed once
-more than in an ordinary backward. Streams stay in the precision of the embedding (float32), also
-under autocast: rounding errors of the reconstruction grow with depth.
+gradients on the way, so that what is kept, input and output, does not grow with depth. Each
+function is computed once more than in an ordinary backward. Streams stay in the precision of the
+embedding (float32), also under autocast: rounding errors of the reconstruction grow with depth.
 
 Source: Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020, arXiv:2001.04451, section 3.
 """
