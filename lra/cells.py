@@ -90,7 +90,8 @@ def _modules(run: Run, runner: str) -> list[str]:
     """Return the modules whose sources decide the cell's numbers."""
     named = [f"runners.{runner}", str(run.task_options["class_path"]).rpartition(".")[0]]
     if runner != "certify":
-        named += ["models.backbone", str(run.mixer_options["class_path"]).rpartition(".")[0]]
+        families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
+        named += ["models.backbone", *(f["class_path"].rpartition(".")[0] for f in families)]
     if runner == "scaling":
         named += [
             str(core_of(group_file("model", name), ())[2]["class_path"]).rpartition(".")[0]
@@ -109,6 +110,8 @@ def marks(run: Run) -> dict[str, str]:
     found = {}
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
+    if "layers" in run.mixer_options:
+        found["layers"] = " + ".join(run.mixer_options["layers"])
     if run.backbone.padding != "masked":
         found["padding"] = str(run.backbone.padding)
     return found

@@ -238,14 +238,33 @@ def mixer_factory(
 def core_of(
     model: Mapping[str, Any], plugins: Sequence[str], where: str = "model"
 ) -> "tuple[list[MixerFactory], StackFactory | None, dict[str, Any]]":
-    """Return a model's mixers, or its own stack, with options bound, and the options."""
+    """Return a model's mixers, or its own stack, with options bound, and the options.
+
+    `layers` names a family for each layer, the model's own or another with its default options.
+    """
     if "stack" in model:
+        if model.get("layers"):
+            raise ConfigError(f"{where}.layers: {model['name']} has a stack of its own, not layers")
         stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
         return [], cast("StackFactory", stack), options
     if "mixer" not in model:
         raise ConfigError(f"{where}: a model needs a `mixer` or a `stack` beside {sorted(model)}")
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
-    return [mixer], None, options
+    names = [str(name) for name in model.get("layers") or ()]
+    if set(names) <= {model["name"]}:
+        return [mixer] * max(1, len(names)), None, options
+    others = {name: other_family(name, f"{where}.layers") for name in {*names} - {model["name"]}}
+    mixers = [others[name][0] if name in others else mixer for name in names]
+    added = {name: others[name][1] for name in sorted(others)}
+    return mixers, None, {**options, "layers": names, "others": added}
+
+
+def other_family(name: str, where: str) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return the mixer of another family with its default options, for some layers of a model."""
+    node = group_file("model", name)
+    if "mixer" not in node:
+        raise ConfigError(f"{where}: {name} is a stack of its own and no layer of another model")
+    return mixer_factory(node["mixer"], (), f"{where}: {name}")
 
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
@@ -295,6 +314,13 @@ def typed(config: Mapping[str, Any]) -> Run:
     plugins = list(config["plugins"])
     model, task_node = config["model"], config["task"]
     mixers, stack, mixer_options = core_of(model, plugins)
+    backbone = make(BackboneConfig, model.get("backbone"), "model.backbone")
+    names = model.get("layers") or []
+    if names and len(names) != backbone.depth:
+        raise ConfigError(
+            f"model.layers: got {len(names)} names; wanted one for each layer, and "
+            f"model.backbone.depth is {backbone.depth}"
+        )
     class_path, options = _split(task_node)
     task_class = locate(class_path, plugins)
     task_options = plain(bind(task_class, options, "task"))
@@ -309,7 +335,7 @@ def typed(config: Mapping[str, Any]) -> Run:
         mixer_options=mixer_options,
         mixers=mixers,
         stack=stack,
-        backbone=make(BackboneConfig, model.get("backbone"), "model.backbone"),
+        backbone=backbone,
         task_name=str(task_node["name"]),
         task=build_task(task_node, plugins),
         task_options={"class_path": class_path, **task_options},

@@ -6,6 +6,8 @@ from typing import Any
 import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
+LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.")
+"""What the labels of a row name already, and reports with them."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -38,7 +40,8 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
             flat[cell] = flatten({k: v for k, v in identity.items() if k not in AXES})
             flat[cell] |= flatten(identity.get("runner", {}), "runner.")
         keys = sorted(set().union(*flat.values()))
-        differing = [key for key in keys if len({values.get(key) for values in flat.values()}) > 1]
+        unnamed = [key for key in keys if not key.startswith(LABELLED)]
+        differing = [key for key in unnamed if len({c.get(key) for c in flat.values()}) > 1]
         if not differing:
             continue
         for cell, values in flat.items():

@@ -98,7 +98,8 @@ def samples_of(value: Any) -> tuple[float, ...]:
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     """Check the columns and add `name`, `split` and `reference`.
 
-    A name is the model's, with its variant where that is not the paper's own.
+    A name is the model's, with its variant where that is not the paper's own, and the families of
+    its layers where they differ.
 
     Raises:
         NoRows: the frame is empty.
@@ -114,8 +115,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     frame["labels"] = pd.Series(labels, dtype=object)
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
     variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
+    layers = [found.get("layers", "") for found in labels]
+    departures = [", ".join(filter(None, both)) for both in zip(variants, layers, strict=True)]
     frame["name"] = [
-        f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], variants, strict=True)
+        f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
     ]
     frame["split"] = [found.get("split", "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 import conf
-from lra.compose import core_of, make
+from lra.compose import core_of, group_file, make
 from models.backbone import Backbone, BackboneConfig, Facts, Head, Padding, Positions, Residual
 from models.mixer import Unsupported
 
@@ -133,3 +133,19 @@ def plainly(stack, flow, layout):
         x1 = x1 + block.mixed(flow._replace(x=x2), layout, blank).x
         x2 = x2 + torch.cat([block.transformed(part) for part in block.pieces(x1)], dim=1)
     return flow._replace(x=stack.norm((x1 + x2) / 2), state=None)
+
+
+def test_a_model_whose_layers_are_all_of_another_family_is_that_family():
+    node = group_file("model", "fnet") | {"layers": ["sdpa", "sdpa"]}
+    mixers, _, options = core_of(node, ())
+    assert options["layers"] == ["sdpa", "sdpa"]
+    options = {"width": 16, "feed_forward_width": 32}
+    config = make(BackboneConfig, options, "model.backbone")
+    facts = Facts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=LENGTH)
+    hybrid = Backbone(config, facts, mixers, seed=0).eval()
+    torch.testing.assert_close(
+        hybrid.predict(tokens())[0],
+        build("sdpa", Head.classification).float().predict(tokens())[0],
+        rtol=0,
+        atol=0,
+    )

@@ -207,3 +207,28 @@ def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:
     assert run(tmp_path, *words, *cost) == 0
     labels = [dict(labels) for labels in read_rows(tmp_path)["labels"]]
     assert {label["variant"] for label in labels} == {"faithful", "lra"}
+
+
+def test_layers_may_be_of_other_families(tmp_path: Path, capsys) -> None:
+    cost = ("runner=scaling", "runner.lengths=[16]", "runner.modes=[forward]", "report=true")
+    words = ("-m", "model=fnet", "model.layers=[],[fnet,sdpa]", "model.backbone.padding=zeroed")
+    assert run(tmp_path, *words, *cost, "runner.references=[]") == 0
+    labels = [dict(labels) for labels in read_rows(tmp_path)["labels"]]
+    assert {label.get("layers") for label in labels} == {None, "fnet + sdpa"}
+    (table,) = tmp_path.glob("reports/*/efficiency-forward.md")
+    assert "fnet (fnet + sdpa)" in table.read_text()
+    assert "others" not in table.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("model.layers=[sdpa]",), "got 1 names; wanted one for each layer"),
+        (("model.layers=[sdpa,lineer]",), "did you mean 'linear'"),
+        (("model.layers=[sdpa,tlb]",), "tlb is a stack of its own"),
+        (("model=tlb", "model.layers=[sdpa,sdpa]"), "tlb has a stack of its own"),
+    ],
+)
+def test_layers_that_cannot_be(words: tuple[str, ...], reason: str, tmp_path: Path, capsys) -> None:
+    assert run(tmp_path, *words) == 2
+    assert reason in capsys.readouterr().err

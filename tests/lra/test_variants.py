@@ -33,3 +33,10 @@ def test_options_do_not() -> None:
         {"a": _identity(4, 0), "b": _identity(8, 0), "c": _identity(99, 0)},
     )
     assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "floor/majority", "other"]
+
+
+def test_what_labels_name_is_not_named_twice() -> None:
+    plain = {"mixer": {"variant": "faithful"}}
+    hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
+    rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
+    assert list(rows["model"]) == ["m", "m"]
