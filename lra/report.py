@@ -52,7 +52,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     """Write a sweep's rows, and what repeats them, as two files to keep in a repository.
 
     `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
-    cell, and the versions.
+    cell, and the versions. The target may be named with either ending, or without.
     """
     from runners.store import Store, read_rows
 
@@ -61,6 +61,8 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     for key in rows["cell"].unique():
         cell = store.describe(key)
         about[key] = {k: cell[k] for k in ("identity", "overrides", "environment") if k in cell}
+    if target.suffix in {".jsonl", ".json"}:
+        target = target.with_suffix("")
     target.parent.mkdir(parents=True, exist_ok=True)
     lines, description = (target.with_name(target.name + end) for end in (".jsonl", ".json"))
     rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
@@ -92,7 +94,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="folder; default: RESULTS/reports/SWEEP")
     parser.add_argument("--title", help="heading of the report")
     parser.add_argument("--rows", type=Path, help="a published file of rows, instead of a store")
-    parser.add_argument("--publish", type=Path, help="only write the sweep's rows to this file")
+    parser.add_argument(
+        "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
+    )
     choice = parser.parse_args(argv)
     if choice.publish:
         if not choice.sweep:

@@ -28,8 +28,9 @@ def results(tmp_path: Path) -> Path:
     return store.root
 
 
-def test_published_rows_give_the_same_report(results: Path, tmp_path: Path, capsys) -> None:
-    kept = tmp_path / "kept" / "v1.5"
+@pytest.mark.parametrize("name", ["v1.5", "v1.5.jsonl"])
+def test_published_rows_give_the_same_report(name: str, results: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / name
     common = ["--title", "t"]
     assert (
         main(["report", "--results", str(results), "--sweep", "mine", "--publish", str(kept)]) == 0
