@@ -244,18 +244,19 @@ def core_of(
     """
     if "stack" in model:
         if model.get("layers"):
-            raise ConfigError(f"{where}.layers: {model['name']} has a stack of its own, not layers")
+            raise ConfigError(f"{where}.layers: {model.get('name')} has a stack of its own")
         stack, options = mixer_factory(model["stack"], plugins, f"{where}.stack")
         return [], cast("StackFactory", stack), options
     if "mixer" not in model:
         raise ConfigError(f"{where}: a model needs a `mixer` or a `stack` beside {sorted(model)}")
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
     names = [str(name) for name in model.get("layers") or ()]
-    if set(names) <= {model["name"]}:
-        return [mixer] * max(1, len(names)), None, options
-    others = {name: other_family(name, f"{where}.layers") for name in {*names} - {model["name"]}}
+    foreign = sorted({*names} - {model.get("name")})
+    if not foreign:
+        return [mixer], None, options
+    others = {name: other_family(name, f"{where}.layers") for name in foreign}
     mixers = [others[name][0] if name in others else mixer for name in names]
-    added = {name: others[name][1] for name in sorted(others)}
+    added = {name: bound for name, (_, bound) in others.items()}
     return mixers, None, {**options, "layers": names, "others": added}
 
 

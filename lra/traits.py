@@ -1,7 +1,7 @@
 """`lra list models --traits`: what each family guarantees, read off instances without weights."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,24 +18,30 @@ WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
 
 
 def describe(
-    mixers: "Sequence[MixerFactory]", stack: "StackFactory | None" = None
+    mixers: "Sequence[MixerFactory]",
+    stack: "StackFactory | None" = None,
+    needs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the traits of a mixer, or a stack, as plain values.
 
-    It is built in both directions, on the meta device.
+    It is built in both directions, on the meta device; `needs` is what the model's file asks of
+    the backbone.
     A direction that the family refuses is named together with the refusal.
     """
     import torch
 
+    from lra.compose import make
     from models.frame import BackboneConfig
     from models.mixer import Remembers, Site, Unsupported
+
+    frame = make(BackboneConfig, needs, "model.backbone")
 
     found: dict[str, Any] = {"directions": [], "refusals": {}, "state": False}
     for direction, causal in (("bidirectional", False), ("causal", True)):
         site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
         try:
             with torch.device("meta"):
-                mixer: Any = stack(site, BackboneConfig()) if stack else mixers[0](site)
+                mixer: Any = stack(site, frame) if stack else mixers[0](site)
         except Unsupported as error:
             found["refusals"][direction] = str(error)
             continue
@@ -69,15 +75,17 @@ def print_traits(
     broken: dict[str, str] = {}
     for name, file in sorted(files.items()):
         try:
-            mixers, stack, options = core_of(load(file), plugins, str(file))
-            found[name] = {**describe(mixers, stack), "variant": options.get("variant")}
+            node = load(file)
+            mixers, stack, options = core_of(node, plugins, str(file))
+            facts = describe(mixers, stack, node.get("backbone"))
+            found[name] = {**facts, "variant": options.get("variant")}
         except ValueError as error:
             broken[name] = str(error)
     if as_json:
         print(json.dumps({"models": found, "broken": broken}, indent=2, ensure_ascii=False))
         return 1 if broken else 0
     header = (
-        "model", "directions", "operations", "memory", "limit", "state", "honours", "positions",
+        "model", "directions", "operations", "memory", "length", "state", "honours", "positions",
         "also",
     )  # fmt: skip
     print(table([header, *(line(name, facts) for name, facts in found.items())], indent=""))
@@ -102,9 +110,9 @@ def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         "both" if len(facts["directions"]) > 1 else facts["directions"][0],
-        f"n^{facts['operations_exponent']:g}" + (" log n" if facts["operations_log"] else ""),
-        f"n^{facts['memory_exponent']:g}",
-        str(facts["max_length"] or "any"),
+        f"n^{facts['operations_exponent']:.3g}" + (" log n" if facts["operations_log"] else ""),
+        f"n^{facts['memory_exponent']:.3g}",
+        "as built" if facts["max_length"] else "any",
         "yes" if facts["state"] else "no",
         ",".join(facts["honours"]) or "-",
         ",".join(facts["positions"]) or "-",
