@@ -202,7 +202,7 @@ class Yoso(MultiHead):
         *,
         mode: Mode = Mode.hashed,
         tau: int | None = None,
-        hashes: int = 32,
+        hashes: int = 16,
         gradient: Gradient = Gradient.surrogate,
         conv_kernel: int = 0,
         redraw_every: int = 1,
