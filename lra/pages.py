@@ -21,8 +21,8 @@ COMMANDS = {
     ),
     "families_train": "lra run -m +experiment=families_train",
     "families_text": (
-        "lra run -m +experiment=families_train sweep=families_text task=text task.max_length=256 "
-        "optim.steps=200 runner.evaluate_splits=[validation]"
+        "lra run -m +experiment=families_train runner=train sweep=families_text task=text "
+        "task.max_length=256 optim.steps=200 runner.evaluate_splits=[validation]"
     ),
 }
 """What makes the rows of a published file, by the sweep that begins its name."""

@@ -270,7 +270,12 @@ def why_absent(data: pd.DataFrame) -> list[str]:
     for row in data[data["value"].isna()].itertuples():
         key = (str(row.model), str(row.status), str(row.reason))
         notes.setdefault(key, []).append(f"{row.length:,}")
+    every = data["length"].nunique()
+
+    def places(lengths: list[str]) -> str:
+        return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
+
     return [
-        f"× {model} at {' and '.join(lengths)}: {MARKS.get(status, status)}; {reason}"
+        f"× {model} at {places(lengths)}: {MARKS.get(status, status)}; {reason}"
         for (model, status, reason), lengths in notes.items()
     ]
