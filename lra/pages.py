@@ -201,7 +201,9 @@ def main(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(prog="lra pages", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the pages")
-    parser.add_argument("--rows", type=Path, nargs="*", default=[], help="published files of rows")
+    parser.add_argument(
+        "--rows", type=Path, nargs="*", action="extend", default=[], help="published files of rows"
+    )
     choice = parser.parse_args(argv)
     files = {file.stem: file for file in sorted(roots()[-1].glob("model/*.yaml"))}
     rows = [(source, prepare(published(source))) for source in choice.rows]

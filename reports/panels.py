@@ -104,7 +104,10 @@ def panel_figure(
             if row == rows - 1 or number + _ACROSS >= len(found):
                 axes.set_xlabel("sequence length (tokens)", size=7.5)
         title = f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
-        figure.text(0.08 / width, 1 - 0.17 / height, title, va="center", weight="bold", size=10)
+        if across == 1:  # no room for what the pass consists of
+            title = title.partition(" (")[0]
+        size = 10 if across > 1 else 8.5
+        figure.text(0.08 / width, 1 - 0.17 / height, title, va="center", weight="bold", size=size)
         about = f"{subtitle}; in brackets the exponent of length with its 95 % interval"
         figure.text(
             0.08 / width, 1 - 0.36 / height, about.removeprefix("; "),
