@@ -52,23 +52,21 @@ def options(file: Path) -> Iterator[tuple[str, str, str]]:
 
 def capabilities(name: str) -> list[tuple[str, str]]:
     """Return what an instance with default options guarantees, as lines of a table."""
-    from lra.compose import core_of, group_file
-    from lra.traits import describe
+    from lra.compose import group_file
+    from lra.traits import describe, growth
 
-    node = group_file("model", name)
-    mixers, stack, _ = core_of(node, ())
-    facts = describe(mixers, stack, node.get("backbone"))
+    facts = describe(group_file("model", name))
     lines = [("directions", " and ".join(facts["directions"]) or "none")]
     lines += [(f"not {way}", reason) for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
         return lines
-    order = f"n^{facts['operations_exponent']:.3g}" + (" log n" if facts["operations_log"] else "")
+    operations, activations = growth(facts)
     longest = facts["max_length"]
     exact = "exact: no value and no choice depends on later tokens"
     leak = "values exact, but later tokens move earlier choices (selection leak)"
     lines += [
-        ("operations", f"{order} in the sequence length, by counting"),
-        ("activations", f"n^{facts['memory_exponent']:.3g}, by counting"),
+        ("operations", f"{operations} in the sequence length, by counting"),
+        ("activations", f"{activations}, by counting"),
         ("length", "up to the model's longest input" if longest else "any"),
         ("padding", "left out exactly" if "keep" in facts["honours"] else "cannot be left out"),
         ("positions inside", ", ".join(facts["positions"]) or "none"),

@@ -4,39 +4,34 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra.listing import load, roots, table
 from lra.suggest import UnknownName
-
-if TYPE_CHECKING:
-    from models.backbone import StackFactory
-    from models.mixer import MixerFactory
 
 WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
 """The site at which families are built; traits such as `max_length` may follow from it."""
 
 
 def describe(
-    mixers: "Sequence[MixerFactory]",
-    stack: "StackFactory | None" = None,
-    needs: Mapping[str, Any] | None = None,
+    node: Mapping[str, Any], plugins: Sequence[str] = (), where: str = "model"
 ) -> dict[str, Any]:
-    """Return the traits of a mixer, or a stack, as plain values.
+    """Return the traits of the model that a file's `node` describes, as plain values.
 
-    It is built in both directions, on the meta device; `needs` is what the model's file asks of
-    the backbone.
+    It is built in both directions, on the meta device, in the backbone that its file asks for.
     A direction that the family refuses is named together with the refusal.
     """
     import torch
 
-    from lra.compose import make
+    from lra.compose import core_of, make
     from models.frame import BackboneConfig
     from models.mixer import Remembers, Site, Unsupported
 
-    frame = make(BackboneConfig, needs, "model.backbone")
-
-    found: dict[str, Any] = {"directions": [], "refusals": {}, "state": False}
+    mixers, stack, options = core_of(node, plugins, where)
+    frame = make(BackboneConfig, node.get("backbone"), "model.backbone")
+    found: dict[str, Any] = {
+        "directions": [], "refusals": {}, "state": False, "variant": options.get("variant"),
+    }  # fmt: skip
     for direction, causal in (("bidirectional", False), ("causal", True)):
         site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
         try:
@@ -63,8 +58,6 @@ def print_traits(
     groups: Sequence[str], config_dirs: Sequence[Path], plugins: Sequence[str], as_json: bool
 ) -> int:
     """Print the traits of every model; 1 if some model could not be built at all."""
-    from lra.compose import core_of
-
     if list(groups) != ["model"]:
         raise UnknownName("--traits describes models only: use `lra list models --traits`")
     files: dict[str, Path] = {}
@@ -75,10 +68,7 @@ def print_traits(
     broken: dict[str, str] = {}
     for name, file in sorted(files.items()):
         try:
-            node = load(file)
-            mixers, stack, options = core_of(node, plugins, str(file))
-            facts = describe(mixers, stack, node.get("backbone"))
-            found[name] = {**facts, "variant": options.get("variant")}
+            found[name] = describe(load(file), plugins, str(file))
         except ValueError as error:
             broken[name] = str(error)
     if as_json:
@@ -97,6 +87,12 @@ def print_traits(
     return 1 if broken else 0
 
 
+def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how operations and activations grow with the length n."""
+    logarithm = " log n" if facts["operations_log"] else ""
+    return f"n^{facts['operations_exponent']:.3g}{logarithm}", f"n^{facts['memory_exponent']:.3g}"
+
+
 def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     """Return one row of the table."""
     if not facts["directions"]:
@@ -110,8 +106,7 @@ def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         "both" if len(facts["directions"]) > 1 else facts["directions"][0],
-        f"n^{facts['operations_exponent']:.3g}" + (" log n" if facts["operations_log"] else ""),
-        f"n^{facts['memory_exponent']:.3g}",
+        *growth(facts),
         "as built" if facts["max_length"] else "any",
         "yes" if facts["state"] else "no",
         ",".join(facts["honours"]) or "-",
