@@ -12,6 +12,7 @@ therefore changes no bit of the earlier rows' weights, and nothing underflows th
 negligible beside the largest key seen so far.
 """
 
+from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -327,7 +328,7 @@ def causal_product(
     return o, Memory(sums, level)
 
 
-class FeatureCore(nn.Module):
+class FeatureCore(nn.Module, ABC):
     """A core of attention by features, in either direction; when causal, the sums are its state.
 
     A family gives `maps`, and `width` where its features are not as many as a head is wide.
@@ -339,11 +340,11 @@ class FeatureCore(nn.Module):
             raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
         self.traits, self.chunk = traits, chunk
 
+    @abstractmethod
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
         """Return the feature maps, for these queries and keys."""
-        raise NotImplementedError
 
     def width(self, head_width: int) -> int:
         """Return the number of features of one head."""
