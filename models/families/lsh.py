@@ -59,7 +59,8 @@ class Sorted:
         self.lengths = self.u.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
         self.places = frame.places(count, u.device)
         C, step = frame.rules.chunk, frame.step(u.device)
-        self.score_room, self.spare_room = self.u.new_empty(2, step, C, (frame.sides + 1) * C)
+        scores = (step, C, (frame.sides + 1) * C)
+        self.score_room, self.spare_room = self.u.new_empty(scores), self.u.new_empty(scores)
         places = (step + frame.sides) * C
         self.rooms = [x.new_empty(places, x.shape[1]) for x in (self.u, self.u, self.v)]
         self.lowered = list(self._lowerings(count is not None, slopes))

@@ -207,3 +207,4 @@ for seed in range(100_000):
         assert sorted(set(table.seed)) == list(range(len(cells)))  # none lost, none twice
         counts.append(len(cells))
     assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
