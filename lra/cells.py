@@ -112,6 +112,8 @@ def marks(run: Run) -> dict[str, str]:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
         found["layers"] = " + ".join(run.mixer_options["layers"])
+    if run.config.get("protocol", "none") != "none":
+        found["protocol"] = str(run.config["protocol"])
     if run.backbone.padding != "masked":
         found["padding"] = str(run.backbone.padding)
     return found

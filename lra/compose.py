@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ROOMS = ("models", "tasks")
 GIVEN = frozenset({"self", "site", "frame"})
+PIXEL_VALUES = 256
+"""Vocabulary of a language model that is measured on a task of real numbers."""
 
 
 class ConfigError(ValueError):
@@ -366,10 +368,11 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
         head = Head.classification
     return Facts(
         head=head,
-        vocabulary=spec.vocabulary,
+        vocabulary=spec.vocabulary or PIXEL_VALUES,
         classes=max(spec.classes, 2) if head is not Head.language_modelling else spec.classes,
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,
+        scalars=spec.scalars and head is not Head.language_modelling,
     )
 
 

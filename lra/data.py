@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lra.listing import entries, names, table
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from tasks.task import Batch, Task
 
 BATCH_SIZE = 64
+PICTURE_PIXELS = 256
+"""Height of a picture that is written, where that is a multiple of its own."""
 
 
 @runtime_checkable
@@ -49,13 +52,15 @@ def parser() -> argparse.ArgumentParser:
         prog="lra data",
         description="Make the data of a task ready, check them, or look at real examples.",
         epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "
-        "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2",
+        "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2 | "
+        "lra data certify text",
     )
-    verbs = made.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show}")
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show,certify}")
     summaries = {
         "prepare": "generate, download or convert the data; does nothing where that is done",
         "verify": "file hashes and the contract of tasks; exit code 1 where something is wrong",
         "show": "examples with their labels, and how long they are",
+        "certify": "scores that need no model of long sequences; kept beside the data",
     }
     for verb, summary in summaries.items():
         one = verbs.add_parser(verb, help=summary, description=summary)
@@ -67,10 +72,16 @@ def parser() -> argparse.ArgumentParser:
             help="options of the task, as in lra run",
         )
         one.add_argument("--from", dest="path", metavar="PATH", help="short for path=PATH")
+        if verb == "certify":
+            one.add_argument("--split", default="test", metavar="SPLIT")
+            one.add_argument("--again", action="store_true", help="compute what is there already")
         if verb == "show":
             one.add_argument("--split", default="train", metavar="SPLIT")
             one.add_argument("--index", type=int, default=0, help="the first example to show")
             one.add_argument("--count", type=int, default=1, help="how many examples to show")
+            one.add_argument(
+                "--picture", type=Path, metavar="FILE", help="write the examples as one PNG file"
+            )
             one.add_argument(
                 "--sample", type=int, default=2000, help="examples to take the statistics over"
             )
@@ -93,7 +104,7 @@ def overrides(arguments: argparse.Namespace) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    """Run one of prepare, verify and show."""
+    """Run one of prepare, verify, show and certify."""
     arguments = parser().parse_args(argv)
     task = build(arguments)
     if arguments.verb == "prepare":
@@ -101,6 +112,8 @@ def main(argv: list[str]) -> int:
     from tasks.task import NotPrepared
 
     try:
+        if arguments.verb == "certify":
+            return certify(task, arguments)
         return verify(task) if arguments.verb == "verify" else show(task, arguments)
     except NotPrepared as error:
         words = [arguments.task, *overrides(arguments)]
@@ -145,6 +158,25 @@ def verify(task: "Task") -> int:
     return 1 if failed else 0
 
 
+def certify(task: "Task", arguments: argparse.Namespace) -> int:
+    """Print the floors of a split, computed where no certificate is there."""
+    from tasks.certificate import Certifiable, certified, path_of
+    from tasks.task import SPLITS
+
+    if arguments.split not in SPLITS:
+        raise UnknownName(unknown("split", arguments.split, SPLITS))
+    if not isinstance(task, Certifiable):
+        raise ValueError(f"{task.spec.name} computes no floors: it has no method floors(split)")
+    task.prepare()
+    floors = certified(task, arguments.split, again=arguments.again)
+    rows = [("floor", "accuracy", "a score at this level")]
+    rows += [(floor.name, f"{floor.accuracy:.1%}", floor.sentence) for floor in floors]
+    print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split")
+    print(table(rows, indent=""))
+    print(f"certificate  {path_of(task, arguments.split)}")
+    return 0
+
+
 def show(task: "Task", arguments: argparse.Namespace) -> int:
     """Print examples as a person reads them, then lengths and labels over a sample."""
     from tasks.task import SPLITS
@@ -158,6 +190,8 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
             f"--index {arguments.index} --count {arguments.count} lies outside the split "
             f"{arguments.split}, which has {size if size is not None else 'some'} examples from 0"
         )
+    if arguments.picture is not None:
+        draw(task, arguments.split, wanted, arguments.picture)
     for index in wanted:
         if isinstance(task, Describes):
             text = task.describe(arguments.split, index)
@@ -166,6 +200,22 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
         print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}\n{text}\n")
     print(statistics(look(task, arguments.split, arguments.sample)))
     return 0
+
+
+def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
+    """Write examples that are pictures side by side, as they are, as one PNG file."""
+    import numpy as np
+    from PIL import Image
+
+    from tasks.gray import GrayTask
+
+    if not isinstance(task, GrayTask):
+        raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
+    pictures = [task.levels(task.example(split, index)[0][0]) for index in wanted]
+    framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
+    scale = max(1, PICTURE_PIXELS // framed[0].shape[0])
+    drawn = Image.fromarray(np.concatenate(framed, axis=1).repeat(scale, 0).repeat(scale, 1))
+    drawn.save(file)
 
 
 def raw(task: "Task", split: str, index: int) -> str:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.frame import BackboneConfig, Facts, Head, Padding, Residual, StreamsOut
+from models.frame import BackboneConfig, Facts, Head, Padding, Residual, StreamsOut, Tokens
 from models.heads import Classifier, Interaction, LanguageHead, Pooling, interact, judge, pool
 from models.mixer import (
     INSIDE,
@@ -129,8 +129,12 @@ class Backbone(nn.Module):
         config, facts = self.config, self.facts
         tied = self.causal and config.tied_embeddings
         self.input_scale = config.width**0.5 if tied else 1.0
-        self.embedding = nn.Embedding(facts.vocabulary, config.width)
-        nn.init.normal_(self.embedding.weight, std=1.0 / self.input_scale)
+        self.embedding: nn.Embedding | nn.Linear
+        if facts.scalars:
+            self.embedding = nn.Linear(1, config.width)
+        else:
+            self.embedding = nn.Embedding(facts.vocabulary, config.width)
+            nn.init.normal_(self.embedding.weight, std=1.0 / self.input_scale)
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
         self.positions: LearnedPositions | AxialPositions | None = None
@@ -257,7 +261,7 @@ class Backbone(nn.Module):
 
     def forward(
         self,
-        tokens: Int[Tensor, "b p l"],
+        tokens: Tokens,
         target: Int[Tensor, "b *l"],
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
@@ -278,7 +282,7 @@ class Backbone(nn.Module):
 
     def predict(
         self,
-        tokens: Int[Tensor, "b p l"],
+        tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
@@ -303,7 +307,7 @@ class Backbone(nn.Module):
 
     def run(
         self,
-        tokens: Int[Tensor, "b p l"],
+        tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None,
         state: State,
     ) -> Flow:
@@ -312,10 +316,15 @@ class Backbone(nn.Module):
         The model's state is (tokens seen by row, the stack's state): the count is where the next
         tokens stand.
         """
-        self.check(tokens, keep, state)
+        self.facts.check(tokens)
+        if state is not None and keep is not None:
+            raise ValueError(
+                "a state continues full rows only: got a keep mask as well; group rows of equal "
+                "length and pass keep=None"
+            )
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
-        x = self.embedding(tokens)
+        x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
         if self.input_scale != 1.0:
             x = x * self.input_scale
         if self.has_cls:
@@ -366,28 +375,3 @@ class Backbone(nn.Module):
         else:
             joined = features.squeeze(1)
         return cast(Tensor, self.head(joined))
-
-    def check(
-        self,
-        tokens: Int[Tensor, "b p l"],
-        keep: Bool[Tensor, "b p l"] | None,
-        state: State,
-    ) -> None:
-        """Raise ValueError for tokens that this model was not built for."""
-        parts, length = tokens.shape[1:]
-        wanted = 2 if self.facts.head is Head.pair else 1
-        if parts != wanted:
-            raise ValueError(
-                f"head={self.facts.head.value} takes {wanted} sequence(s) per example: got "
-                f"{parts}; tokens are [batch, sequences, length]"
-            )
-        if not 1 <= length <= self.facts.max_length:
-            raise ValueError(
-                f"this model takes 1 to {self.facts.max_length} tokens: got {length}; truncate, "
-                "or build it with a larger max_length"
-            )
-        if state is not None and keep is not None:
-            raise ValueError(
-                "a state continues full rows only: got a keep mask as well; group rows of equal "
-                "length and pass keep=None"
-            )

@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from typing import TypeAlias
+
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from models.heads import Interaction, Pooling
 from models.mixer import Positions
 from models.stack import FeedForward
+
+Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
+"""Ids of tokens, or real numbers: b examples of p sequences."""
 
 
 class Head(StrEnum):
@@ -120,3 +127,31 @@ class Facts:
     """Of the tokens, without the CLS vector."""
     padded: bool = False
     """Whether batches come with padding, which every mixer must then honour."""
+    scalars: bool = False
+    """Whether tokens are real numbers, each of which a linear map makes a vector of."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together."""
+        if self.scalars and self.head is Head.language_modelling:
+            raise ValueError("a language model predicts token ids: got scalars=True")
+
+    def check(self, tokens: Tokens) -> None:
+        """Raise ValueError for tokens that a model of these facts was not built for."""
+        parts, length = tokens.shape[1:]
+        if tokens.is_floating_point() != self.scalars:
+            wanted_kind = "real numbers" if self.scalars else "token ids"
+            raise ValueError(
+                f"this model takes {wanted_kind}: got {tokens.dtype}; build it with "
+                f"scalars={not self.scalars}"
+            )
+        wanted = 2 if self.head is Head.pair else 1
+        if parts != wanted:
+            raise ValueError(
+                f"head={self.head.value} takes {wanted} sequence(s) per example: got "
+                f"{parts}; tokens are [batch, sequences, length]"
+            )
+        if not 1 <= length <= self.max_length:
+            raise ValueError(
+                f"this model takes 1 to {self.max_length} tokens: got {length}; truncate, "
+                "or build it with a larger max_length"
+            )

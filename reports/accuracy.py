@@ -11,6 +11,11 @@ from reports.tables import Column, Entry, Row, Table
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length")
 FLOORS = "floors: scores that need no long-range model"
+ARENA = frozenset({"listops", "text", "retrieval", "image", "pathfinder"})
+CAVEAT = (
+    "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
+    "that see short windows come near the best models on several of them (arXiv:2501.14850)."
+)
 
 
 def splits(rows: pd.DataFrame) -> list[str]:
@@ -54,6 +59,8 @@ def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
         f"Percent, mean over seeds [{percent} interval; what it accounts for]. Over seeds it is a "
         "t interval; over examples (one seed) Wilson's, which says nothing about another seed."
     )
+    if ARENA & {column[0] for column in columns}:
+        caption += f" {CAVEAT}"
     return Table(
         title=f"Accuracy on the {split} split",
         caption=caption,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from models.mixer import Unsupported
 from runners.records import Measurement
+from tasks.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
 
 
@@ -28,7 +29,8 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
     """
     if not isinstance(task, Certified):
         raise Unsupported(f"{task.spec.name} computes no floors: it has no method floors(split)")
-    for floor in task.floors(split):
+    floors = certified(task, split) if isinstance(task, Certifiable) else task.floors(split)
+    for floor in floors:
         yield Measurement(
             metric="accuracy",
             value=floor.accuracy,

@@ -283,7 +283,10 @@ def _inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tenso
     generator = torch.Generator().manual_seed(seed)
     parts = 2 if facts.head is Head.pair else 1
     shape = (sequences, parts, length)
-    tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
+    if facts.scalars:
+        tokens = torch.randn(shape, generator=generator)
+    else:
+        tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
     if facts.head is Head.language_modelling:
         return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
     return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)

@@ -11,11 +11,27 @@ from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
 from tasks.batching import collated, plan_epoch
+from tasks.local_floors import answers
 from tasks.ragged import Ragged, Store, open_store, verify_store
 from tasks.sources import lock
 from tasks.task import SPLITS, Batch, Floor, Tally, TaskSpec
 
 log = logging.getLogger(__name__)
+
+LOCAL = (
+    (
+        "bag_of_tokens",
+        1,
+        "counts tokens and forgets their order: a model at this level has learnt nothing about "
+        "the sequence",
+    ),
+    (
+        "ngrams",
+        4,
+        "sees runs of at most 4 tokens: a model at this level has learnt nothing that spans more",
+    ),
+)
+"""Floors of all classification tasks: name, window, and what a score at this level means."""
 
 
 def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
@@ -34,7 +50,7 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
 
 
 class ClassificationTask(ABC):
-    """One class for one stored sequence; a task adds what it is and how its data are made."""
+    """One class for one or two stored sequences; a task adds what it is, and how data are made."""
 
     max_length: int
     bucket_batches: int
@@ -84,8 +100,8 @@ class ClassificationTask(ABC):
             raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
         return self.store().splits[name]
 
-    def example(self, split: str, index: int) -> tuple[Shaped[np.ndarray, " _"], int]:
-        """Return what is stored of one example (bytes or ids), cut to `max_length`, and its class.
+    def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
+        """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.
 
         Raises:
             IndexError: The split has no such example.
@@ -93,8 +109,8 @@ class ClassificationTask(ABC):
         data = self.split(split)
         if not 0 <= index < len(data.targets):
             raise IndexError(f"{split} has examples 0 … {len(data.targets) - 1}: got {index}")
-        row = data.rows(np.array([index]))[0][: self.max_length]
-        return row, int(data.targets[index])
+        rows = [row[: self.max_length] for row in data.rows(np.array([index]))]
+        return rows, int(data.targets[index])
 
     def batches(
         self,
@@ -129,15 +145,22 @@ class ClassificationTask(ABC):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`, fitted on train."""
-        guess = int(self.counts(self.split("train").targets).argmax())
-        return [
+        train, data = self.split("train"), self.split(split)
+        guess = int(self.counts(train.targets).argmax())
+        found = [
             floor(
                 "majority",
-                self.split(split).targets == guess,
+                data.targets == guess,
                 f"always answers {guess}, the most frequent training label: a model at this level "
                 "has learnt nothing about its input",
             )
         ]
+        for name, longest_run, sentence in LOCAL:
+            hit = answers(
+                train, data, classes=self.spec.classes, longest_run=longest_run, name=name
+            )
+            found.append(floor(name, hit, sentence))
+        return found
 
     def counts(self, targets: Integer[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
         """Return how often each class occurs."""

@@ -177,7 +177,12 @@ def check_tokens(task: Task) -> Finding:
     bound = spec.vocabulary if spec.kind is Kind.language_modelling else spec.classes
     for split in SPLITS:
         for batch in _batches(task, split):
-            if batch.tokens.min() < 0 or batch.tokens.max() >= spec.vocabulary:
+            if batch.tokens.is_floating_point() != spec.scalars:
+                faults.add(f"{split}: tokens of {batch.tokens.dtype} though scalars={spec.scalars}")
+            elif spec.scalars:
+                if not bool(batch.tokens.isfinite().all()):
+                    faults.add(f"{split}: a number that is not finite")
+            elif batch.tokens.min() < 0 or batch.tokens.max() >= spec.vocabulary:
                 faults.add(f"{split}: a token outside 0 … {spec.vocabulary - 1}")
             if batch.target.min() < 0 or batch.target.max() >= bound:
                 faults.add(f"{split}: a target outside 0 … {bound - 1}")
@@ -188,11 +193,13 @@ def check_tokens(task: Task) -> Finding:
 
 
 def check_keep(task: Task) -> Finding:
-    """`keep` is False exactly at padding, and batches are no longer than their longest row."""
+    """`keep` is False exactly at padding; what is padded behind ends with the longest row."""
     faults = set()
     for split in SPLITS:
         for batch in _batches(task, split):
-            real = batch.tokens != 0
+            real = torch.ones_like(batch.tokens, dtype=torch.bool)
+            if task.spec.padded:
+                real = batch.tokens != 0
             keep = torch.ones_like(real) if batch.keep is None else batch.keep
             if batch.keep is not None and not task.spec.padded:
                 faults.add(f"{split}: keep is given though spec.padded is False")
@@ -200,7 +207,8 @@ def check_keep(task: Task) -> Finding:
                 faults.add(f"{split}: keep disagrees with padding (id 0)")
             if not bool(keep.any(dim=-1).all()):
                 faults.add(f"{split}: a row without any token")
-            if not bool(keep[..., -1].any()):
+            behind = keep.int().cummin(dim=-1).values.bool()
+            if torch.equal(keep, behind) and not bool(keep[..., -1].any()):
                 faults.add(f"{split}: padded beyond the longest row")
     detail = "; ".join(sorted(faults)) or "keep is False exactly at padding"
     return Finding("keep", not faults, detail)

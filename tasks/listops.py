@@ -21,12 +21,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
 
+from tasks import listops_oracle
 from tasks.batching import Draw, permutation
 from tasks.classification import ClassificationTask, floor
 from tasks.errors import NotPrepared
@@ -39,13 +41,17 @@ from tasks.listops_text import (
     official_lines,
     read_tsv,
 )
-from tasks.listops_trees import Limits, distinct_trees, in_order
+from tasks.listops_trees import Limits, distinct_trees
 from tasks.ragged import Ragged, from_rows, open_store, write_store
 from tasks.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
 from tasks.task import SPLITS, Floor, Kind, TaskSpec
+from tasks.workers import in_order
 
 VERSION = 1
 LINES_AT_ONCE = 500
+FILLER_TREE = 40
+FILLER_TREES = 5003
+"""A prime: rows do not meet the same run of trees again."""
 SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
 SAMPLE_SIZES = (2000, 400, 400)
 
@@ -71,6 +77,8 @@ class ListOps(ClassificationTask):
         train_examples: Generated training trees.
         validation_examples: Generated validation trees.
         test_examples: Generated test trees.
+        filler: Tokens of other, small trees behind a generated tree, at most: length without
+            difficulty, since the answer stays the first tree's.
         data_seed: Seed of the generated trees (of the data, not of a run).
         processes: Processes that generate; 0 = every core. Cannot change the data.
         write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
@@ -95,6 +103,7 @@ class ListOps(ClassificationTask):
         train_examples: int = 96000,
         validation_examples: int = 2000,
         test_examples: int = 2000,
+        filler: int = 0,
         data_seed: int = 0,
         processes: int = 0,
         write_tsv: bool = False,
@@ -124,6 +133,7 @@ class ListOps(ClassificationTask):
                 ("train_examples", train_examples, 1),
                 ("validation_examples", validation_examples, 1),
                 ("test_examples", test_examples, 1),
+                ("filler", filler, 0),
                 ("data_seed", data_seed, 0),
                 ("processes", processes, 0),
                 ("max_length", max_length, 1),
@@ -137,8 +147,14 @@ class ListOps(ClassificationTask):
             raise ValueError(
                 f"task.write_tsv writes generated trees: got source={source}; set source=generated"
             )
+        if filler and (write_tsv or self.source is not Source.generated):
+            raise ValueError(
+                f"task.filler={filler} belongs to generated trees without TSV files: got "
+                f"source={source}, write_tsv={write_tsv}"
+            )
+        self.filler = filler
         self.path = Path(path).expanduser() if path is not None else None
-        self.max_length = max_length if self.path else self.limits.max_length
+        self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches
 
@@ -165,6 +181,8 @@ class ListOps(ClassificationTask):
             facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
         else:
             facts |= {"numbers": self.numbers, "seed": self.data_seed, **asdict(self.limits)}
+        if self.filler:
+            facts["filler"] = self.filler
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _file(self, split: str) -> Path:
@@ -184,7 +202,7 @@ class ListOps(ClassificationTask):
 
     def describe(self, split: str, index: int) -> str:
         """Return one tree in plain form and its answer."""
-        row, target = self.example(split, index)
+        (row,), target = self.example(split, index)
         return f"{decode(row)}\n-> {target}"
 
     def make(self) -> None:
@@ -220,6 +238,8 @@ class ListOps(ClassificationTask):
             self.limits, seed=self.data_seed, number=number, processes=self.processes
         )
         rows = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
+        if self.filler:
+            rows = self._filled(rows)
         targets = np.concatenate([part.targets for part in parts])
         # Rare trees come late, so that the splits are alike only after a shuffle.
         order = permutation(Draw.split, self.data_seed, number)
@@ -229,6 +249,21 @@ class ListOps(ClassificationTask):
             splits[split] = from_rows([rows[i] for i in chosen.tolist()], targets[chosen])
             first += size
         return splits
+
+    def _filled(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        """Append small trees to each row while they fit."""
+        small = Limits(min_length=2, max_length=FILLER_TREE, max_depth=4, max_args=5)
+        parts = distinct_trees(small, seed=self.data_seed, number=FILLER_TREES, processes=1)
+        pool = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
+        picks = cycle(permutation(Draw.sample, self.data_seed, len(pool)).tolist())
+        filled = []
+        for row in rows:
+            pieces, room = [row], self.filler
+            while len(piece := pool[next(picks)]) <= room:
+                pieces.append(piece)
+                room -= len(piece)
+            filled.append(np.concatenate(pieces))
+        return filled
 
     def _read(self) -> Iterator[tuple[str, Ragged]]:
         for split in SPLITS:
@@ -273,6 +308,7 @@ class ListOps(ClassificationTask):
         for root in np.unique(roots):
             best[root] = self.counts(train.targets[roots == root]).argmax()
         guesses = best[data.tokens[data.offsets[:-1]]]
+        known = listops_oracle.habits(train)
         return [
             *super().floors(split),
             floor(
@@ -281,6 +317,15 @@ class ListOps(ClassificationTask):
                 "answers from the first token alone, with the label most frequent after it in "
                 "training: a model at this level has learnt what the outermost operator favours, "
                 "and nothing that lies inside the list",
+            ),
+            *(
+                floor(
+                    f"oracle_depth_{depth}",
+                    listops_oracle.answers(data, depth, known),
+                    f"evaluates {depth} levels of operators and guesses the deeper ones: what a "
+                    "perfect reader of so many levels would reach",
+                )
+                for depth in listops_oracle.DEPTHS
             ),
         ]
 

@@ -11,16 +11,12 @@ platform and version.
 """
 
 import hashlib
-import multiprocessing
-import os
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count, pairwise
-from threading import Thread
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt32
@@ -28,6 +24,7 @@ from tqdm import tqdm
 
 from tasks.listops_text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, MAX, MED, MIN, SM
 from tasks.ragged import Ragged
+from tasks.workers import in_order
 
 BLOCK_TREES = 16384
 OPERATOR_BELOW = np.uint32(1 << 30)
@@ -40,9 +37,6 @@ STALLED_BLOCKS = 64
 SERIAL_S = 2.0
 """Work of fewer seconds is done before other processes would have started."""
 DIGEST_BYTES = 16
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,39 +290,3 @@ def _blocks(limits: Limits, seed: int, number: int, processes: int) -> Generator
 
 def _grow(job: tuple[Limits, int, int]) -> Block:
     return grow(*job)
-
-
-def in_order(
-    function: Callable[[T], R], jobs: Iterator[T], processes: int
-) -> Generator[R, None, None]:
-    """Yield `function(job)` for each job, in order, computed by `processes` (0 = every core)."""
-    workers = processes or len(os.sched_getaffinity(0))
-    if workers == 1 or multiprocessing.current_process().daemon:
-        # A daemonic process may not have children.
-        yield from map(function, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
-    try:
-        waiting: list[Future[R]] = []
-        for job in jobs:
-            waiting.append(pool.submit(function, job))
-            if len(waiting) > 2 * workers:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """Leave no worker behind when the parent is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()

@@ -1,11 +1,13 @@
 """Sequences of unequal length on disk: one flat array of tokens, offsets and targets, mapped.
 
 A store is a folder with three `.npy` files for each split and `manifest.json`, which is part of
-the same atomic placement: a folder that exists is complete.
+the same atomic placement: a folder that exists is complete. A split is written whole, or block by
+block where it does not fit into memory.
 """
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,31 +16,47 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import placing, sha256
+from tasks.sources import CHUNK_BYTES, placing, sha256
 
 FORMAT = 1
 PARTS = ("tokens", "offsets", "targets")
 
 
 class Ragged(NamedTuple):
-    """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`, its class `targets[i]`."""
+    """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`; example i has the class `targets[i]`.
+
+    An example has p sequences, one after another: one, or two where they are pairs.
+    """
 
     tokens: Shaped[np.ndarray, " t"]
-    offsets: Int[np.ndarray, " n_plus_1"]
+    offsets: Int[np.ndarray, " s_plus_1"]
     targets: Shaped[np.ndarray, " n"]
 
     @property
+    def parts(self) -> int:
+        """Sequences of one example."""
+        return max(1, (len(self.offsets) - 1) // max(1, len(self.targets)))
+
+    @property
     def lengths(self) -> Int[np.ndarray, " n"]:
-        """Tokens of every sequence."""
-        return np.diff(self.offsets)
+        """Tokens of every example's longest sequence."""
+        lengths = np.diff(self.offsets)
+        return lengths if self.parts == 1 else lengths.reshape(-1, self.parts).max(1)
+
+    def sequences(self, examples: Int[np.ndarray, " m"]) -> Int[np.ndarray, " _"]:
+        """Return the numbers of the sequences of some examples."""
+        if self.parts == 1:
+            return examples
+        return (examples[:, None] * self.parts + np.arange(self.parts)).ravel()
 
     def rows(self, order: Int[np.ndarray, " m"]) -> list[Shaped[np.ndarray, " _"]]:
-        """Return views of some sequences."""
+        """Return views of the sequences of some examples."""
+        order = self.sequences(order)
         starts, ends = self.offsets[order].tolist(), self.offsets[order + 1].tolist()
         return [self.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
 
     def take(self, order: Int[np.ndarray, " m"]) -> "Ragged":
-        """Return a copy of some sequences, in the given order."""
+        """Return a copy of some examples, in the given order."""
         return from_rows(self.rows(order), self.targets[order], self.tokens.dtype)
 
 
@@ -47,7 +65,7 @@ def from_rows(
     targets: Shaped[np.ndarray, " n"],
     dtype: Any = np.uint8,
 ) -> Ragged:
-    """Join sequences."""
+    """Join sequences; as many as targets, or p times as many."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     tokens = np.concatenate(rows) if rows else np.empty(0, dtype)
@@ -64,14 +82,24 @@ class Store:
     """What the writer said: task, version, options."""
 
 
-def write_store(final: Path, splits: Mapping[str, Ragged], about: Mapping[str, Any]) -> None:
-    """Write the splits and the manifest; they appear at `final` together or not at all."""
+def write_store(
+    final: Path, splits: Mapping[str, Ragged | Iterable[Ragged]], about: Mapping[str, Any]
+) -> None:
+    """Write the splits and the manifest; they appear at `final` together or not at all.
+
+    A split that is no `Ragged` comes block by block, and is never in memory as a whole.
+    """
     with placing(final) as folder:
         files: dict[str, dict[str, Any]] = {}
-        for split in splits:
+        for split, content in splits.items():
+            if isinstance(content, Ragged):
+                for part in PARTS:
+                    path = folder / f"{split}.{part}.npy"
+                    np.save(path, getattr(content, part), allow_pickle=False)
+            else:
+                _write_blocks(folder, split, content)
             for part in PARTS:
                 path = folder / f"{split}.{part}.npy"
-                np.save(path, getattr(splits[split], part), allow_pickle=False)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         manifest = {
             "format": FORMAT,
@@ -80,6 +108,28 @@ def write_store(final: Path, splits: Mapping[str, Ragged], about: Mapping[str, A
             "files": files,
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True))
+
+
+def _write_blocks(folder: Path, split: str, blocks: Iterable[Ragged]) -> None:
+    """Write a split whose size is known at its end alone."""
+    raw = folder / f"{split}.tokens.raw"
+    offsets, targets, total = [np.zeros(1, np.int64)], [], 0
+    dtype = np.dtype(np.uint8)
+    with raw.open("wb") as file:
+        for block in blocks:
+            dtype = block.tokens.dtype
+            file.write(np.ascontiguousarray(block.tokens).data)
+            offsets.append(block.offsets[1:] + total)
+            targets.append(block.targets)
+            total += len(block.tokens)
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (total,)}
+    with raw.open("rb") as source, (folder / f"{split}.tokens.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        shutil.copyfileobj(source, file, CHUNK_BYTES)
+    raw.unlink()
+    joined = np.concatenate(targets) if targets else np.empty(0, np.uint8)
+    for part, array in (("offsets", np.concatenate(offsets)), ("targets", joined)):
+        np.save(folder / f"{split}.{part}.npy", array, allow_pickle=False)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
+from tasks import hub
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
 from tasks.sources import ARCHIVE_ERRORS, CHUNK_BYTES, damaged, data_root
@@ -159,34 +160,14 @@ def read_datasets(path: Path | None) -> dict[str, Labelled]:
         NotPrepared: Neither network nor cache has the data set, or the folder is missing.
         BadData: A column is missing, a text is empty or no string, or a label is neither 0 nor 1.
     """
-    import datasets
-    import pyarrow
-
-    if path is not None and not path.is_dir():
-        raise NotPrepared(
-            f"{path} is no folder: task.path must name one that `datasets.load_dataset` reads, "
-            "e.g. with train.parquet and test.parquet (columns text, label)"
-        )
-    cache = str(data_root() / "huggingface")
-    try:
-        if path is None:
-            loaded = datasets.load_dataset(HUB_NAME, revision=HUB_REVISION, cache_dir=cache)
-        else:
-            loaded = datasets.load_dataset(str(path), cache_dir=cache)
-    except ConnectionError as error:
-        raise NotPrepared(
-            f"{HUB_NAME} cannot be reached and is not in the cache ({error}); {hub_instructions()}"
-        ) from error
-    except (
-        datasets.exceptions.DatasetGenerationError,
-        datasets.data_files.EmptyDatasetError,
-        pyarrow.ArrowException,
-    ) as error:
-        cause = error.__cause__ or error
-        raise BadData(
-            f"{path or HUB_NAME} cannot be loaded: {type(cause).__name__}: {cause}; wanted files "
-            "such as train.parquet and test.parquet with the columns text, label"
-        ) from error
+    loaded = hub.load(
+        HUB_NAME,
+        HUB_REVISION,
+        path,
+        columns=("text", "label"),
+        splits=PARTS,
+        instructions=hub_instructions(),
+    )
     return {part: _rows(loaded, part, str(path or HUB_NAME)) for part in PARTS}
 
 
@@ -202,13 +183,6 @@ def hub_instructions() -> str:
 
 
 def _rows(loaded: Any, part: str, origin: str) -> Labelled:
-    if part not in loaded:
-        raise BadData(f"{origin}: splits {sorted(loaded)}, wanted {', '.join(PARTS)}")
-    missing = {"text", "label"} - set(loaded[part].column_names)
-    if missing:
-        raise BadData(
-            f"{origin}, {part}: columns {loaded[part].column_names}, wanted text and label"
-        )
     table = loaded[part].with_format("arrow")[:]
     rows: Labelled = []
     pairs = zip(table.column("text").to_pylist(), table.column("label").to_pylist(), strict=True)

@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
@@ -260,6 +260,16 @@ def _archive_errors() -> tuple[type[Exception], ...]:
 
 ARCHIVE_ERRORS = _archive_errors()
 """What the standard library raises on a damaged archive, besides an OSError without errno."""
+
+
+def open_packed(path: Path) -> Any:
+    """Open a file for reading bytes, line by line too, unpacking .gz, .xz and .bz2 on the way."""
+    import bz2
+    import gzip
+    import lzma
+
+    opened = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(path.suffix, Path.open)
+    return opened(path, "rb")  # type: ignore[operator]
 
 
 def open_binary(path: Path) -> BinaryIO:

@@ -34,11 +34,13 @@ class TaskSpec:
     """Raised by every change that moves a number."""
     kind: Kind
     vocabulary: int
-    """Number of token ids; 0 is padding."""
+    """Number of token ids; 0 is padding where the task pads."""
     classes: int
     max_length: int
     padded: bool
     """Whether batches ever carry padding."""
+    scalars: bool = False
+    """Whether tokens are real numbers instead of ids; `vocabulary` is then 0."""
     metric: str
     """Name in `runners.metrics`: what the tables print, e.g. accuracy."""
     source: str
@@ -53,7 +55,7 @@ class TaskSpec:
 class Batch(NamedTuple):
     """One batch, on the CPU."""
 
-    tokens: Int[Tensor, "b p l"]
+    tokens: Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
     target: Tensor
     """[b] classes, or [b l] tokens."""
     index: Int[Tensor, " b"]  # type: ignore[assignment]  # a tuple has a method of this name

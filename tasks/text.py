@@ -21,14 +21,14 @@ import hashlib
 import json
 from enum import StrEnum, auto
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from tasks.classification import ClassificationTask
-from tasks.errors import BadData, NotPrepared
+from tasks.errors import NotPrepared
+from tasks.held_out import held_out
 from tasks.ragged import Ragged, from_rows, write_store
 from tasks.reviews import (
     HUB_NAME,
@@ -189,7 +189,7 @@ class Text(ClassificationTask):
 
     def describe(self, split: str, index: int) -> str:
         """Return one review and its label."""
-        row, target = self.example(split, index)
+        (row,), target = self.example(split, index)
         sentiment = "positive" if target else "negative"
         return f"{row.tobytes().decode(errors='replace')}\n-> {target} ({sentiment})"
 
@@ -242,32 +242,3 @@ class Text(ClassificationTask):
 def _ragged(reviews: Labelled) -> Ragged:
     rows = [np.frombuffer(text, np.uint8) for text, _ in reviews]
     return from_rows(rows, np.array([label for _, label in reviews], np.uint8))
-
-
-def held_out(reviews: Labelled, fraction: float) -> np.ndarray:
-    """Return which reviews form the validation split: `fraction` of each label, by text hash.
-
-    Copies of one text go to one side together.
-
-    Raises:
-        BadData: A label has too few reviews for both splits.
-    """
-    held = np.zeros(len(reviews), bool)
-    for label in sorted({label for _, label in reviews}):
-        by_hash = sorted(
-            (hashlib.sha256(text).digest(), place)
-            for place, (text, found) in enumerate(reviews)
-            if found == label
-        )
-        wanted = round(len(by_hash) * fraction)
-        if not 0 < wanted < len(by_hash):
-            raise BadData(
-                f"validation_fraction={fraction} of {len(by_hash)} training texts of label {label} "
-                f"is {wanted}: wanted at least one for each split; change task.validation_fraction"
-            )
-        for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
-            places = [place for _, place in copies]
-            if len(places) <= wanted:
-                held[places] = True
-                wanted -= len(places)
-    return held

@@ -106,3 +106,24 @@ def test_a_task_that_cannot_spell_shows_its_ids():
     assert "target" in text
     with pytest.raises(ValueError, match="has no example 70"):
         data.raw(task, "validation", 70)
+
+
+def test_certify_prints_floors_and_keeps_them(capsys, root):
+    words = ["data", "certify", "listops", *SMALL]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for name in ("majority", "bag_of_tokens", "ngrams", "root_operator", "oracle_depth_3"):
+        assert name in text
+    assert "100.0%" in text  # trees of 3 levels
+    (file,) = root.rglob("certificate-test.json")
+    assert str(file) in text
+    before = file.stat().st_mtime_ns
+    assert main(words) == 0
+    assert file.stat().st_mtime_ns == before
+    assert main([*words, "--again"]) == 0
+    assert file.stat().st_mtime_ns > before
+
+
+def test_certify_wants_a_split(capsys):
+    assert main(["data", "certify", "listops", *SMALL, "--split", "tset"]) == 2
+    assert "did you mean 'test'" in capsys.readouterr().err

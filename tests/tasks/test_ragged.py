@@ -60,3 +60,26 @@ def test_strange_manifest(folder, content):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(BadData, match=r"is damaged: .*delete this folder"):
         open_store(folder)
+
+
+def test_a_split_may_come_block_by_block(tmp_path):
+    whole = tmp_path / "whole"
+    write_store(whole, {"train": SPLIT}, {})
+    blocks = (SPLIT.take(np.array(some)) for some in ([0], [1, 2]))
+    write_store(tmp_path / "blocks", {"train": blocks}, {})
+    for part in ("tokens", "offsets", "targets"):
+        name = f"train.{part}.npy"
+        np.testing.assert_array_equal(np.load(whole / name), np.load(tmp_path / "blocks" / name))
+    write_store(tmp_path / "none", {"train": iter(())}, {})
+    assert len(open_store(tmp_path / "none").splits["train"].targets) == 0
+    verify_store(tmp_path / "blocks")
+
+
+def test_pairs_lie_one_after_another(tmp_path):
+    rows = [np.full(n, n, np.uint8) for n in (3, 1, 7, 2)]
+    pairs = from_rows(rows, np.array([0, 1], np.uint8))
+    assert pairs.parts == 2
+    assert pairs.lengths.tolist() == [3, 7]
+    assert [len(row) for row in pairs.rows(np.array([1, 0]))] == [7, 2, 3, 1]
+    taken = pairs.take(np.array([1]))
+    assert (taken.parts, taken.targets.tolist(), taken.lengths.tolist()) == (2, [1], [7])

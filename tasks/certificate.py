@@ -1,0 +1,132 @@
+"""Certificates: the floors of a task on its data, computed once and kept beside them.
+
+A certificate is a file `certificate-SPLIT.json` in the folder of the prepared data: which task,
+which data, each floor with its accuracy and its outcome on every example, and a hash of all that.
+One that does not fit (other data, another version, a changed byte) is computed again.
+"""
+
+import hashlib
+import json
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from tasks.sources import full_disk_explained
+from tasks.task import Floor, TaskSpec
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Raised by every change that moves a floor."""
+
+
+@runtime_checkable
+class Certifiable(Protocol):
+    """A task with floors and a folder of its own."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The facts."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie."""
+        ...
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors."""
+        ...
+
+
+def path_of(task: Certifiable, split: str) -> Path:
+    """Return where the certificate lies."""
+    return task.folder / f"certificate-{split}.json"
+
+
+def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Floor]:
+    """Return the floors of prepared data: from the certificate, or computed and kept."""
+    path = path_of(task, split)
+    if not again and (known := _read(path, task, split)) is not None:
+        return known
+    floors = task.floors(split)
+    _write(path, _content(task, split, floors))
+    return floors
+
+
+def _facts(task: Certifiable, split: str) -> dict[str, Any]:
+    spec = task.spec
+    return {
+        "certificate": VERSION,
+        "task": spec.name,
+        "task_version": spec.version,
+        "source": spec.source,
+        "data_hash": spec.data_hash,
+        "max_length": spec.max_length,
+        "split": split,
+    }
+
+
+def _content(task: Certifiable, split: str, floors: list[Floor]) -> dict[str, Any]:
+    content = _facts(task, split) | {
+        "floors": [
+            {
+                "name": floor.name,
+                "accuracy": floor.accuracy,
+                "examples": len(floor.outcomes),
+                "outcomes": np.packbits(floor.outcomes.numpy()).tobytes().hex(),
+                "sentence": floor.sentence,
+            }
+            for floor in floors
+        ]
+    }
+    return content | {"sha256": _digest(content)}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path, task: Certifiable, split: str) -> list[Floor] | None:
+    try:
+        content = json.loads(path.read_text())
+        said = content.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if said != _digest(content):
+        log.warning("%s was changed by hand or damaged; it is computed again", path)
+        return None
+    if {key: content.get(key) for key in _facts(task, split)} != _facts(task, split):
+        return None
+    return [
+        Floor(
+            name=each["name"],
+            accuracy=each["accuracy"],
+            outcomes=torch.from_numpy(
+                np.unpackbits(
+                    np.frombuffer(bytes.fromhex(each["outcomes"]), np.uint8),
+                    count=each["examples"],
+                ).astype(bool)
+            ),
+            sentence=each["sentence"],
+        )
+        for each in content["floors"]
+    ]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Put the file in place whole; a folder that takes no files costs a warning."""
+    try:
+        with (
+            full_disk_explained(path.parent),
+            tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file,
+        ):
+            json.dump(content, file, indent=1, sort_keys=True)
+    except OSError as error:
+        log.warning("the certificate %s is not kept: %s", path, error)
+        return
+    Path(file.name).replace(path)

@@ -1,0 +1,110 @@
+"""Pictures of gray levels as sequences: what a pixel is to the model, and to a reader.
+
+    symbols   ids 1 … 256 (level + 1); nothing is padded
+    scalars   real numbers (level / 255 - mean) / deviation, which a linear map embeds
+
+`black_is_padding` is a quirk of the Long Range Arena code: levels are ids without a shift, so black
+is the padding id 0, and families that mask padding do not see it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from enum import StrEnum, auto
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+
+from tasks.classification import ClassificationTask
+from tasks.ragged import Ragged
+from tasks.task import Batch
+
+LEVELS = 256
+SHADES = " .:-=+*#%@"
+"""From black to white, for a look in a terminal."""
+
+
+class Encoding(StrEnum):
+    """What a pixel is to the model."""
+
+    symbols = auto()
+    """One of 256 ids."""
+    scalars = auto()
+    """A real number."""
+
+
+class GrayTask(ClassificationTask):
+    """A task of pictures; says `encode` in its constructor."""
+
+    bucket_batches = 1
+
+    def encode(
+        self, encoding: Encoding, *, mean: float, deviation: float, black_is_padding: bool
+    ) -> None:
+        """Take the options that say what a pixel is.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+        self.scalars = Encoding(encoding) is Encoding.scalars
+        if self.scalars and black_is_padding:
+            raise ValueError(
+                "black_is_padding belongs to encoding=symbols: got encoding=scalars; leave it false"
+            )
+        if deviation <= 0:
+            raise ValueError(f"task.deviation must be above 0: got {deviation}")
+        self.mean, self.deviation, self.black_is_padding = mean, deviation, black_is_padding
+        self.shift = 0 if black_is_padding or self.scalars else 1
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids; 0 for real numbers."""
+        return 0 if self.scalars else LEVELS + self.shift
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`; see `ClassificationTask.batches`."""
+        made = super().batches(
+            split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
+        )
+        if self.scalars:
+            return (self._as_scalars(batch) for batch in made)
+        if self.black_is_padding:
+            return (batch._replace(keep=batch.tokens != 0) for batch in made)
+        return made
+
+    def _as_scalars(self, batch: Batch) -> Batch:
+        tokens = batch.tokens.to(torch.float32)
+        return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))
+
+    @abstractmethod
+    def levels(self, row: UInt8[np.ndarray, " l"]) -> UInt8[np.ndarray, "s s"]:
+        """Return the picture that a stored row shows."""
+
+    @abstractmethod
+    def said(self, target: int) -> str:
+        """Return what a class means."""
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one picture in characters, and its class."""
+        (row,), target = self.example(split, index)
+        shades = self.levels(row).astype(int) * len(SHADES) // LEVELS
+        lines = ["".join(SHADES[shade] * 2 for shade in line).rstrip() for line in shades]
+        return "\n".join([*lines, f"-> {target} ({self.said(target)})"])
+
+
+def rows_of(
+    pictures: UInt8[np.ndarray, "n p"] | UInt8[np.ndarray, "n s s"], labels: UInt8[np.ndarray, " n"]
+) -> Ragged:
+    """Return pictures of one size as stored sequences."""
+    flat = pictures.reshape(len(pictures), -1)
+    offsets = np.arange(len(flat) + 1, dtype=np.int64) * flat.shape[1]
+    return Ragged(np.ascontiguousarray(flat).reshape(-1), offsets, labels)

@@ -1,0 +1,47 @@
+"""Work spread over processes, whose results come in order: their number cannot change the data."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from threading import Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_order(
+    function: Callable[[T], R], jobs: Iterator[T], processes: int
+) -> Generator[R, None, None]:
+    """Yield `function(job)` for each job, in order, computed by `processes` (0 = every core)."""
+    workers = processes or len(os.sched_getaffinity(0))
+    if workers == 1 or multiprocessing.current_process().daemon:
+        # A daemonic process may not have children.
+        yield from map(function, jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+    try:
+        waiting: list[Future[R]] = []
+        for job in jobs:
+            waiting.append(pool.submit(function, job))
+            if len(waiting) > 2 * workers:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Leave no worker behind when the parent is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()

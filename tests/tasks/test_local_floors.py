@@ -1,0 +1,94 @@
+import numpy as np
+
+from tasks.batching import Draw, random_words
+from tasks.local_floors import LONGEST, answers, bags, runs
+from tasks.ragged import from_rows
+
+
+def noise(number, length, seed=0, symbols=20):
+    words = random_words(Draw.sample, seed, number * length) % np.uint64(symbols)
+    return words.astype(np.uint8).reshape(number, length)
+
+
+def data(rows, labels, parts=1):
+    flat = [row for example in rows for row in (example if parts > 1 else [example])]
+    return from_rows([np.asarray(row, np.uint8) for row in flat], np.asarray(labels, np.uint8))
+
+
+def score(train, test, longest_run):
+    return float(answers(train, test, classes=2, longest_run=longest_run, name="test").mean())
+
+
+def test_a_frequent_token_is_found_by_counting():
+    def made(seed):
+        rows, labels = noise(600, 50, seed), np.arange(600) % 2
+        rows[labels == 1, :8] = 3
+        return data(np.roll(rows, 11, axis=1), labels)
+
+    assert score(made(0), made(1), 1) > 0.95
+
+
+def test_an_order_of_neighbours_needs_their_run():
+    def made(seed):
+        rows, labels = noise(1500, 40, seed), np.arange(1500) % 2
+        rows[:, 10:20:2], rows[:, 11:21:2] = 30, 31
+        rows[labels == 1, 10:20:2], rows[labels == 1, 11:21:2] = 31, 30
+        rows[labels == 0, 20], rows[labels == 1, 20] = 29, 29
+        rows[:, 9] = 28
+        return data(rows, labels)
+
+    assert score(made(0), made(1), 1) < 0.6
+    assert score(made(0), made(1), 2) > 0.95
+
+
+def test_what_lies_far_apart_is_not_seen():
+    def made(seed):
+        rows = noise(1000, 60, seed, symbols=2)
+        return data(rows, rows[:, 5] ^ rows[:, 50])
+
+    assert score(made(0), made(1), 4) < 0.6
+
+
+def test_two_texts_that_share_words_agree():
+    def made(seed):
+        first, labels = noise(1500, 12, seed, symbols=200), np.arange(1500) % 2
+        second = noise(1500, 12, seed + 10, symbols=200)
+        second[labels == 1, :6] = first[labels == 1, :6]
+        return data(list(zip(first, second, strict=True)), labels, parts=2)
+
+    assert score(made(0), made(1), 1) > 0.8
+
+
+def test_features_are_runs_within_a_row():
+    rows = [np.array(row, np.uint8) for row in ([1, 2, 3], [9, 1, 2], [7])]
+    hashes, owner = runs(rows, 3)
+    first, second, third = (hashes[owner == row].tolist() for row in range(3))
+    assert (len(set(first)), len(set(second)), len(third)) == (6, 6, 1)
+    assert len(set(first) & set(second)) == 3  # 1, 2, and 1 2
+    alone, _ = runs(rows[1:2], 3)
+    assert sorted(alone) == sorted(second)
+    hashes, _ = runs([np.zeros(LONGEST + 9, np.uint8)], 1)
+    assert len(hashes) == LONGEST
+    assert len(runs([np.zeros(2, np.uint8)], 4)[0]) == 3
+
+
+def test_features_of_two_texts_are_told_apart():
+    def features(*texts):
+        bag = bags(data([texts], [0], parts=2), np.arange(1), 1)
+        return bag.features.tolist()
+
+    assert sorted(features([1], [2])) != sorted(features([2], [1]))
+    assert len(features([1, 2], [3, 4])) == 4
+    assert len(features([1, 2, 2], [2, 5, 1])) == 8  # and 1 and 2, once each, as shared
+    two = data([([1, 2], [2, 1]), ([3, 4], [4, 9])], [0, 1], parts=2)
+    bag = bags(two, np.arange(2), 1)
+    assert bag.starts.tolist() == [0, 6]
+    assert sorted(bag.features[6:].tolist()) == sorted(features([3, 4], [4, 9]))
+
+
+def test_the_same_answers_again():
+    train = data(noise(200, 20), np.arange(200) % 2)
+    first, second = (answers(train, train, classes=2, longest_run=2, name="t") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    bag = bags(train, np.arange(3), 2)
+    assert bag.starts.tolist() == [0, 39, 78]
