@@ -1,0 +1,39 @@
+"""A validation or test split held out of labelled texts: the same on every machine."""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+from jaxtyping import Bool
+
+from tasks.errors import BadData
+
+
+def held_out(texts: Sequence[tuple[bytes, int]], fraction: float) -> Bool[np.ndarray, " n"]:
+    """Return which texts are held out: `fraction` of each label, by text hash.
+
+    Copies of one text go to one side together.
+
+    Raises:
+        BadData: A label has too few texts for both splits.
+    """
+    held = np.zeros(len(texts), bool)
+    for label in sorted({label for _, label in texts}):
+        by_hash = sorted(
+            (hashlib.sha256(text).digest(), place)
+            for place, (text, found) in enumerate(texts)
+            if found == label
+        )
+        wanted = round(len(by_hash) * fraction)
+        if not 0 < wanted < len(by_hash):
+            raise BadData(
+                f"validation_fraction={fraction} of {len(by_hash)} training texts of label {label} "
+                f"is {wanted}: wanted at least one for each split; change task.validation_fraction"
+            )
+        for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
+            places = [place for _, place in copies]
+            if len(places) <= wanted:
+                held[places] = True
+                wanted -= len(places)
+    return held

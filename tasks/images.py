@@ -1,0 +1,370 @@
+"""Images from their public forms: CIFAR-10 and MNIST, as 8-bit gray levels.
+
+Readers return (images [n, side, side] uint8, labels [n] uint8) by split, in the official order.
+
+CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the binary archive, whose rows are
+a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is read too where a
+user has it, by an unpickler that knows arrays and nothing else. Gray is that of TensorFlow's
+`rgb_to_grayscale` on bytes, which the Long Range Arena uses.
+MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
+"""
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from tasks import hub
+from tasks.errors import BadData, NotPrepared
+from tasks.sources import ARCHIVE_ERRORS, CHUNK_BYTES, damaged, data_root, download
+
+Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
+CLASSES = 10
+CIFAR_SIDE, MNIST_SIDE = 32, 28
+CIFAR_NAMES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
+IDX_IMAGES, IDX_LABELS = 2051, 2049
+NPZ_ERRORS: tuple[type[Exception], ...] = (KeyError, ValueError, *ARCHIVE_ERRORS)
+
+
+class Remote(NamedTuple):
+    """A public file: where it lies and what it must be."""
+
+    url: str
+    size: int
+    sha256: str
+
+
+CIFAR_ARCHIVE = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+
+
+class Hub(NamedTuple):
+    """A data set of images on the hub."""
+
+    name: str
+    revision: str
+    image: str
+    """Its column of images."""
+    side: int
+
+    @property
+    def url(self) -> str:
+        """Where a person finds the files."""
+        return f"https://huggingface.co/datasets/{self.name}/tree/{self.revision}"
+
+
+CIFAR_HUB = Hub("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "img", CIFAR_SIDE)
+MNIST_HUB = Hub("ylecun/mnist", "77f3279092a1c1579b2250db8eafed0ad422088c", "image", MNIST_SIDE)
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST_FILES = {
+    "train-images-idx3-ubyte.gz": Remote(
+        f"{_MNIST}train-images-idx3-ubyte.gz",
+        9_912_422,
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "train-labels-idx1-ubyte.gz": Remote(
+        f"{_MNIST}train-labels-idx1-ubyte.gz",
+        28_881,
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    "t10k-images-idx3-ubyte.gz": Remote(
+        f"{_MNIST}t10k-images-idx3-ubyte.gz",
+        1_648_877,
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    "t10k-labels-idx1-ubyte.gz": Remote(
+        f"{_MNIST}t10k-labels-idx1-ubyte.gz",
+        4_542,
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+}
+CIFAR_LICENCE = "licence: none stated; free for research, cite Krizhevsky 2009"
+MNIST_LICENCE = "licence: none stated; usually given as CC BY-SA 3.0, cite LeCun et al. 1998"
+
+
+def gray(rgb: UInt8[np.ndarray, "n s t 3"]) -> UInt8[np.ndarray, "n s t"]:
+    """Return the luma of each pixel, truncated to a byte."""
+    scaled: Float32[np.ndarray, "n s t 3"] = rgb.astype(np.float32) * np.float32(1 / 255)
+    levels: UInt8[np.ndarray, "n s t"] = (scaled @ LUMA * np.float32(255.5)).astype(np.uint8)
+    return levels
+
+
+def fetched(remote: Remote, instructions: str) -> Path:
+    """Return the local copy of a public file, fetched where it is missing."""
+    target = data_root() / "downloads" / remote.url.rpartition("/")[2]
+    facts = f"{target.name} has {remote.size:,} bytes and SHA-256 {remote.sha256}"
+    return download(
+        remote.url,
+        target,
+        size=remote.size,
+        sha256=remote.sha256,
+        instructions=f"fetch it elsewhere and put it at {target} ({facts}), or {instructions}",
+    )
+
+
+# --- CIFAR-10 ------------------------------------------------------------------------------------
+
+
+def read_cifar(path: Path | None) -> dict[str, Images]:
+    """Read CIFAR-10 in gray.
+
+    Args:
+        path: The binary or the Python archive, a folder with the files of one of them, or a folder
+            with cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
+
+    Raises:
+        NotPrepared: Nothing readable is there.
+        BadData: A file is damaged or holds something else.
+    """
+    if path is None:
+        path = fetched(
+            CIFAR_ARCHIVE,
+            "name your copy by task.path, or set task.source=sample for a trial; " + CIFAR_LICENCE,
+        )
+    if path.is_dir() and (path / "cifar10_gray_train.npz").is_file():
+        return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
+    files = dict(_members(path))
+    found: dict[str, Images] = {}
+    for suffix, parse in ((".bin", _cifar_binary), ("", _cifar_pickle)):
+        names = {
+            "train": [f"data_batch_{i}{suffix}" for i in range(1, 6)],
+            "test": [f"test_batch{suffix}"],
+        }
+        for split, wanted in names.items():
+            parts = [parse(files[name], f"{path}: {name}") for name in wanted if name in files]
+            if parts:
+                found[split] = _joined(parts)
+        if found:
+            break
+    absent = {"train", "test"} - found.keys()
+    if absent:
+        raise NotPrepared(
+            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1 to 5 "
+            f"and test_batch, with or without .bin, as in {CIFAR_ARCHIVE.url}"
+        )
+    return found
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
+    return np.concatenate([images for images, _ in parts]), np.concatenate([p[1] for p in parts])
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the batch files of an archive or a folder, by bare name."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*_batch*")):
+            if file.is_file():
+                yield file.name, file.read_bytes()
+        return
+    if not path.is_file():
+        raise NotPrepared(
+            f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
+            f"unpacked folder there; {CIFAR_LICENCE}"
+        )
+    try:
+        with tarfile.open(path, "r:*") as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).name
+                if member.isfile() and "_batch" in name and (part := tar.extractfile(member)):
+                    yield name, part.read()
+            # To the very end: only there the compressor's checksum is compared.
+            while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
+                pass
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(path, error) from error
+    except ARCHIVE_ERRORS as error:
+        raise damaged(path, error) from error
+
+
+def _cifar_binary(content: bytes, where: str) -> Images:
+    row = 1 + 3 * CIFAR_SIDE**2
+    if not content or len(content) % row:
+        raise BadData(
+            f"{where}: {len(content)} bytes are no whole number of rows of {row}: the file is "
+            "truncated or another one; fetch it again"
+        )
+    rows = np.frombuffer(content, np.uint8).reshape(-1, row)
+    return _from_planes(rows[:, 1:], rows[:, 0], where)
+
+
+def _cifar_pickle(content: bytes, where: str) -> Images:
+    loaded = ArraysOnly(content, where).load()
+    try:
+        planes, labels = loaded[b"data"], np.asarray(loaded[b"labels"])
+        planes = np.asarray(planes, np.uint8).reshape(len(labels), 3 * CIFAR_SIDE**2)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadData(
+            f"{where}: wanted a dictionary with data [n, 3072] and labels: {error}"
+        ) from error
+    return _from_planes(planes, labels, where)
+
+
+def _from_planes(planes: np.ndarray, labels: np.ndarray, where: str) -> Images:
+    images = planes.reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
+    return gray(images), checked(labels, where)
+
+
+class ArraysOnly(pickle.Unpickler):
+    """Reads dictionaries, lists, bytes, numbers and arrays; refuses to name anything else."""
+
+    ALLOWED = frozenset(
+        (module, name)
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray", "numpy", "_codecs")
+        for name in ("_reconstruct", "ndarray", "dtype", "encode")
+    )
+
+    def __init__(self, content: bytes, where: str) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.where = where
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a pickle names, if it is part of an array."""
+        if (module, name) not in self.ALLOWED:
+            raise BadData(f"{self.where} asks for {module}.{name}, which no array needs: refused")
+        return super().find_class(module, name)
+
+    def load(self) -> Any:
+        """Return the content; `BadData` where it is no pickle."""
+        try:
+            return super().load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError) as error:
+            raise BadData(
+                f"{self.where} cannot be read: {type(error).__name__}: {error}; fetch it again"
+            ) from error
+
+
+def _read_npz(path: Path) -> Images:
+    if not path.is_file():
+        raise NotPrepared(f"{path} is missing: wanted images [n, 32, 32] and labels [n], uint8")
+    try:
+        with np.load(path, allow_pickle=False) as loaded:
+            images, labels = loaded["images"], loaded["labels"]
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(path, error) from error
+    except NPZ_ERRORS as error:
+        raise damaged(path, error) from error
+    if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
+        raise BadData(
+            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 "
+            f"({len(labels)}, {CIFAR_SIDE}, {CIFAR_SIDE})"
+        )
+    return images, checked(labels, str(path))
+
+
+def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
+    """Read images by `datasets`; colours become gray."""
+    loaded = hub.load(
+        remote.name,
+        remote.revision,
+        path,
+        columns=(remote.image, "label"),
+        splits=("train", "test"),
+        instructions=(
+            f"on a machine with network fetch {remote.url}, put its parquet files into a folder "
+            "and name that by task.path; or use task.source=files or sample"
+        ),
+    )
+    found = {}
+    for split in ("train", "test"):
+        where = f"{path or remote.name}, {split}"
+        images = []
+        for number, picture in enumerate(loaded[split][remote.image]):
+            pixels = np.asarray(picture)
+            if pixels.dtype != np.uint8 or pixels.shape[:2] != (remote.side, remote.side):
+                raise BadData(
+                    f"{where}, row {number}: {pixels.dtype} {pixels.shape}, wanted an image of "
+                    f"{remote.side} x {remote.side} bytes"
+                )
+            images.append(gray(pixels[None])[0] if pixels.ndim == 3 else pixels)
+        labels = checked(np.asarray(loaded[split]["label"]), where)
+        found[split] = np.stack(images), labels
+    return found
+
+
+# --- MNIST ---------------------------------------------------------------------------------------
+
+
+def read_mnist(path: Path | None) -> dict[str, Images]:
+    """Read MNIST from its four IDX files, packed or not; `path`: their folder, None: fetch them."""
+    found = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images = _idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
+        where = _mnist_file(path, f"{prefix}-labels-idx1-ubyte.gz")
+        labels = _idx(where, IDX_LABELS)
+        if len(images) != len(labels):
+            raise BadData(f"{where}: {len(labels)} labels for {len(images)} images")
+        if images.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+            raise BadData(
+                f"{where}: images of {images.shape[1]} x {images.shape[2]}, wanted 28 x 28"
+            )
+        found[split] = images, checked(labels, str(where))
+    return found
+
+
+def _mnist_file(folder: Path | None, name: str) -> Path:
+    if folder is None:
+        return fetched(
+            MNIST_FILES[name],
+            "name the folder of the four files by task.path, or set task.source=sample for a "
+            f"trial; {MNIST_LICENCE}",
+        )
+    for candidate in (folder / name, folder / name.removesuffix(".gz")):
+        if candidate.is_file():
+            return candidate
+    remote = MNIST_FILES[name]
+    raise NotPrepared(
+        f"{folder / name} is missing: put {remote.url} there ({remote.size:,} bytes, SHA-256 "
+        f"{remote.sha256}); {MNIST_LICENCE}"
+    )
+
+
+def _idx(path: Path, magic: int) -> np.ndarray:
+    opened: Callable[[Path], Any] = gzip.open if path.suffix == ".gz" else Path.open
+    try:
+        with opened(path, "rb") as file:  # type: ignore[call-arg]
+            content = file.read()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise damaged(path, error) from error
+    axes = 3 if magic == IDX_IMAGES else 1
+    header = 4 * (1 + axes)
+    if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
+        raise BadData(
+            f"{path} is no IDX file of {'images' if axes == 3 else 'labels'}: it begins with "
+            f"{content[:4].hex() or 'nothing'}, wanted {magic:08x}"
+        )
+    shape = struct.unpack(f">{axes}I", content[4:header])
+    array = np.frombuffer(content, np.uint8, offset=header)
+    if len(array) != int(np.prod(shape)):
+        raise BadData(
+            f"{path}: {len(array)} values, but the header says {' x '.join(map(str, shape))}: the "
+            "file is truncated; fetch it again"
+        )
+    return array.reshape(shape)
+
+
+def checked(labels: np.ndarray, where: str) -> UInt8[np.ndarray, " n"]:
+    """Return labels as bytes; `BadData` for one outside 0 … 9."""
+    if not len(labels):
+        raise BadData(f"{where} holds no image")
+    if labels.min() < 0 or labels.max() >= CLASSES:
+        bad = int(np.argmax((labels < 0) | (labels >= CLASSES)))
+        raise BadData(f"{where}: image {bad} has the label {labels[bad]}, wanted 0 … 9")
+    return labels.astype(np.uint8)
