@@ -75,10 +75,11 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
 
 def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Apply what `per_model`, `per_task` and `per_runner` hold for what is chosen.
+    """Apply what `per_model`, `per_task`, `per_runner` and `for_task` hold for what is chosen.
 
-    A preset that sweeps over models, tasks or runners uses them to give one of these its own
-    options. What the command line names itself wins.
+    A preset that sweeps over models, tasks or runners uses the first three to give one of these its
+    own options; a protocol says by `for_task` what a task asks of every group. What the command
+    line names itself wins.
     """
     by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
 
@@ -93,13 +94,30 @@ def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
     for group in ("model", "task", "runner"):
         table: Mapping[str, Any] = config[f"per_{group}"] or {}
-        known = names(group)
-        for name in table:
-            if name not in known and name != config[group]["name"]:
-                raise ConfigError(f"per_{group}: " + unknown(group, str(name), known))
+        _check_names(f"per_{group}", table, group, config)
         apply(config[group], table.get(str(config[group]["name"]), {}), group)
         config[f"per_{group}"] = {}
+    protocol: Mapping[str, Any] = config["for_task"] or {}
+    _check_names("for_task", protocol, "task", config)
+    name = str(config["task"]["name"])
+    if protocol and name not in protocol:
+        raise ConfigError(
+            f"for_task: this protocol has no settings for task={name}; it has them for "
+            f"{', '.join(protocol)}"
+        )
+    for group, own in protocol.get(name, {}).items():
+        apply(config[group], own, group)
+    config["for_task"] = {}
     return config
+
+
+def _check_names(
+    where: str, table: Mapping[str, Any], group: str, config: Mapping[str, Any]
+) -> None:
+    known = names(group)
+    for name in table:
+        if name not in known and name != config[group]["name"]:
+            raise ConfigError(f"{where}: " + unknown(group, str(name), known))
 
 
 def _explain(error: Exception) -> str:

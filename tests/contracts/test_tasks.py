@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from tasks.contract import check_task
+from tasks.gray import Encoding
 from tasks.listops import ListOps
 from tasks.listops import Source as Trees
+from tasks.pathfinder import Pathfinder
+from tasks.pathfinder import Source as Snakes
+from tasks.pixels import Dataset, Pixels
+from tasks.pixels import Source as Pictures
+from tasks.retrieval import Retrieval
+from tasks.retrieval import Source as Papers
 from tasks.text import Source as Reviews
 from tasks.text import Text, Validation
 
@@ -25,6 +32,27 @@ SHIPPED = {
     "text-sample": lambda: Text(source=Reviews.sample),
     "text-sample-cut": lambda: Text(source=Reviews.sample, max_length=150, bucket_batches=2),
     "text-sample-test": lambda: Text(source=Reviews.sample, validation=Validation.test),
+    "listops-filler": lambda: ListOps(
+        min_length=20,
+        max_length=80,
+        max_depth=4,
+        max_args=6,
+        train_examples=200,
+        validation_examples=60,
+        test_examples=60,
+        filler=60,
+    ),
+    "retrieval-sample": lambda: Retrieval(source=Papers.sample),
+    "image-sample": lambda: Pixels(source=Pictures.sample),
+    "image-scalars": lambda: Pixels(source=Pictures.sample, encoding=Encoding.scalars),
+    "image-black": lambda: Pixels(source=Pictures.sample, black_is_padding=True),
+    "mnist-permuted": lambda: Pixels(
+        source=Pictures.sample, dataset=Dataset.mnist, permuted=True, max_length=300
+    ),
+    "pathfinder-sample": lambda: Pathfinder(source=Snakes.sample),
+    "pathfinder-black": lambda: Pathfinder(
+        train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True
+    ),
 }
 
 
