@@ -3,7 +3,7 @@
 import argparse
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -83,7 +83,10 @@ def parser() -> argparse.ArgumentParser:
                 "--picture", type=Path, metavar="FILE", help="write the examples as one PNG file"
             )
             one.add_argument(
-                "--sample", type=int, default=2000, help="examples to take the statistics over"
+                "--sample",
+                type=int,
+                default=2000,
+                help="examples for the statistics of a task without stored examples",
             )
     return made
 
@@ -128,13 +131,23 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec
-    sizes = ", ".join(f"{size:,} {split}" for split, size in spec.sizes.items()) or "sizes unknown"
-    print(f"{spec.name} version {spec.version}, source {spec.source}: {sizes}")
+    counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
+    print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
     for entry in entries("task"):
         if entry.name == arguments.task and entry.source:
             print(f"please cite {entry.source}")
     return 0
+
+
+def sizes(task: "Task") -> Mapping[str, int]:
+    """Return the number of examples by split: as known beforehand, or counted when prepared."""
+    from tasks.classification import ClassificationTask
+    from tasks.task import SPLITS
+
+    if isinstance(task, ClassificationTask) and not task.spec.sizes:
+        return {split: len(task.split(split).targets) for split in SPLITS}
+    return task.spec.sizes
 
 
 def verify(task: "Task") -> int:
@@ -183,7 +196,7 @@ def show(task: "Task", arguments: argparse.Namespace) -> int:
 
     if arguments.split not in SPLITS:
         raise UnknownName(unknown("split", arguments.split, SPLITS))
-    size = task.spec.sizes.get(arguments.split)
+    size = sizes(task).get(arguments.split)
     wanted = range(arguments.index, arguments.index + arguments.count)
     if not wanted or wanted[0] < 0 or (size is not None and wanted[-1] >= size):
         raise ValueError(
@@ -213,7 +226,7 @@ def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
         raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
     pictures = [task.levels(task.example(split, index)[0][0]) for index in wanted]
     framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
-    scale = max(1, PICTURE_PIXELS // framed[0].shape[0])
+    scale = max(1, round(PICTURE_PIXELS / framed[0].shape[0]))
     drawn = Image.fromarray(np.concatenate(framed, axis=1).repeat(scale, 0).repeat(scale, 1))
     drawn.save(file)
 
@@ -230,7 +243,16 @@ def raw(task: "Task", split: str, index: int) -> str:
 
 
 def look(task: "Task", split: str, sample: int) -> Lengths:
-    """Walk over the first batches of `split` until `sample` examples are seen."""
+    """Return every stored example, or walk over the first batches until `sample` are seen."""
+    import numpy as np
+
+    from tasks.classification import ClassificationTask
+
+    if isinstance(task, ClassificationTask):
+        # Not the first batches: those of evaluation are the longest examples.
+        data = task.split(split)
+        kept = np.minimum(np.diff(data.offsets), task.max_length).tolist()
+        return Lengths(sorted(kept), Counter(data.targets.tolist()))
     lengths: list[int] = []
     labels: Counter[int] = Counter()
     for batch in islice(_batches(task, split), -(-sample // BATCH_SIZE)):

@@ -7,17 +7,19 @@
 is the padding id 0, and families that mask padding do not see it.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from enum import StrEnum, auto
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 
-from tasks.classification import ClassificationTask
+from tasks import window_floor
+from tasks.classification import ClassificationTask, floor
 from tasks.ragged import Ragged
-from tasks.task import Batch
+from tasks.task import Batch, Floor
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
@@ -84,6 +86,33 @@ class GrayTask(ClassificationTask):
     def _as_scalars(self, batch: Batch) -> Batch:
         tokens = batch.tokens.to(torch.float32)
         return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))
+
+    @property
+    def whole(self) -> bool:
+        """Whether a model sees every pixel of a picture, in the order of rows."""
+        return True
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`; of whole pictures, one by small windows as well."""
+        found = super().floors(split)
+        if self.whole:
+            train, data = (self._pictures(name) for name in ("train", split))
+            found.append(
+                floor(
+                    "windows",
+                    window_floor.answers(train, data, classes=self.spec.classes),
+                    f"a small CNN averages over windows of {window_floor.WINDOW} x "
+                    f"{window_floor.WINDOW} pixels: a model at this level need not have joined "
+                    "what lies further apart",
+                )
+            )
+        return found
+
+    def _pictures(self, split: str) -> tuple[window_floor.Pictures, Int[np.ndarray, " n"]]:
+        data = self.split(split)
+        number = len(data.targets)
+        side = math.isqrt(len(data.tokens) // number)
+        return data.tokens.reshape(number, side, side), data.targets.astype(np.int64)
 
     @abstractmethod
     def levels(self, row: UInt8[np.ndarray, " l"]) -> UInt8[np.ndarray, "s s"]:

@@ -217,6 +217,11 @@ class Pixels(GrayTask):
         """Where the prepared data lie; one store serves every encoding and `max_length`."""
         return data_root() / f"{self.spec.name}-{self.source}-{self.spec.data_hash}"
 
+    @property
+    def whole(self) -> bool:
+        """Whether a model sees every pixel of a picture, in the order of rows."""
+        return not self.permuted and self.max_length == self.facts.side**2
+
     def copies_allowed(self, first: str, second: str) -> float:
         """Return the share of images in both splits: CIFAR-10 has a few copies as published."""
         del first, second

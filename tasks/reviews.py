@@ -86,9 +86,11 @@ def read_folder(folder: Path) -> dict[str, Labelled]:
     contents: dict[str, bytes] = {}
     for part in FOLDERS:
         if not (root / part).is_dir():
+            archives = sorted(file.name for file in folder.glob("aclImdb*.tar*"))
+            found = f"; {folder} holds {archives[0]}: name that file itself" if archives else ""
             raise NotPrepared(
                 f"{root / part} is missing: wanted {', '.join(FOLDERS)} below {root}, as in the "
-                f"unpacked {PUBLIC_URL}"
+                f"unpacked {PUBLIC_URL}{found}"
             )
         with os.scandir(root / part) as entries:
             names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))

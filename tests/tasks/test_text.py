@@ -207,6 +207,9 @@ def test_missing_path_and_missing_folder(tmp_path, folder):
     (folder / "test" / "neg").rename(tmp_path / "away")
     with pytest.raises(NotPrepared, match=r"test/neg is missing: wanted train/neg, train/pos"):
         Text(path=str(folder)).prepare()
+    (folder / "aclImdb_v1.tar.gz").touch()
+    with pytest.raises(NotPrepared, match=r"holds aclImdb_v1\.tar\.gz: name that file itself"):
+        Text(path=str(folder)).prepare()
 
 
 def test_empty_review_and_strange_name_are_named(folder):
