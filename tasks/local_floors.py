@@ -30,6 +30,7 @@ BATCH = 64
 RATE = 0.02
 LONGEST = 4096
 """Tokens of a sequence that are looked at."""
+CACHED_TOKENS = 4096
 SHARED = np.uint64(0x5D1A7C0FFEE1)
 """Told apart from the features of one text: those that both texts have."""
 TOLD_APART = 1 << 22
@@ -65,6 +66,21 @@ def runs(
 
 def bags(data: Ragged, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
     """Return the hashed features of some examples, over the root of their number."""
+    found = [counts(data, some, longest_run) for some in _chunks(data, examples)]
+    return torch.from_numpy(np.concatenate(found))
+
+
+def _chunks(data: Ragged, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
+    """Cut into runs of examples whose features stay in the processor's cache."""
+    lengths = np.minimum(data.lengths[examples], LONGEST) * data.parts
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CACHED_TOKENS)) + 1
+    return np.split(examples, cuts)
+
+
+def counts(
+    data: Ragged, examples: Int[np.ndarray, " b"], longest_run: int
+) -> Float32[np.ndarray, "b f"]:
+    """Count the features of a few examples."""
     number = len(examples)
     with np.errstate(over="ignore"):
         hashes, owner = runs(data.rows(examples), longest_run)
@@ -74,9 +90,10 @@ def bags(data: Ragged, examples: Int[np.ndarray, " b"], longest_run: int) -> Bag
             hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
     places = owner * PLACES + (hashes % np.uint64(PLACES)).astype(np.int64)
-    counts = np.bincount(places, minlength=number * PLACES).reshape(number, PLACES)
-    total = np.bincount(owner, minlength=number).clip(1)
-    return torch.from_numpy(counts.astype(np.float32) / np.sqrt(total, dtype=np.float32)[:, None])
+    found = np.bincount(places, minlength=number * PLACES).reshape(number, PLACES)
+    total = found.sum(1, keepdims=True).clip(1)
+    shares: Float32[np.ndarray, "b f"] = found.astype(np.float32) / np.sqrt(total, dtype=np.float32)
+    return shares
 
 
 def _shared(
