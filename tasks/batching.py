@@ -108,19 +108,21 @@ def collate(split: Ragged, rows: Int[np.ndarray, " b"], *, max_length: int, shif
         shift: Added to every stored token (bytes become ids by 1).
     """
     parts, sequences = split.parts, split.sequences(rows)
-    starts = split.offsets[sequences]
+    flat, starts = split.tokens, split.offsets[sequences]
     lengths = np.minimum(split.offsets[sequences + 1] - starts, max_length)
     longest = int(lengths.max())
-    # Copied as stored, widened at once: twice as fast as widening row by row.
-    flat = split.tokens
-    narrow = np.zeros((len(sequences), longest), flat.dtype)
-    for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-        narrow[row, :length] = flat[start : start + length]
-    tokens: Int64[np.ndarray, "b l"] = narrow.astype(np.int64)
     full = bool((lengths == longest).all())
+    # Copied as stored, widened at once: twice as fast as widening row by row.
+    if full and len(flat) % longest == 0 and bool((starts == sequences * longest).all()):
+        narrow = flat.reshape(-1, longest)[sequences]
+    else:
+        narrow = np.zeros((len(sequences), longest), flat.dtype)
+        for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            narrow[row, :length] = flat[start : start + length]
     keep = None if full else np.arange(longest) < lengths[:, None]
-    if shift:
-        tokens += shift if keep is None else shift * keep
+    tokens: Int64[np.ndarray, "b l"] = np.add(
+        narrow, shift if keep is None else shift * keep, dtype=np.int64
+    )
     return Batch(
         tokens=torch.from_numpy(tokens).view(-1, parts, longest),
         target=torch.from_numpy(split.targets[rows].astype(np.int64)),

@@ -85,6 +85,9 @@ def run(trees: int) -> Rows:
         quick = ListOps(min_length=50, max_length=150, max_depth=4, train_examples=36_000)
         quick.prepare()
 
+    rows += stored_pictures()
+    rows += pathfinder()
+
     text = np.random.PCG64(0).random_raw(8_000_000).view(np.uint8)
     offsets = np.arange(0, len(text), 2000)
     split = from_rows([text[i : i + 2000] for i in offsets], np.zeros(len(offsets), np.uint8))
@@ -118,6 +121,70 @@ def run(trees: int) -> Rows:
             f"{STEP_S * 1e3:.0f} ms step; first batch after {first * 1e3:.0f} ms"
         )
         rows.append({"what": f"{name}, batch 32", "first_batch_s": first, "batch_s": waits})
+    return rows
+
+
+def own_memory() -> int:
+    """Return the resident bytes that no file backs."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+def stored_pictures() -> Rows:
+    """Feed epochs of 50,000 pictures of 1,024 bytes from a memory-mapped store."""
+    from tasks.pathfinder import Pathfinder
+    from tasks.ragged import Ragged, write_store
+
+    sizes = {"train_examples": 50_000, "validation_examples": 1000, "test_examples": 1000}
+    task = Pathfinder(**sizes)
+
+    def noise(number: int) -> Ragged:
+        pixels = np.random.PCG64(number).random_raw(number * 128).view(np.uint8)
+        offsets = np.arange(number + 1, dtype=np.int64) * 1024
+        return Ragged(pixels, offsets, np.zeros(number, np.uint8))
+
+    splits = {name.split("_")[0]: noise(number) for name, number in sizes.items()}
+    write_store(task.folder, splits, {"data_hash": task.spec.data_hash})
+    began = time.perf_counter()
+    task.prepare()
+    opened = time.perf_counter() - began
+    rates, memory = [], []
+    for seed in range(6):
+        began, number = time.perf_counter(), 0
+        for batch in task.batches("train", batch_size=32, seed=seed):
+            number += len(batch.tokens)
+        rates.append(number / (time.perf_counter() - began))
+        memory.append(own_memory())
+    growth = (memory[-1] - memory[0]) / 2**20
+    print(
+        f"batches of 32 x 1,024 from a memory-mapped store: {statistics.median(rates):,.0f} "
+        f"sequences/s; opened in {opened * 1e3:.0f} ms; {growth:+.1f} MiB of memory over 5 epochs"
+    )
+    return [
+        {
+            "what": "32 x 1,024 from a memory-mapped store",
+            "sequences_per_second": rates,
+            "open_s": opened,
+            "own_memory_bytes": memory,
+        }
+    ]
+
+
+def pathfinder() -> Rows:
+    """Draw path-checked pictures of every side in one process."""
+    from tasks.pathfinder_drawing import STYLES, draw
+
+    rows = []
+    for side, style in STYLES.items():
+        draw(style, 1, 0)
+        number = 500 if side == 32 else 100
+        began = time.process_time()
+        for index in range(number):
+            draw(style, 0, index)
+        seconds = (time.process_time() - began) / number
+        print(f"Pathfinder, {side} x {side}: {seconds * 1e3:.1f} ms a picture of one core")
+        rows.append({"what": f"Pathfinder, side {side}", "processor_s": seconds})
     return rows
 
 

@@ -84,3 +84,16 @@ def test_collate_pads_cuts_and_shifts():
     alone = collate(split, np.array([0]), max_length=4, shift=1)
     assert alone.keep is None
     assert alone.tokens.tolist() == [[[256, 2]]]
+
+
+@pytest.mark.parametrize(("max_length", "shift"), [(6, 0), (6, 1), (4, 1)])
+def test_rows_of_one_length_are_gathered_alike(max_length, shift):
+    rows = list(np.arange(60, dtype=np.uint8).reshape(10, 6))
+    even = from_rows(rows, np.arange(10, dtype=np.uint8))
+    odd = from_rows([np.zeros(5, np.uint8), *rows], np.arange(11, dtype=np.uint8))
+    chosen = np.array([7, 0, 3])
+    one = collate(even, chosen, max_length=max_length, shift=shift)
+    other = collate(odd, chosen + 1, max_length=max_length, shift=shift)
+    assert one.keep is other.keep is None
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert one.tokens[0, 0].tolist() == (rows[7][:max_length] + shift).tolist()
