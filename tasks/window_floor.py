@@ -3,9 +3,9 @@
     picture [s, s]  ->  5 x 5, stride 2, 16 channels  ->  3 x 3, 64 channels  ->  mean  ->  linear
 
 Both layers are normalised over the batch. What it answers is a mean of what it finds in windows of
-9 x 9 pixels: where the windows lie, and what joins them, is lost. It is fitted by Adam for 6 epochs on at most 20,000 training pictures of
-32 x 32, or as many pixels of others: a score that a model of long sequences has to beat, not the
-best of its kind.
+9 x 9 pixels: where the windows lie, and what joins them, is lost. It is fitted by Adam for 6 epochs
+on at most 20,000 training pictures of 32 x 32, or as many pixels of others: a score that a model of
+long sequences has to beat, not the best of its kind.
 """
 
 from typing import TypeAlias

@@ -30,7 +30,7 @@ def test_an_answer_is_a_mean_over_windows():
 
 def test_a_local_pattern_is_found_wherever_it_lies():
     def made(seed):
-        pictures, labels = noise(1500, seed), np.arange(1500) % 2
+        pictures, labels = noise(700, seed), np.arange(700) % 2
         for place in np.flatnonzero(labels):
             y, x = place % 10, place * 7 % 10
             pictures[place, y : y + 5, x : x + 5] = 250
@@ -41,8 +41,8 @@ def test_a_local_pattern_is_found_wherever_it_lies():
 
 def test_what_two_far_places_say_together_is_not_seen():
     def made(seed):
-        pictures, labels = noise(1500, seed), np.arange(1500) % 2
-        first = np.random.default_rng(seed).integers(0, 2, 1500)
+        pictures, labels = noise(700, seed), np.arange(700) % 2
+        first = np.random.default_rng(seed).integers(0, 2, 700)
         pictures[:, 4, 4], pictures[:, 13, 13] = 200 * first, 200 * (first ^ labels)
         return pictures, labels
 
