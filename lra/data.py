@@ -8,13 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.listing import entries, names, table
+from lra.listing import entries, load, names, table
 from lra.suggest import UnknownName, unknown
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task
 
 BATCH_SIZE = 64
+PLACES = ("path", "train")
+"""Options that `--from` stands for: the first that the task has."""
 PICTURE_PIXELS = 256
 """Height of a picture that is written, where that is a multiple of its own."""
 
@@ -71,7 +73,12 @@ def parser() -> argparse.ArgumentParser:
             metavar="OPTION=VALUE",
             help="options of the task, as in lra run",
         )
-        one.add_argument("--from", dest="path", metavar="PATH", help="short for path=PATH")
+        one.add_argument(
+            "--from",
+            dest="path",
+            metavar="PATH",
+            help="what you have already: short for path=PATH (table: train=PATH)",
+        )
         if verb == "certify":
             one.add_argument("--split", default="test", metavar="SPLIT")
             one.add_argument("--again", action="store_true", help="compute what is there already")
@@ -102,13 +109,21 @@ def build(arguments: argparse.Namespace) -> "Task":
 
 def overrides(arguments: argparse.Namespace) -> list[str]:
     """Return the task's options as they were given, with --from among them."""
-    path = [] if arguments.path is None else [f"path={arguments.path}"]
-    return [*arguments.overrides, *path]
+    if arguments.path is None:
+        return list(arguments.overrides)
+    file = next(Path(e.file) for e in entries("task") if e.name == arguments.task)
+    option = next((name for name in PLACES if name in load(file)), PLACES[0])
+    return [*arguments.overrides, f"{option}={arguments.path}"]
 
 
 def main(argv: list[str]) -> int:
     """Run one of prepare, verify, show and certify."""
-    arguments = parser().parse_args(argv)
+    made = parser()
+    arguments, rest = made.parse_known_args(argv)
+    if strange := [word for word in rest if word.startswith("-") or "=" not in word]:
+        made.error(f"unrecognized arguments: {' '.join(strange)}")
+    # argparse takes positional words in one run only: these stood behind a flag.
+    arguments.overrides += rest
     task = build(arguments)
     if arguments.verb == "prepare":
         return prepare(task, arguments)

@@ -10,6 +10,8 @@ SMALL = (
     "max_length=60", "max_depth=3", "max_args=4", "processes=1",
 )  # fmt: skip
 
+WORDS = (("fine", "good"), ("dull", "bad"))
+
 
 @pytest.fixture(autouse=True)
 def root(tmp_path, monkeypatch):
@@ -53,6 +55,23 @@ def test_data_that_are_not_there_come_with_the_command_that_makes_them(capsys, v
     text = capsys.readouterr().err
     assert "lra data prepare listops train_examples=200" in text
     assert "Traceback" not in text
+
+
+def test_options_may_stand_behind_flags(capsys):
+    assert main(["data", "show", "listops", "--index", "1", "source=sample"]) == 2
+    assert "lra data prepare listops source=sample" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["data", "show", "listops", "--index", "1", "--sauce", "a=b"])
+    assert "unrecognized arguments: --sauce" in capsys.readouterr().err
+
+
+def test_from_names_the_table_of_a_table(capsys, tmp_path):
+    table = tmp_path / "mine.csv"
+    rows = [f"{word} {number},{label}" for number in range(40) for word, label in WORDS]
+    table.write_text("\n".join(["text,label", *rows]) + "\n")
+    words = ["data", "prepare", "table", "--from", str(table), "labels=[good,bad]"]
+    assert main(words) == 0
+    assert "64 train, 8 validation, 8 test" in capsys.readouterr().out
 
 
 def test_from_is_short_for_path(capsys, tmp_path):
