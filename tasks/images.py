@@ -43,6 +43,7 @@ class Remote(NamedTuple):
     url: str
     size: int
     sha256: str
+    mirrors: tuple[str, ...] = ()
 
 
 CIFAR_ARCHIVE = Remote(
@@ -69,28 +70,41 @@ class Hub(NamedTuple):
 
 CIFAR_HUB = Hub("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "img", CIFAR_SIDE)
 MNIST_HUB = Hub("ylecun/mnist", "77f3279092a1c1579b2250db8eafed0ad422088c", "image", MNIST_SIDE)
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST_PLACES = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+
+
+def _mnist(name: str, size: int, sha256: str) -> Remote:
+    url, *mirrors = (place + name for place in MNIST_PLACES)
+    return Remote(url, size, sha256, tuple(mirrors))
+
+
 MNIST_FILES = {
-    "train-images-idx3-ubyte.gz": Remote(
-        f"{_MNIST}train-images-idx3-ubyte.gz",
-        9_912_422,
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    ),
-    "train-labels-idx1-ubyte.gz": Remote(
-        f"{_MNIST}train-labels-idx1-ubyte.gz",
-        28_881,
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    "t10k-images-idx3-ubyte.gz": Remote(
-        f"{_MNIST}t10k-images-idx3-ubyte.gz",
-        1_648_877,
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    ),
-    "t10k-labels-idx1-ubyte.gz": Remote(
-        f"{_MNIST}t10k-labels-idx1-ubyte.gz",
-        4_542,
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
+    remote.url.rpartition("/")[2]: remote
+    for remote in (
+        _mnist(
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        _mnist(
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        _mnist(
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        _mnist(
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    )
 }
 CIFAR_LICENCE = "licence: none stated; free for research, cite Krizhevsky 2009"
 MNIST_LICENCE = "licence: none stated; usually given as CC BY-SA 3.0, cite LeCun et al. 1998"
@@ -112,6 +126,7 @@ def fetched(remote: Remote, instructions: str) -> Path:
         target,
         size=remote.size,
         sha256=remote.sha256,
+        mirrors=remote.mirrors,
         instructions=f"fetch it elsewhere and put it at {target} ({facts}), or {instructions}",
     )
 

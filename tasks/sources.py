@@ -16,7 +16,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
+LARGEST_RATIO = 200
+"""Of unpacked to packed bytes; text shrinks to a fifth or a twentieth."""
 
 
 def data_root() -> Path:
@@ -141,7 +143,15 @@ def check_file(path: Path, *, size: int, sha256: str) -> None:
         )
 
 
-def download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
+def download(
+    url: str,
+    final: Path,
+    *,
+    size: int,
+    sha256: str,
+    instructions: str,
+    mirrors: Sequence[str] = (),
+) -> Path:
     """Fetch `url` to `final`, resuming what an interrupted call left; check size and hash.
 
     Args:
@@ -150,11 +160,25 @@ def download(url: str, final: Path, *, size: int, sha256: str, instructions: str
         size: Its bytes.
         sha256: Its hash, 64 hexadecimal digits.
         instructions: What a person can do instead; ends the message of a failure.
+        mirrors: Where the same file lies as well; asked in turn where `url` does not give it.
 
     Raises:
         NotPrepared: The file cannot be fetched.
         BadData: What came is not the file that was wanted.
     """
+    for place, other in zip((url, *mirrors), mirrors, strict=False):
+        try:
+            return _download(place, final, size=size, sha256=sha256, instructions=instructions)
+        except (NotPrepared, BadData) as error:
+            if final.is_file():
+                raise
+            log.warning("%s; trying %s", error, other)
+    last = (url, *mirrors)[-1]
+    return _download(last, final, size=size, sha256=sha256, instructions=instructions)
+
+
+def _download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
+    """Fetch from one place; see `download`."""
     with lock(f"download-{final.name}"):
         if final.is_file():
             check_file(final, size=size, sha256=sha256)
@@ -210,7 +234,8 @@ def _fetch(url: str, partial: Path, size: int) -> None:
 def extract(archive: Path, final: Path) -> Path:
     """Unpack a .tar.gz, .tar.xz, .tar or .zip so that it appears at `final` whole or not at all.
 
-    Members that would land outside, links that point outside and device files are refused.
+    Members that would land outside, links that point outside, device files and archives that swell
+    beyond all measure are refused.
 
     Raises:
         BadData: The archive is damaged, of no known kind, or holds a member that is refused.
@@ -223,8 +248,7 @@ def extract(archive: Path, final: Path) -> Path:
                 if zipfile.is_zipfile(archive):
                     _extract_zip(archive, folder)
                 else:
-                    with tarfile.open(archive, "r:*") as tar:
-                        tar.extractall(folder, filter="data")
+                    _extract_tar(archive, folder)
             except OSError as error:
                 if error.errno is not None:
                     raise
@@ -234,13 +258,39 @@ def extract(archive: Path, final: Path) -> Path:
     return final
 
 
+def _extract_tar(archive: Path, folder: Path) -> None:
+    total = 0
+
+    def counted(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        nonlocal total
+        total += member.size
+        _refuse_bomb(archive, total)
+        return tarfile.data_filter(member, path)
+
+    with tarfile.open(archive, "r:*") as tar:
+        tar.extractall(str(folder), filter=counted)
+
+
 def _extract_zip(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
+        total = 0
         for member in packed.infolist():
+            total += member.file_size
+            _refuse_bomb(archive, total)
             target = (folder / member.filename).resolve()
             if not target.is_relative_to(folder.resolve()):
                 raise BadData(f"{archive}: member {member.filename!r} would land outside; refused")
         packed.extractall(folder)
+
+
+def _refuse_bomb(archive: Path, total: int) -> None:
+    """Raise `BadData` where the unpacked bytes are out of all proportion to the packed ones."""
+    packed = archive.stat().st_size
+    if total > LARGEST_RATIO * packed + CHUNK_BYTES:
+        raise BadData(
+            f"{archive}: more than {LARGEST_RATIO} times its {packed:,} bytes would be unpacked; "
+            "refused: data sets do not shrink so much; fetch it again from its publisher"
+        )
 
 
 def damaged(archive: Path, error: BaseException) -> BadData:

@@ -105,6 +105,21 @@ def test_unreachable_server_says_what_to_do(tmp_path):
         )
 
 
+def test_a_mirror_is_asked_where_the_first_place_fails(server, tmp_path, caplog):
+    mirror = f"http://127.0.0.1:{server.server_address[1]}/data.tar.gz"
+    facts = {"size": len(CONTENT), "sha256": SHA256, "instructions": "put it there by hand"}
+    final = tmp_path / "data.tar.gz"
+    download("http://127.0.0.1:9/data.tar.gz", final, **facts, mirrors=[mirror])
+    assert final.read_bytes() == CONTENT
+    assert f"trying {mirror}" in caplog.text
+    final.write_bytes(CONTENT[:-1])
+    with pytest.raises(BadData, match="102399 bytes"):
+        download(mirror, final, **facts, mirrors=[mirror])
+    final.unlink()
+    with pytest.raises(NotPrepared, match=r"127.0.0.1:8/.*by hand"):
+        download("http://127.0.0.1:9/", final, **facts, mirrors=["http://127.0.0.1:8/"])
+
+
 def tar(path, members):
     with tarfile.open(path, f"w:{path.suffix[1:]}") as packed:
         for name, content in members.items():
@@ -146,6 +161,19 @@ def test_extract_refuses_a_zip_that_leaves_the_folder(tmp_path):
     with pytest.raises(BadData, match="would land outside"):
         extract(tmp_path / "a.zip", tmp_path / "in" / "out")
     assert not (tmp_path / "in" / "evil").exists()
+
+
+@pytest.mark.parametrize("kind", ["a.tar.gz", "a.tar.xz", "a.zip"])
+def test_extract_refuses_what_swells(tmp_path, kind):
+    content = bytes(40_000_000)
+    if kind.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / kind, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr("x", content)
+    else:
+        tar(tmp_path / kind, {"x": content})
+    with pytest.raises(BadData, match=r"more than 200 times its [\d,]+ bytes"):
+        extract(tmp_path / kind, tmp_path / "in" / "out")
+    assert list((tmp_path / "in").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tar.xz", "a.txt"])
