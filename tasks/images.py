@@ -11,6 +11,7 @@ MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four
 
 import gzip
 import io
+import logging
 import pickle
 import struct
 import tarfile
@@ -35,6 +36,8 @@ CIFAR_NAMES = (
 LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
 IDX_IMAGES, IDX_LABELS = 2051, 2049
 NPZ_ERRORS: tuple[type[Exception], ...] = (KeyError, ValueError, *ARCHIVE_ERRORS)
+
+log = logging.getLogger(__name__)
 
 
 class Remote(NamedTuple):
@@ -163,6 +166,8 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
             parts = [parse(files[name], f"{path}: {name}") for name in wanted if name in files]
             if parts:
                 found[split] = _joined(parts)
+            if 0 < len(parts) < len(wanted):
+                log.warning("%s has %d of %d batches of %s", path, len(parts), len(wanted), split)
         if found:
             break
     absent = {"train", "test"} - found.keys()

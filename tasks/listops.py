@@ -322,8 +322,8 @@ class ListOps(ClassificationTask):
                 floor(
                     f"oracle_depth_{depth}",
                     listops_oracle.answers(data, depth, known),
-                    f"evaluates {depth} levels of operators and guesses the deeper ones: what a "
-                    "perfect reader of so many levels would reach",
+                    f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
+                    "what a perfect reader of so many levels would reach",
                 )
                 for depth in listops_oracle.DEPTHS
             ),

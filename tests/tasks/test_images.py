@@ -128,6 +128,13 @@ def test_a_truncated_archive(tmp_path, binary):
         read_cifar(binary)
 
 
+def test_missing_batches_are_said(tmp_path, batches, caplog):
+    some = {name: rows(*batches[name]) for name in ("data_batch_1", "data_batch_4", "test_batch")}
+    found = read_cifar(pack(tmp_path / "some.tar.gz", {f"{k}.bin": v for k, v in some.items()}))
+    assert len(found["train"][1]) == 8
+    assert "has 2 of 5 batches of train" in caplog.text
+
+
 def test_what_is_missing_says_what_to_fetch(tmp_path, batches):
     with pytest.raises(NotPrepared, match="170,052,171 bytes"):
         read_cifar(tmp_path / "none.tar.gz")
