@@ -4,18 +4,17 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.accuracy import accuracy_table
+from reports.accuracy import score_tables
 from reports.efficiency import crossover_table
 from reports.rows import cost_points, cost_rows, prepare, settings
 from reports.tables import to_markdown
 
 
 def conclusions(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the accuracy table with its floors, and where each model overtakes the references."""
+    """Yield the tables of scores with floors, and where each model overtakes the references."""
     frame = prepare(rows)
-    accuracy = accuracy_table(frame)
-    if accuracy is not None:
-        yield "\n" + to_markdown(accuracy).rstrip()
+    for _, table in score_tables(frame):
+        yield "\n" + to_markdown(table).rstrip()
     timed = cost_rows(frame)
     for part in settings(timed) if not timed.empty else ():
         crossing = crossover_table(cost_points(part.rows))

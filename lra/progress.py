@@ -7,6 +7,9 @@ from tqdm import tqdm
 
 from runners.records import Cell, Measurement, Progress, Status
 
+HEADLINES = ("bits_per_character", "perplexity", "accuracy")
+"""Scores on the test split by which a cell is summed up: the first that it has."""
+
 
 class Board:
     """A bar on a terminal; in a log, only the lines."""
@@ -75,12 +78,13 @@ def headline(rows: list[Measurement]) -> str:
         if row.status is not Status.ok and "reference" not in row.labels:
             return f"{row.status}: {row.reason.splitlines()[0]}"
     final = [row for row in rows if row.step is None and row.value is not None]
-    scores = [r for r in final if r.metric == "accuracy" and r.labels.get("split") == "test"]
-    if scores:
-        return ", ".join(
-            f"{r.model.removeprefix('floor/') if r.model else 'accuracy'} {r.value:.3f}"
-            for r in scores
-        )
+    judged = [row for row in final if row.labels.get("split") == "test"]
+    for metric in HEADLINES:
+        if scores := [row for row in judged if row.metric == metric]:
+            return ", ".join(
+                f"{r.model.removeprefix('floor/') if r.model else metric} {r.value:.3f}"
+                for r in scores
+            )
     value = {r.metric: r.value for r in final if r.value is not None}
     if "time" in value:
         memory = value.get("peak_tensor_bytes")

@@ -1,6 +1,7 @@
-"""The accuracy table: models by task, with intervals that name their source, and floors below."""
+"""Tables of scores: models by task, with intervals that name their source, and floors below."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -9,12 +10,35 @@ from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables import Column, Entry, Row, Table
 
 # Two accuracies may stand in one column only where all of these agree.
-TASK = ("task", "task_version", "source", "length")
+TASK = ("task", "task_version", "source", "length", "regime")
 FLOORS = "floors: scores that need no long-range model"
 ARENA = frozenset({"listops", "text", "retrieval", "image", "pathfinder"})
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
     "that see short windows come near the best models on several of them (arXiv:2501.14850)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A metric that has a table of its own."""
+
+    metric: str
+    title: str
+    unit: str
+    """Begins the caption."""
+    factor: float = 1.0
+    digits: int = 3
+    shares: bool = False
+    """Whether it is a share of examples, which lies in [0, 1] and has Wilson's interval."""
+
+
+ACCURACY = Score(
+    metric="accuracy", title="Accuracy", unit="Percent", factor=100.0, digits=1, shares=True
+)
+LANGUAGE = (
+    Score(metric="bits_per_character", title="Bits per character", unit="Bits, lower is better"),
+    Score(metric="perplexity", title="Perplexity", unit="Per token, lower is better", digits=2),
 )
 
 
@@ -25,17 +49,29 @@ def splits(rows: pd.DataFrame) -> list[str]:
     return sorted(found, key=lambda s: (s != "test", s))
 
 
-def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
-    """Build the table of final accuracies on one split, or None where no row has any.
+def score_tables(rows: pd.DataFrame, split: str = "test") -> Iterator[tuple[str, Table]]:
+    """Yield the metric and the table of each score that a split has: accuracy first."""
+    for score in (ACCURACY, *LANGUAGE):
+        table = accuracy_table(rows, split, score)
+        if table is not None:
+            yield score.metric, table
+
+
+def accuracy_table(
+    rows: pd.DataFrame, split: str = "test", score: Score = ACCURACY
+) -> Table | None:
+    """Build the table of final scores on one split, or None where no row has any.
 
     A column holds one task in one version from one source. A failed or absent place is a mark with
     a footnote; it never enters a mean.
     """
-    final = rows[(rows["metric"] == "accuracy") & rows["step"].isna()]
+    scores = rows[rows["step"].isna()]
+    final = scores[scores["metric"] == score.metric]
     if not (final["split"] == split).any():
         return None
-    # a training run that failed has one row with the reason, which holds for every split
-    lost = final[final["status"] != "ok"].drop_duplicates("cell")
+    # a training run that failed has one row with the reason, which holds for every split and score
+    failed = scores[(scores["status"] != "ok") & scores["metric"].isin(("accuracy", score.metric))]
+    lost = failed[failed["task"].isin(set(final["task"]))].drop_duplicates("cell")
     whole = final[(final["split"] == split) & ~final["cell"].isin(set(lost["cell"]))]
     final = pd.concat([whole, lost])
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
@@ -47,22 +83,27 @@ def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
     table_rows = []
     names = [str(n) for n in final["name"].unique()]
     models = model_order([n for n in names if not n.startswith(FLOOR)])
-    floors = sorted(n for n in names if n.startswith(FLOOR))
+    found = final[final["status"] == "ok"].groupby("name")["value"].mean()
+    floors = sorted((n for n in names if n.startswith(FLOOR)), key=lambda n: (found.get(n, 0), n))
     for name in [*models, *floors]:
         own = final[final["name"] == name]
-        entries = tuple(_entry(own[own["column"] == c], name) for c in columns)
+        entries = tuple(_entry(own[own["column"] == c], name, score) for c in columns)
         floor = name in floors
         title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
         table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))
     percent = f"{100 * LEVEL:g} %"
-    caption = (
-        f"Percent, mean over seeds [{percent} interval; what it accounts for]. Over seeds it is a "
-        "t interval; over examples (one seed) Wilson's, which says nothing about another seed."
-    )
+    caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
+    if score.shares:
+        caption += (
+            "Over seeds it is a t interval; over examples (one seed) Wilson's, which says nothing "
+            "about another seed."
+        )
+    else:
+        caption += "It is a t interval over seeds; one seed has none."
     if ARENA & {column[0] for column in columns}:
         caption += f" {CAVEAT}"
     return Table(
-        title=f"Accuracy on the {split} split",
+        title=f"{score.title} on the {split} split",
         caption=caption,
         stub="model",
         columns=heads,
@@ -71,12 +112,12 @@ def accuracy_table(rows: pd.DataFrame, split: str = "test") -> Table | None:
 
 
 def _title(column: tuple[str, ...], *, with_length: bool) -> str:
-    _, version, source, length = column
-    title = f"{source}, version {version}"
+    _, version, source, length, regime = column
+    title = f"{source}, version {version}" + (f", {regime}" if regime else "")
     return f"{title}, length {length}" if with_length and length != "–" else title
 
 
-def _entry(rows: pd.DataFrame, name: str) -> Entry:
+def _entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
     if rows.empty:
         return Entry(text="–", status=MISSING, notes=("not run",))
     good = rows[rows["status"] == "ok"]
@@ -95,7 +136,7 @@ def _entry(rows: pd.DataFrame, name: str) -> Entry:
     mean = sum(values) / len(values)
     examples = _examples(good)
     interval: Interval | None = mean_interval(values)
-    if interval is None and examples:
+    if interval is None and examples and score.shares:
         interval = wilson_interval(mean, examples)
     if name.startswith(FLOOR):
         notes += tuple(sorted({s for s in (f.get("sentence", "") for f in good["labels"]) if s}))
@@ -103,7 +144,7 @@ def _entry(rows: pd.DataFrame, name: str) -> Entry:
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)
     return Entry(
-        text=_text(mean, interval, seeds=len(good), lost=len(bad), examples=examples),
+        text=_text(score, mean, interval, seeds=len(good), lost=len(bad), examples=examples),
         value=mean,
         interval=interval,
         notes=notes,
@@ -111,15 +152,22 @@ def _entry(rows: pd.DataFrame, name: str) -> Entry:
     )
 
 
-def _text(mean: float, interval: Interval | None, *, seeds: int, lost: int, examples: int) -> str:
-    text = f"{100 * mean:.1f}"
+def _text(
+    score: Score, mean: float, interval: Interval | None, *, seeds: int, lost: int, examples: int
+) -> str:
+    def written(value: float) -> str:
+        return f"{score.factor * value:.{score.digits}f}"
+
+    text = written(mean)
     count = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
     if interval is None:
         return f"{text} ({count})" if seeds > 1 or lost else text
     of = count if seeds > 1 else f"{examples:,} examples" + (f", {count}" if lost else "")
-    # an accuracy lies in [0, 1] though a t interval may not; the CSV keeps the bounds as computed
-    low, high = max(0.0, interval.low), min(1.0, interval.high)
-    return f"{text} [{100 * low:.1f}, {100 * high:.1f}; {of}]"
+    low, high = interval.low, interval.high
+    if score.shares:
+        # a share lies in [0, 1] though a t interval may not; the CSV keeps the bounds as computed
+        low, high = max(0.0, low), min(1.0, high)
+    return f"{text} [{written(low)}, {written(high)}; {of}]"
 
 
 def _examples(rows: pd.DataFrame) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.accuracy import accuracy_table, splits
+from reports.accuracy import score_tables, splits
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
     crossover_table,
@@ -115,10 +115,10 @@ def write_report(
 def _accuracy(draft: _Draft, frame: pd.DataFrame) -> None:
     found = splits(frame)
     for split in found:
-        table = accuracy_table(frame, split)
-        if table is not None:
-            stem = "accuracy" if split == "test" else f"accuracy-{split}"
-            draft.table(stem, table, f"Accuracy, {split} split")
+        for metric, table in score_tables(frame, split):
+            name = metric.replace("_", "-")
+            stem = name if split == "test" else f"{name}-{split}"
+            draft.table(stem, table, f"{metric.replace('_', ' ').capitalize()}, {split} split")
     if "test" not in found:
         draft.left_out.append("accuracy: no final accuracy on the test split among the rows")
 
