@@ -105,9 +105,11 @@ _AXES = frozenset({"lengths", "modes"})
 
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
-    if str(run.config["runner"]["name"]) == "certify":
-        return {}
     found = {}
+    if run.task.spec.regime:
+        found["regime"] = run.task.spec.regime
+    if str(run.config["runner"]["name"]) == "certify":
+        return found
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:

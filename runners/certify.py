@@ -22,7 +22,7 @@ class CertifyConfig:
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:
-    """Yield one accuracy row per floor; its model is `floor/<name>`.
+    """Yield the rows of each floor; its model is `floor/<name>`.
 
     Raises:
         Unsupported: the task computes no floors.
@@ -31,13 +31,10 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
         raise Unsupported(f"{task.spec.name} computes no floors: it has no method floors(split)")
     floors = certified(task, split) if isinstance(task, Certifiable) else task.floors(split)
     for floor in floors:
-        yield Measurement(
-            metric="accuracy",
-            value=floor.accuracy,
-            model=f"floor/{floor.name}",
-            labels={
-                "split": split,
-                "examples": str(len(floor.outcomes)),
-                "sentence": floor.sentence,
-            },
-        )
+        labels = {"split": split, "sentence": floor.sentence}
+        if floor.outcomes is not None:
+            labels["examples"] = str(len(floor.outcomes))
+        for metric, value in {"accuracy": floor.accuracy, **floor.measures}.items():
+            yield Measurement(
+                metric=metric, value=value, model=f"floor/{floor.name}", labels=labels
+            )

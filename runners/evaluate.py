@@ -1,15 +1,28 @@
 """Judge a model on one split, item by item."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from models.backbone import Backbone
+from models.mixer import State
 from runners.metrics import METRICS
 from runners.records import Outcomes
 from runners.stream import to_device
+from tasks.language import of_loss
 from tasks.task import Tally, Task
+
+
+class Evaluation(NamedTuple):
+    """What one split says about a model."""
+
+    measured: dict[str, float]
+    """Metrics over the whole split."""
+    outcomes: Outcomes
+    parts: dict[tuple[str, str], tuple[float, float]]
+    """By (kind, part): mean loss in nats over the items of that part, and their number."""
 
 
 def evaluate(
@@ -20,10 +33,11 @@ def evaluate(
     batch_size: int,
     device: torch.device,
     each: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, float], Outcomes]:
-    """Return accuracy and mean loss in nats, and the outcome of every item in split order.
+) -> Evaluation:
+    """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
-    Leaves the model in eval mode.
+    Leaves the model in eval mode. Where batches say which rows begin anew (`reset`), a state is
+    carried from batch to batch.
 
     Args:
         model: the model.
@@ -38,11 +52,15 @@ def evaluate(
     """
     model.eval()
     tallies: list[Tally] = []
+    state: State = None
     with torch.inference_mode():
         for batch in task.batches(split, batch_size=batch_size, seed=0):
             each()
             there = to_device(batch, device)
-            outcome = model(there.tokens, there.target, there.keep)
+            if batch.reset is not None and bool(batch.reset.any()):
+                state = model.initial_state(len(batch.tokens), task.spec.memory)
+            outcome = model(there.tokens, there.target, there.keep, state)
+            state = outcome.state
             tallies.append(task.tally(outcome.nll.float().cpu(), outcome.hit.cpu(), batch))
     count = sum(tally.count for tally in tallies)
     if not count:
@@ -55,11 +73,20 @@ def evaluate(
         hit=np.concatenate([tally.hit.numpy() for tally in tallies])[order],
         nll=np.concatenate([tally.nll.numpy() for tally in tallies])[order].astype(np.float32),
     )
-    measured = {
-        "accuracy": sum(tally.hits for tally in tallies) / count,
-        "loss": sum(tally.nll_sum for tally in tallies) / count,
-    }
-    return measured, outcomes
+    loss = sum(tally.nll_sum for tally in tallies) / count
+    accuracy = sum(tally.hits for tally in tallies) / count
+    measured = {"accuracy": accuracy, "loss": loss, **of_loss(task.spec.metric, loss)}
+    return Evaluation(measured, outcomes, _parts(tallies))
+
+
+def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Add up what batches say about each part."""
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for tally in tallies:
+        for part, (nll, count) in tally.parts.items():
+            before = sums.get(part, (0.0, 0.0))
+            sums[part] = before[0] + nll, before[1] + count
+    return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:

@@ -28,13 +28,17 @@ def pretty(value: Mapping[str, Any]) -> bytes:
 
 
 def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
-    """Return an npz file: hits as packed bits, nll as float32. ValueError where out of order."""
+    """Return an npz file: hits as packed bits or shares, nll as float32.
+
+    Raises:
+        ValueError: Out of order, or of unlike lengths.
+    """
     import numpy as np
 
     arrays: dict[str, Any] = {}
     for each in outcomes:
         index = np.asarray(each.index, dtype=np.int64)
-        hit = np.asarray(each.hit, dtype=bool)
+        hit = np.asarray(each.hit)
         nll = np.asarray(each.nll, dtype=np.float32)
         if f"{each.split}.index" in arrays:
             raise ValueError(f"two outcomes for split {each.split!r}: keep those of the last")
@@ -46,7 +50,10 @@ def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
         if (np.diff(index) <= 0).any():
             raise ValueError(f"outcomes of split {each.split!r} must come in ascending index")
         arrays[f"{each.split}.index"] = index
-        arrays[f"{each.split}.hit"] = np.packbits(hit)
+        if hit.dtype == bool:
+            arrays[f"{each.split}.hit"] = np.packbits(hit)
+        else:
+            arrays[f"{each.split}.share"] = hit.astype(np.float32)
         arrays[f"{each.split}.nll"] = nll
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
@@ -70,7 +77,10 @@ def _unpacked(archive: Any) -> Iterator[Outcomes]:
     with archive as arrays:
         for split in sorted(name.removesuffix(".index") for name in arrays if ".index" in name):
             index = arrays[f"{split}.index"]
-            hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
+            if f"{split}.share" in arrays:
+                hit = arrays[f"{split}.share"]
+            else:
+                hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
             nll = arrays[f"{split}.nll"]
             yield Outcomes(split=split, index=index, hit=hit, nll=nll)
 

@@ -94,7 +94,7 @@ class Outcomes:
     index: Any
     """int64 array [n]: place in the split, ascending."""
     hit: Any
-    """bool array [n]."""
+    """bool array [n]; of examples of many items: float32, the share that is right."""
     nll: Any
     """float32 array [n], nats."""
 

@@ -23,7 +23,7 @@ from models.backbone import Backbone, Outcome
 from models.mixer import AfterStep
 from runners.checkpoint import Checkpoints
 from runners.device import autocast
-from runners.evaluate import evaluate, goodness
+from runners.evaluate import Evaluation, evaluate, goodness
 from runners.hardware import HardwareProfile, Precision
 from runners.measure import process_peak_bytes
 from runners.optim import (
@@ -279,7 +279,7 @@ class Trainer:
 
     def validate(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate the validation split during training; remember the best weights."""
-        measured, _ = self.judge("validation", stop)
+        measured = self.judge("validation", stop).measured
         for metric, value in measured.items():
             labels = {"split": "validation"}
             yield self.note(metric=metric, value=value, step=self.step, labels=labels)
@@ -290,7 +290,7 @@ class Trainer:
         self.validated = self.step
         self.model.train()
 
-    def judge(self, split: str, stop: threading.Event) -> tuple[dict[str, float], Outcomes]:
+    def judge(self, split: str, stop: threading.Event) -> Evaluation:
         """Evaluate one split; give way to a stop signal."""
 
         def give_way() -> None:
@@ -299,7 +299,7 @@ class Trainer:
                 raise Interrupted(f"stopped while evaluating after step {self.step}")
 
         with autocast(self.hardware):
-            measured, outcomes = evaluate(
+            found = evaluate(
                 self.model,
                 self.task,
                 split,
@@ -307,12 +307,12 @@ class Trainer:
                 device=self.device,
                 each=give_way,
             )
-        if not math.isfinite(measured["loss"]):
+        if not math.isfinite(found.measured["loss"]):
             raise Diverged(
-                f"the {split} loss was {measured['loss']} after step {self.step} of "
+                f"the {split} loss was {found.measured['loss']} after step {self.step} of "
                 f"{self.optim.steps}; {_CALMER}"
             )
-        return measured, outcomes
+        return found
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate with the weights that are kept, and yield the final rows."""
@@ -322,11 +322,14 @@ class Trainer:
             self.model.load_state_dict(self.best["weights"])
             labels = {"weights": f"best validation, step {self.best['step']}"}
         for split in self.config.evaluate_splits:
-            measured, outcomes = self.judge(split, stop)
-            told = {"split": split, "examples": str(len(outcomes.index)), **labels}
-            for metric, value in measured.items():
+            found = self.judge(split, stop)
+            told = {"split": split, "examples": str(len(found.outcomes.index)), **labels}
+            for metric, value in found.measured.items():
                 yield Measurement(metric=metric, value=value, labels=told)
-            yield outcomes
+            for (kind, part), (loss, count) in found.parts.items():
+                own = {**told, "part": part, "items": f"{count:.0f}"}
+                yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
+            yield found.outcomes
         yield from self.bookkeeping()
         self.checkpoints.finish(self.model.state_dict())
 

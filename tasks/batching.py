@@ -23,6 +23,7 @@ class Draw(IntEnum):
     split = 3
     sample = 4
     pictures = 5
+    offset = 6
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:

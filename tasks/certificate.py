@@ -20,7 +20,7 @@ from tasks.task import Floor, TaskSpec
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raised by every change that moves a floor."""
 
 
@@ -77,9 +77,9 @@ def _content(task: Certifiable, split: str, floors: list[Floor]) -> dict[str, An
             {
                 "name": floor.name,
                 "accuracy": floor.accuracy,
-                "examples": len(floor.outcomes),
-                "outcomes": np.packbits(floor.outcomes.numpy()).tobytes().hex(),
+                "measures": dict(floor.measures),
                 "sentence": floor.sentence,
+                **_packed(floor.outcomes),
             }
             for floor in floors
         ]
@@ -106,16 +106,26 @@ def _read(path: Path, task: Certifiable, split: str) -> list[Floor] | None:
         Floor(
             name=each["name"],
             accuracy=each["accuracy"],
-            outcomes=torch.from_numpy(
-                np.unpackbits(
-                    np.frombuffer(bytes.fromhex(each["outcomes"]), np.uint8),
-                    count=each["examples"],
-                ).astype(bool)
-            ),
+            outcomes=_unpacked(each),
             sentence=each["sentence"],
+            measures=each["measures"],
         )
         for each in content["floors"]
     ]
+
+
+def _packed(outcomes: torch.Tensor | None) -> dict[str, Any]:
+    if outcomes is None:
+        return {}
+    packed = np.packbits(outcomes.numpy()).tobytes().hex()
+    return {"examples": len(outcomes), "outcomes": packed}
+
+
+def _unpacked(each: dict[str, Any]) -> torch.Tensor | None:
+    if "outcomes" not in each:
+        return None
+    bits = np.frombuffer(bytes.fromhex(each["outcomes"]), np.uint8)
+    return torch.from_numpy(np.unpackbits(bits, count=each["examples"]).astype(bool))
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

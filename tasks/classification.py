@@ -1,9 +1,6 @@
 """What the classification tasks share: a stored data set, batches, tally, majority floor."""
 
-import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +9,8 @@ from torch import Tensor
 
 from tasks.batching import collated, plan_epoch
 from tasks.local_floors import answers
-from tasks.ragged import Ragged, Store, open_store, verify_store
-from tasks.sources import lock
-from tasks.task import SPLITS, Batch, Floor, Tally, TaskSpec
-
-log = logging.getLogger(__name__)
+from tasks.stored import StoredTask
+from tasks.task import Batch, Floor, Tally
 
 LOCAL = (
     (
@@ -49,56 +43,13 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
     )
 
 
-class ClassificationTask(ABC):
+class ClassificationTask(StoredTask):
     """One class for one or two stored sequences; a task adds what it is, and how data are made."""
 
     max_length: int
     bucket_batches: int
     shift: int = 0
     """Added to every stored token."""
-    _store: Store | None = None
-
-    @property
-    @abstractmethod
-    def spec(self) -> TaskSpec:
-        """The facts; same before and after `prepare`."""
-
-    @property
-    @abstractmethod
-    def folder(self) -> Path:
-        """Where the prepared data lie; named by what decides their content."""
-
-    @abstractmethod
-    def make(self) -> None:
-        """Write the store at `folder`; called under the lock, only when it is missing."""
-
-    def prepare(self) -> None:
-        """Make the data ready on this machine: idempotent, safe with several processes."""
-        if not self._complete():
-            with lock(self.folder.name):
-                if not self._complete():
-                    log.info("preparing %s in %s", self.spec.name, self.folder)
-                    self.make()
-        self.store()
-
-    def _complete(self) -> bool:
-        return (self.folder / "manifest.json").is_file()
-
-    def verify(self) -> None:
-        """Compare the prepared files with their hashes; `BadData` where one differs."""
-        verify_store(self.folder)
-
-    def store(self) -> Store:
-        """Return the opened data; `NotPrepared` where `prepare` has not run."""
-        if self._store is None:
-            self._store = open_store(self.folder)
-        return self._store
-
-    def split(self, name: str) -> Ragged:
-        """Return the stored sequences of a split; ValueError for an unknown one."""
-        if name not in SPLITS:
-            raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
-        return self.store().splits[name]
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.

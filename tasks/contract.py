@@ -9,7 +9,6 @@ from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from tasks.task import SPLITS, Batch, Certified, Kind, Task
 
@@ -241,8 +240,11 @@ def check_floors(task: Task) -> Finding:
     for split in SPLITS[1:]:
         number = len(_indices(_batches(task, split)))
         for floor in task.floors(split):
-            outcomes: Tensor = floor.outcomes
-            if len(outcomes) != number:
+            outcomes = floor.outcomes
+            if outcomes is None:
+                if task.spec.metric not in floor.measures:
+                    faults.append(f"{floor.name}: no outcomes, and no {task.spec.metric}")
+            elif len(outcomes) != number:
                 faults.append(f"{floor.name}: {len(outcomes)} outcomes for {number} examples")
             elif abs(float(outcomes.double().mean()) - floor.accuracy) > 1e-9:
                 faults.append(f"{floor.name}: accuracy is not the mean of its outcomes")

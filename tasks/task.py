@@ -48,6 +48,10 @@ class TaskSpec:
     data_hash: str
     """Hash of the data's identity (generator options or file hashes); same before and after
     `prepare`."""
+    regime: str = ""
+    """How evaluation cuts a stream of tokens; part of every stored row. Empty: no stream."""
+    memory: int = 0
+    """Tokens that a state along time remembers; 0: no state is carried."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, where known."""
 
@@ -78,7 +82,10 @@ class Tally(NamedTuple):
     index: Int[Tensor, " n"]  # type: ignore[assignment]
     """Place in the split of each outcome."""
     nll: Float[Tensor, " n"]
-    hit: Bool[Tensor, " n"]
+    hit: Bool[Tensor, " n"] | Float[Tensor, " n"]
+    """Of an example of many items: the share that is right."""
+    parts: Mapping[tuple[str, str], tuple[float, float]] = {}
+    """By (kind, part), e.g. (position, 8-15): sum of losses in nats, and number of items."""
 
 
 @runtime_checkable
@@ -123,10 +130,12 @@ class Floor(NamedTuple):
     name: str
     """e.g. majority, root_operator."""
     accuracy: float
-    outcomes: Bool[Tensor, " n"]
-    """Per example of the split, in index order."""
+    outcomes: Bool[Tensor, " n"] | None
+    """Per example of the split, in index order; None where examples are many items each."""
     sentence: str
     """What a score at this level means, for print beside the table."""
+    measures: Mapping[str, float] = {}  # never changed
+    """Other metrics, e.g. loss and bits_per_character."""
 
 
 @runtime_checkable

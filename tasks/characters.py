@@ -1,0 +1,291 @@
+"""Language modelling over bytes or characters: enwik8 and text8 (Mahoney, Large Text Compression).
+
+    enwik8   bytes of a Wikipedia dump, 256 ids                  <page>⏎    <title>AccessibleC …
+    text8    its text alone, 27 ids (blank, a … z)                anarchism originated as a term …
+
+The first 90 million bytes are train, the next 5 million validation, the last 5 million test. A file
+of another size is refused, unless `partial` says that it is a part, which is then split 90 : 5 : 5.
+The metric is bits per character = mean loss in nats / ln 2; for enwik8 a character is a byte.
+Nothing is tokenised or stripped. `source=sample` is generated text for trials, labelled so.
+"""
+
+import hashlib
+import json
+import zipfile
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from tasks.batching import Draw, random_words
+from tasks.errors import BadData, NotPrepared
+from tasks.language import LanguageTask, Regime
+from tasks.ragged import Ragged, write_store
+from tasks.sources import (
+    ARCHIVE_ERRORS,
+    damaged,
+    data_root,
+    download,
+    open_packed,
+    remembered_sha256,
+)
+from tasks.task import SPLITS, Kind, TaskSpec
+
+VERSION = 1
+OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
+SHARES = (0.9, 0.05, 0.05)
+SAMPLE_BYTES = 60_000
+PACKED = ("", ".zip", ".gz", ".xz", ".bz2")
+LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
+ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
+
+
+class Corpus(StrEnum):
+    """Which text."""
+
+    enwik8 = auto()
+    text8 = auto()
+
+
+class Source(StrEnum):
+    """Where the text comes from."""
+
+    files = auto()
+    sample = auto()
+
+
+class _Facts(NamedTuple):
+    url: str
+    size: int
+    sha256: str
+    vocabulary: int
+
+
+CORPORA = {
+    Corpus.enwik8: _Facts(
+        "http://mattmahoney.net/dc/enwik8.zip",
+        36_445_475,
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+        256,
+    ),
+    Corpus.text8: _Facts(
+        "http://mattmahoney.net/dc/text8.zip",
+        31_344_016,
+        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+        len(ALPHABET),
+    ),
+}
+
+
+class Characters(LanguageTask):
+    """The task; see the module's text.
+
+    Args:
+        corpus: enwik8 or text8.
+        source: files or sample.
+        path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one. Not given: the
+            public archive.
+        partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
+        length: Tokens of a window.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
+    """Options that change no number: not part of a result's identity."""
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus = Corpus.enwik8,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        length: int = 512,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+    ) -> None:
+        self.corpus, self.source = Corpus(corpus), Source(source)
+        if self.source is Source.sample and path is not None:
+            raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
+        self.facts = CORPORA[self.corpus]
+        self.path = Path(path).expanduser() if path is not None else None
+        self.partial = partial
+        self.read_as(
+            length=length, regime=regime, stride=stride, memory=memory, contiguous=contiguous
+        )
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With a `path` the file must be there: its hash is the identity."""
+        return TaskSpec(
+            name=str(self.corpus),
+            version=VERSION,
+            kind=Kind.language_modelling,
+            vocabulary=self.facts.vocabulary,
+            classes=self.facts.vocabulary,
+            max_length=self.length,
+            padded=False,
+            metric="bits_per_character",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            regime=self.regime_said,
+            memory=self.memory,
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        if self.path is None:
+            return "files"
+        return f"files: {self.path.name}{' (a part)' if self.partial else ''}"
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "corpus": self.corpus.value,
+            "source": self.source.value,
+            "partial": self.partial,
+        }
+        if self.source is Source.files:
+            given = self.path is not None
+            facts["content"] = remembered_sha256(self._file()) if given else self.facts.sha256
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every length and regime."""
+        return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
+
+    def _file(self) -> Path:
+        """Return the file that `path` names; `NotPrepared` where there is none."""
+        path = self.path or Path()
+        candidates = [path] if path.is_file() else []
+        if path.is_dir():
+            names = [f"{self.corpus}{ending}" for ending in PACKED]
+            candidates = [path / name for name in names if (path / name).is_file()]
+        if not candidates:
+            raise NotPrepared(
+                f"{path}: no {self.corpus} there: put {self.facts.url} ({self.facts.size:,} bytes, "
+                f"SHA-256 {self.facts.sha256}) there, unpacked or not; {LICENCE}"
+            )
+        return candidates[0]
+
+    def make(self) -> None:
+        """Read the text and store its ids."""
+        if self.source is Source.sample:
+            content = sample_text()
+        else:
+            path = self._file() if self.path is not None else self._fetched()
+            content = read(path)
+        ids = self.ids(content)
+        edges = np.cumsum([0, *self._sizes(len(ids))]).tolist()
+        splits = {}
+        for split, first, last in zip(SPLITS, edges[:-1], edges[1:], strict=True):
+            part = ids[first:last]
+            splits[split] = Ragged(part, np.array([0, len(part)]), np.zeros(1, np.uint8))
+        about = {
+            "task": self.spec.name,
+            "version": VERSION,
+            "vocabulary": "bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
+            "source": self.spec.source,
+            "data_hash": self.spec.data_hash,
+            "licence": "generated here" if self.source is Source.sample else LICENCE,
+        }
+        write_store(self.folder, splits, about)
+
+    def _fetched(self) -> Path:
+        target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
+        return download(
+            self.facts.url,
+            target,
+            size=self.facts.size,
+            sha256=self.facts.sha256,
+            instructions=f"fetch it elsewhere and put it at {target} ({self.facts.size:,} bytes, "
+            f"SHA-256 {self.facts.sha256}), or name your copy by task.path; or set "
+            f"task.source=sample for a trial; {LICENCE}",
+        )
+
+    def _sizes(self, number: int) -> list[int]:
+        total = sum(OFFICIAL.values())
+        if self.source is Source.files and not self.partial:
+            if number != total:
+                raise BadData(
+                    f"{self.spec.source}: {number:,} bytes, wanted {total:,}: the file is "
+                    "truncated or another one; if it is a part on purpose, set task.partial=true"
+                )
+            return list(OFFICIAL.values())
+        held = [round(share * number) for share in SHARES[1:]]
+        return [number - sum(held), *held]
+
+    def ids(self, content: bytes) -> np.ndarray:
+        """Return the id of each byte; `BadData` for one outside the alphabet of text8."""
+        found = np.frombuffer(content, np.uint8)
+        if self.corpus is Corpus.enwik8:
+            return found
+        table = np.full(256, 255, np.uint8)
+        table[np.frombuffer(ALPHABET, np.uint8)] = np.arange(len(ALPHABET))
+        ids = table[found]
+        wrong = ids == 255
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise BadData(
+                f"{self.spec.source}: byte {place:,} is {content[place : place + 1]!r}; text8 "
+                "holds a to z and blanks alone: is this another file?"
+            )
+        return ids
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one window of text."""
+        first = index * self.length
+        ids = self.split(split).tokens[first : first + self.length]
+        content = ids.tobytes() if self.corpus is Corpus.enwik8 else bytes(ALPHABET[i] for i in ids)
+        return content.decode(errors="replace")
+
+
+def read(path: Path) -> bytes:
+    """Return the content of a text, packed or not.
+
+    Raises:
+        BadData: The archive is damaged, or holds no or several files.
+    """
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as packed:
+                names = packed.namelist()
+                if len(names) != 1:
+                    raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
+                return packed.read(names[0])
+        with open_packed(path) as file:
+            content: bytes = file.read()
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise damaged(path, error) from error
+    except ARCHIVE_ERRORS as error:
+        raise damaged(path, error) from error
+    return content
+
+
+def sample_text() -> bytes:
+    """Write sentences of made-up words, some of which come back. They are not Wikipedia."""
+    words = iter(random_words(Draw.sample, 0, SAMPLE_BYTES).tolist())
+    syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
+    known: list[str] = []
+    found: list[str] = []
+    total = 0
+    while total < SAMPLE_BYTES:
+        if known and next(words) % 4:
+            word = known[next(words) % len(known)]
+        else:
+            word = "".join(syllables[next(words) % 10] for _ in range(1 + next(words) % 4))
+            known = [*known[-40:], word]
+        found.append(word)
+        total += len(word) + 1
+    return " ".join(found).encode()[:SAMPLE_BYTES]

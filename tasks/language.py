@@ -1,0 +1,256 @@
+"""What the language tasks share: streams of tokens, the regime of evaluation, sums per window.
+
+The corpus of a split is one stream. Training windows are shuffled, or contiguous for models with a
+state. Evaluation follows a regime, which is part of every stored row:
+
+    non_overlapping   windows of `length`, each read alone
+    sliding           windows of `length` that end `stride` apart; the last `stride` tokens count
+    memory            contiguous, with a state carried over; each token counts once
+
+An example is a window: its loss is the mean over the tokens that count in it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tasks.stored import StoredTask
+from tasks.task import Batch, Floor, Tally
+from tasks.windows import Windows, evaluation_windows, lanes, shuffled_windows
+
+COUNT_AT_ONCE = 1 << 24
+
+
+class Regime(StrEnum):
+    """How a stream is cut for evaluation."""
+
+    non_overlapping = auto()
+    sliding = auto()
+    memory = auto()
+
+
+class LanguageTask(StoredTask):
+    """Next-token prediction; a task says `read_as` in its constructor."""
+
+    length: int
+    regime: Regime
+    stride: int
+    memory: int
+    contiguous: bool
+
+    def read_as(
+        self, *, length: int, regime: Regime, stride: int | None, memory: int, contiguous: bool
+    ) -> None:
+        """Take the options that say how streams are cut.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+        self.regime = Regime(regime)
+        if length < 1:
+            raise ValueError(f"task.length must be at least 1: got {length}")
+        sliding = self.regime is Regime.sliding
+        if sliding and (stride is None or not 1 <= stride < length):
+            raise ValueError(
+                f"task.regime=sliding needs a stride from 1 to length - 1 = {length - 1}: got "
+                f"task.stride={stride}"
+            )
+        if not sliding and stride is not None:
+            raise ValueError(
+                f"task.stride belongs to regime=sliding: got regime={self.regime}, stride={stride}"
+            )
+        if (self.regime is Regime.memory) != (memory > 0):
+            raise ValueError(
+                "task.memory is how many tokens a state remembers, for regime=memory: got "
+                f"regime={self.regime}, memory={memory}"
+            )
+        self.length, self.memory, self.contiguous = length, memory, contiguous
+        self.stride = length if stride is None else stride
+
+    @property
+    def regime_said(self) -> str:
+        """Return the regime as rows and tables say it."""
+        said = {
+            Regime.non_overlapping: "non-overlapping",
+            Regime.sliding: f"sliding, stride {self.stride}",
+            Regime.memory: f"memory of {self.memory}",
+        }
+        return said[self.regime]
+
+    def windows(self, split: str, *, rows: int, seed: int) -> Windows:
+        """Return the windows of one epoch of all ranks, in batches of `rows`."""
+        tokens = len(self.split(split).tokens)
+        if tokens < 2:
+            raise ValueError(f"the {split} split has {tokens} tokens: wanted at least 2")
+        if split == "train" and not self.contiguous:
+            return shuffled_windows(tokens, length=self.length, seed=seed)
+        if split == "train" or self.regime is Regime.memory:
+            if (tokens - 1) // rows < (self.length if split == "train" else 1):
+                raise ValueError(
+                    f"{rows} streams of windows of {self.length} need "
+                    f"{rows * self.length + 1} tokens: the {split} split has {tokens}; lower the "
+                    "batch size or task.length"
+                )
+            whole = split == "train"
+            return lanes(tokens, length=self.length, rows=rows, whole=whole, seed=seed)
+        return evaluation_windows(tokens, length=self.length, stride=self.stride)
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on."""
+        if batch_size < 1 or not 0 <= rank < ranks:
+            raise ValueError(
+                "batches need batch_size >= 1 and 0 <= rank < ranks: got "
+                f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
+            )
+        together = batch_size * ranks
+        plan = self.windows(split, rows=together, seed=seed)
+        number = len(plan.starts)
+        last = number // together * together if split == "train" else number
+        if split == "train" and not last:
+            raise ValueError(
+                f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
+                f"{self.length}: the split has {number}; lower the batch size or task.length"
+            )
+        streams = self.contiguous if split == "train" else self.regime is Regime.memory
+        flat = self.split(split).tokens
+        for first in range(start * together, last, together):
+            places = np.arange(first, min(first + together, last))[rank::ranks]
+            if len(places):
+                yield self._batch(flat, plan, places, reset=first == 0 if streams else None)
+
+    def _batch(
+        self, flat: np.ndarray, plan: Windows, places: Int[np.ndarray, " b"], reset: bool | None
+    ) -> Batch:
+        starts, lengths, scored = (part[places] for part in plan)
+        longest = int(lengths.max())
+        narrow = np.zeros((len(places), longest + 1), flat.dtype)
+        for row, (begin, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            narrow[row, : length + 1] = flat[begin : begin + length + 1]
+        both = torch.from_numpy(narrow.astype(np.int64))
+        weight = None
+        if not bool((scored == longest).all()):
+            place = np.arange(longest)
+            counts = (place >= (lengths - scored)[:, None]) & (place < lengths[:, None])
+            weight = torch.from_numpy(counts.astype(np.float32))
+        return Batch(
+            tokens=both[:, None, :-1],
+            target=both[:, 1:],
+            index=torch.from_numpy(places),
+            weight=weight,
+            reset=None if reset is None else torch.full((len(places),), reset),
+        )
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the unigram floor on `split`: token frequencies of train, each count plus 1."""
+        vocabulary = self.spec.vocabulary
+        counts = 1 + self.counts.numpy()
+        surprise = -np.log(counts / counts.sum())
+        seen = _counts(self.split(split).tokens[1:], vocabulary)
+        loss = float((seen * surprise).sum() / seen.sum())
+        guess = int(counts.argmax())
+        return [
+            Floor(
+                name="unigram",
+                accuracy=float(seen[guess] / seen.sum()),
+                outcomes=None,
+                sentence="knows how frequent each token is in train, and no context",
+                measures={"loss": loss, **of_loss(self.spec.metric, loss)},
+            )
+        ]
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum losses in nats and hits over the tokens that count."""
+        nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
+        weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
+        count = weight.sum(1)
+        there = count > 0
+        means = (nll * weight).sum(1)[there] / count[there]
+        shares = (hit * weight).sum(1)[there] / count[there]
+        return Tally(
+            nll_sum=float((nll * weight).sum()),
+            hits=float((hit * weight).sum()),
+            count=float(weight.sum()),
+            index=batch.index[there],
+            nll=means.float(),
+            hit=shares.float(),
+            parts={
+                **_by("position", _place(weight), nll, weight, doubling),
+                **_by("frequency", self.counts[batch.target], nll, weight, tenfold),
+            },
+        )
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " v"]:
+        """How often each token occurs in train."""
+        counted = _counts(self.split("train").tokens, self.spec.vocabulary)
+        return torch.from_numpy(counted)
+
+
+def _place(weight: Float[Tensor, "b l"]) -> Int[Tensor, "b l"]:
+    """Return the tokens that each prediction has read in its window."""
+    return torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
+
+
+def doubling(exponent: int) -> str:
+    """Return the range of numbers that begins at 2 to the `exponent`."""
+    return "1" if exponent == 0 else f"{1 << exponent:,}–{(2 << exponent) - 1:,}"
+
+
+def tenfold(exponent: int) -> str:
+    """Return the range of numbers that begins at 10 to the `exponent`; below 0: never."""
+    return "0" if exponent < 0 else f"{10**exponent:,}–{10 ** (exponent + 1) - 1:,}"
+
+
+def _by(
+    kind: str,
+    numbers: Int[Tensor, "b l"],
+    nll: Float[Tensor, "b l"],
+    weight: Float[Tensor, "b l"],
+    name: Callable[[int], str],
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Sum losses by the size of a number that each prediction has."""
+    base, powers = (2, 62) if name is doubling else (10, 19)
+    edges = torch.tensor([base**power for power in range(powers)])
+    exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
+    losses = torch.zeros(64, dtype=torch.float64).index_add_(
+        0, exponent.flatten() + 1, (nll * weight).flatten()
+    )
+    items = torch.zeros(64, dtype=torch.float64).index_add_(
+        0, exponent.flatten() + 1, weight.flatten()
+    )
+    return {
+        (kind, name(place - 1)): (float(losses[place]), float(items[place]))
+        for place in items.nonzero().flatten().tolist()
+    }
+
+
+def _counts(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
+    """Count each token, a piece of the stream at a time."""
+    total = np.zeros(vocabulary, np.int64)
+    for first in range(0, len(stream), COUNT_AT_ONCE):
+        total += np.bincount(stream[first : first + COUNT_AT_ONCE], minlength=vocabulary)
+    return total
+
+
+def of_loss(metric: str, loss: float) -> dict[str, float]:
+    """Return a metric that is another unit of the mean loss in nats, if it is one."""
+    if metric == "bits_per_character":
+        return {metric: loss / math.log(2)}
+    if metric == "perplexity":
+        return {metric: math.exp(loss)}
+    return {}
