@@ -44,17 +44,16 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     collected: list[Entry] = []
+    refused: list[ConfigError] = []
 
     def job(config: Any) -> None:
         runtime = HydraConfig.get()
         words = tuple(runtime.overrides.task)
         try:
-            tree = OmegaConf.to_container(config, resolve=True)
-        except OmegaConfBaseException as error:
-            raise ConfigError(str(error)) from error
-        if not isinstance(tree, dict):
-            raise ConfigError(f"the configuration is no mapping: got {type(tree).__name__}")
-        entry = Entry(own_options({str(k): v for k, v in tree.items()}, words), words)
+            entry = Entry(own_options(_resolved(config), words), words)
+        except ConfigError as error:
+            refused.append(error)  # raised below: Hydra would print lines of its own about it
+            return
         if runtime.launcher._target_.endswith("BasicLauncher"):
             collected.append(entry)
         else:
@@ -71,7 +70,20 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
         raise ConfigError(_explain(error)) from error
     finally:
         sys.argv = before
+    if refused:
+        raise refused[0]
     return collected
+
+
+def _resolved(config: Any) -> dict[str, Any]:
+    """Return Hydra's configuration as plain values."""
+    try:
+        tree = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"the configuration is no mapping: got {type(tree).__name__}")
+    return {str(k): v for k, v in tree.items()}
 
 
 def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
