@@ -15,10 +15,28 @@ from tasks.pixels import Dataset, Pixels
 from tasks.pixels import Source as Pictures
 from tasks.retrieval import Retrieval
 from tasks.retrieval import Source as Papers
+from tasks.sources import data_root
+from tasks.table import Table
 from tasks.text import Source as Reviews
 from tasks.text import Text, Validation
 
+
+def table(columns, **options):
+    """A table of sentences that differ, of one text or of two."""
+    path = data_root() / "mine.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        ",".join([*(f"{word} {number} {column}" for column in columns), label])
+        for number in range(200)
+        for word, label in (("fine", "good"), ("dull", "bad"))
+    ]
+    path.write_text("\n".join([",".join([*columns, "label"]), *rows]) + "\n")
+    return Table(train=str(path), labels=["good", "bad"], **options)
+
+
 SHIPPED = {
+    "table": lambda: table(["text"]),
+    "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
     "listops-sample": lambda: ListOps(source=Trees.sample),
     "listops-generated": lambda: ListOps(
         min_length=20,
