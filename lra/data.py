@@ -157,11 +157,11 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
 
 def sizes(task: "Task") -> Mapping[str, int]:
     """Return the number of examples by split: as known beforehand, or counted when prepared."""
-    from tasks.classification import ClassificationTask
+    from tasks.stored import StoredTask
     from tasks.task import SPLITS
 
-    if isinstance(task, ClassificationTask) and not task.spec.sizes:
-        return {split: len(task.split(split).targets) for split in SPLITS}
+    if isinstance(task, StoredTask) and not task.spec.sizes:
+        return {split: task.examples(split) for split in SPLITS}
     return task.spec.sizes
 
 
@@ -197,8 +197,13 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
         raise ValueError(f"{task.spec.name} computes no floors: it has no method floors(split)")
     task.prepare()
     floors = certified(task, arguments.split, again=arguments.again)
-    rows = [("floor", "accuracy", "a score at this level")]
-    rows += [(floor.name, f"{floor.accuracy:.1%}", floor.sentence) for floor in floors]
+    measures = list(dict.fromkeys(name for floor in floors for name in floor.measures))
+    rows = [
+        ("floor", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
+    ]
+    for floor in floors:
+        found = (f"{floor.measures[m]:.4g}" if m in floor.measures else "" for m in measures)
+        rows.append((floor.name, f"{floor.accuracy:.1%}", *found, floor.sentence))
     print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split")
     print(table(rows, indent=""))
     print(f"certificate  {path_of(task, arguments.split)}")

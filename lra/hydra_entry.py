@@ -49,12 +49,15 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
     def job(config: Any) -> None:
         runtime = HydraConfig.get()
         words = tuple(runtime.overrides.task)
+        here = runtime.launcher._target_.endswith("BasicLauncher")
         try:
             entry = Entry(own_options(_resolved(config), words), words)
         except ConfigError as error:
+            if not here:  # this is another process: only the launcher can tell
+                raise
             refused.append(error)  # raised below: Hydra would print lines of its own about it
             return
-        if runtime.launcher._target_.endswith("BasicLauncher"):
+        if here:
             collected.append(entry)
         else:
             execute([entry])

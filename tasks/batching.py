@@ -65,6 +65,15 @@ def evaluation_plan(
     return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
 
 
+def check_ranks(*, batch_size: int, rank: int, ranks: int) -> None:
+    """Raise ValueError unless these can share an epoch."""
+    if batch_size < 1 or not 0 <= rank < ranks:
+        raise ValueError(
+            "batches need batch_size >= 1 and 0 <= rank < ranks: got "
+            f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
+        )
+
+
 def plan_epoch(
     lengths: Int[np.ndarray, " n"],
     *,
@@ -80,11 +89,7 @@ def plan_epoch(
     All ranks together do what one rank with `batch_size * ranks` would: rank r takes every
     `ranks`-th row of that batch, so that the ranks' rows are about equally long.
     """
-    if batch_size < 1 or not 0 <= rank < ranks:
-        raise ValueError(
-            "batches need batch_size >= 1 and 0 <= rank < ranks: got "
-            f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
-        )
+    check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
     together = batch_size * ranks
     if train:
         if len(lengths) < together:

@@ -9,8 +9,6 @@ The metric is bits per character = mean loss in nats / ln 2; for enwik8 a charac
 Nothing is tokenised or stripped. `source=sample` is generated text for trials, labelled so.
 """
 
-import hashlib
-import json
 import zipfile
 from enum import StrEnum, auto
 from functools import cached_property
@@ -19,25 +17,20 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from tasks import archives
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
 from tasks.language import LanguageTask, Regime
-from tasks.ragged import Ragged, write_store
-from tasks.sources import (
-    ARCHIVE_ERRORS,
-    damaged,
-    data_root,
-    download,
-    open_packed,
-    remembered_sha256,
-)
+from tasks.ragged import Ragged
+from tasks.sources import data_root, download, remembered_sha256
+from tasks.stored import GENERATED, identity_of
 from tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
 SHARES = (0.9, 0.05, 0.05)
 SAMPLE_BYTES = 60_000
-PACKED = ("", ".zip", ".gz", ".xz", ".bz2")
+PACKED = (*archives.PACKED, ".zip")
 LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
 ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
 
@@ -156,7 +149,7 @@ class Characters(LanguageTask):
         if self.source is Source.files:
             given = self.path is not None
             facts["content"] = remembered_sha256(self._file()) if given else self.facts.sha256
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     @property
     def folder(self) -> Path:
@@ -190,15 +183,11 @@ class Characters(LanguageTask):
         for split, first, last in zip(SPLITS, edges[:-1], edges[1:], strict=True):
             part = ids[first:last]
             splits[split] = Ragged(part, np.array([0, len(part)]), np.zeros(1, np.uint8))
-        about = {
-            "task": self.spec.name,
-            "version": VERSION,
-            "vocabulary": "bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-            "licence": "generated here" if self.source is Source.sample else LICENCE,
-        }
-        write_store(self.folder, splits, about)
+        self.write(
+            splits,
+            vocabulary="bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
+            licence=GENERATED if self.source is Source.sample else LICENCE,
+        )
 
     def _fetched(self) -> Path:
         target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
@@ -255,22 +244,15 @@ def read(path: Path) -> bytes:
     Raises:
         BadData: The archive is damaged, or holds no or several files.
     """
-    try:
+    with archives.damage_explained(path):
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as packed:
                 names = packed.namelist()
                 if len(names) != 1:
                     raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
                 return packed.read(names[0])
-        with open_packed(path) as file:
-            content: bytes = file.read()
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise damaged(path, error) from error
-    except ARCHIVE_ERRORS as error:
-        raise damaged(path, error) from error
-    return content
+        with archives.open_packed(path) as file:
+            return file.read()
 
 
 def sample_text() -> bytes:

@@ -51,6 +51,10 @@ class ClassificationTask(StoredTask):
     shift: int = 0
     """Added to every stored token."""
 
+    def examples(self, split: str) -> int:
+        """Return the number of examples of a split."""
+        return len(self.split(split).targets)
+
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.
 
@@ -88,7 +92,12 @@ class ClassificationTask(StoredTask):
             rank=rank,
             ranks=ranks,
         )
-        return collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
+        made = collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
+        return map(self.shown, made)
+
+    def shown(self, batch: Batch) -> Batch:
+        """Return a batch of stored tokens as the model sees it."""
+        return batch
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum what the model's per-item losses and hits mean for this task."""

@@ -9,7 +9,6 @@ is the padding id 0, and families that mask padding do not see it.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from enum import StrEnum, auto
 
 import numpy as np
@@ -63,29 +62,14 @@ class GrayTask(ClassificationTask):
         """Number of token ids; 0 for real numbers."""
         return 0 if self.scalars else LEVELS + self.shift
 
-    def batches(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        ranks: int = 1,
-        start: int = 0,
-    ) -> Iterator[Batch]:
-        """Yield one epoch of `split`; see `ClassificationTask.batches`."""
-        made = super().batches(
-            split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
-        )
+    def shown(self, batch: Batch) -> Batch:
+        """Return a batch of levels as the model sees it."""
         if self.scalars:
-            return (self._as_scalars(batch) for batch in made)
+            tokens = batch.tokens.to(torch.float32)
+            return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))
         if self.black_is_padding:
-            return (batch._replace(keep=batch.tokens != 0) for batch in made)
-        return made
-
-    def _as_scalars(self, batch: Batch) -> Batch:
-        tokens = batch.tokens.to(torch.float32)
-        return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))
+            return batch._replace(keep=batch.tokens != 0)
+        return batch
 
     @property
     def whole(self) -> bool:

@@ -10,7 +10,9 @@ from jaxtyping import Bool
 from tasks.errors import BadData
 
 
-def held_out(texts: Sequence[tuple[bytes, int]], fraction: float) -> Bool[np.ndarray, " n"]:
+def held_out(
+    texts: Sequence[tuple[bytes, int]], fraction: float, option: str = "task.validation_fraction"
+) -> Bool[np.ndarray, " n"]:
     """Return which texts are held out: `fraction` of each label, by text hash.
 
     Copies of one text go to one side together.
@@ -28,8 +30,8 @@ def held_out(texts: Sequence[tuple[bytes, int]], fraction: float) -> Bool[np.nda
         wanted = round(len(by_hash) * fraction)
         if not 0 < wanted < len(by_hash):
             raise BadData(
-                f"validation_fraction={fraction} of {len(by_hash)} training texts of label {label} "
-                f"is {wanted}: wanted at least one for each split; change task.validation_fraction"
+                f"{fraction:.4g} of {len(by_hash)} training texts of label {label} is {wanted}: "
+                f"wanted at least one for each split; change {option}"
             )
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
             places = [place for _, place in copies]

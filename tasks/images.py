@@ -9,23 +9,21 @@ user has it, by an unpickler that knows arrays and nothing else. Gray is that of
 MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
 """
 
-import gzip
 import io
 import logging
 import pickle
 import struct
-import tarfile
-import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
 from tasks import hub
+from tasks.archives import damage_explained, open_packed, tar_members
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import ARCHIVE_ERRORS, CHUNK_BYTES, damaged, data_root, download
+from tasks.sources import data_root, download
 
 Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
 CLASSES = 10
@@ -35,7 +33,6 @@ CIFAR_NAMES = (
 )  # fmt: skip
 LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
 IDX_IMAGES, IDX_LABELS = 2051, 2049
-NPZ_ERRORS: tuple[type[Exception], ...] = (KeyError, ValueError, *ARCHIVE_ERRORS)
 
 log = logging.getLogger(__name__)
 
@@ -195,21 +192,9 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
             f"unpacked folder there; {CIFAR_LICENCE}"
         )
-    try:
-        with tarfile.open(path, "r:*") as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).name
-                if member.isfile() and "_batch" in name and (part := tar.extractfile(member)):
-                    yield name, part.read()
-            # To the very end: only there the compressor's checksum is compared.
-            while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
-                pass
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise damaged(path, error) from error
-    except ARCHIVE_ERRORS as error:
-        raise damaged(path, error) from error
+    for member, content in tar_members(path):
+        if "_batch" in member.name:
+            yield member.name, content.read()
 
 
 def _cifar_binary(content: bytes, where: str) -> Images:
@@ -272,15 +257,8 @@ class ArraysOnly(pickle.Unpickler):
 def _read_npz(path: Path) -> Images:
     if not path.is_file():
         raise NotPrepared(f"{path} is missing: wanted images [n, 32, 32] and labels [n], uint8")
-    try:
-        with np.load(path, allow_pickle=False) as loaded:
-            images, labels = loaded["images"], loaded["labels"]
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise damaged(path, error) from error
-    except NPZ_ERRORS as error:
-        raise damaged(path, error) from error
+    with damage_explained(path, (KeyError, ValueError)), np.load(path, allow_pickle=False) as npz:
+        images, labels = npz["images"], npz["labels"]
     if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
         raise BadData(
             f"{path}: images are {images.dtype} {images.shape}, wanted uint8 "
@@ -357,12 +335,8 @@ def _mnist_file(folder: Path | None, name: str) -> Path:
 
 
 def _idx(path: Path, magic: int) -> np.ndarray:
-    opened: Callable[[Path], Any] = gzip.open if path.suffix == ".gz" else Path.open
-    try:
-        with opened(path, "rb") as file:  # type: ignore[call-arg]
-            content = file.read()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise damaged(path, error) from error
+    with damage_explained(path), open_packed(path) as file:
+        content = file.read()
     axes = 3 if magic == IDX_IMAGES else 1
     header = 4 * (1 + axes)
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:

@@ -11,7 +11,7 @@ An example is a window: its loss is the mean over the tokens that count in it.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum, auto
 from functools import cached_property
 
@@ -20,11 +20,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tasks.batching import check_ranks
 from tasks.stored import StoredTask
 from tasks.task import Batch, Floor, Tally
 from tasks.windows import Windows, evaluation_windows, lanes, shuffled_windows
 
 COUNT_AT_ONCE = 1 << 24
+LARGEST = 1 << 48
+"""No position and no count of tokens comes near."""
 
 
 class Regime(StrEnum):
@@ -83,6 +86,10 @@ class LanguageTask(StoredTask):
         }
         return said[self.regime]
 
+    def examples(self, split: str) -> int:
+        """Return the number of windows of `length` that a split fills, the last one in part."""
+        return -(-(len(self.split(split).tokens) - 1) // self.length)
+
     def windows(self, split: str, *, rows: int, seed: int) -> Windows:
         """Return the windows of one epoch of all ranks, in batches of `rows`."""
         tokens = len(self.split(split).tokens)
@@ -112,11 +119,7 @@ class LanguageTask(StoredTask):
         start: int = 0,
     ) -> Iterator[Batch]:
         """Yield one epoch of `split`, from this rank's batch number `start` on."""
-        if batch_size < 1 or not 0 <= rank < ranks:
-            raise ValueError(
-                "batches need batch_size >= 1 and 0 <= rank < ranks: got "
-                f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
-            )
+        check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
         together = batch_size * ranks
         plan = self.windows(split, rows=together, seed=seed)
         number = len(plan.starts)
@@ -189,8 +192,8 @@ class LanguageTask(StoredTask):
             nll=means.float(),
             hit=shares.float(),
             parts={
-                **_by("position", _place(weight), nll, weight, doubling),
-                **_by("frequency", self.counts[batch.target], nll, weight, tenfold),
+                **_by("position", _place(weight), nll, weight, base=2),
+                **_by("frequency", self.counts[batch.target], nll, weight, base=10),
             },
         )
 
@@ -206,14 +209,12 @@ def _place(weight: Float[Tensor, "b l"]) -> Int[Tensor, "b l"]:
     return torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
 
 
-def doubling(exponent: int) -> str:
-    """Return the range of numbers that begins at 2 to the `exponent`."""
-    return "1" if exponent == 0 else f"{1 << exponent:,}–{(2 << exponent) - 1:,}"
-
-
-def tenfold(exponent: int) -> str:
-    """Return the range of numbers that begins at 10 to the `exponent`; below 0: never."""
-    return "0" if exponent < 0 else f"{10**exponent:,}–{10 ** (exponent + 1) - 1:,}"
+def size_class(base: int, exponent: int) -> str:
+    """Return the name of the numbers from `base` ** `exponent` on, below the next; -1: 0 alone."""
+    if exponent < 0:
+        return "0"
+    first, last = base**exponent, base ** (exponent + 1) - 1
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
 
 
 def _by(
@@ -221,20 +222,20 @@ def _by(
     numbers: Int[Tensor, "b l"],
     nll: Float[Tensor, "b l"],
     weight: Float[Tensor, "b l"],
-    name: Callable[[int], str],
+    *,
+    base: int,
 ) -> dict[tuple[str, str], tuple[float, float]]:
     """Sum losses by the size of a number that each prediction has."""
-    base, powers = (2, 62) if name is doubling else (10, 19)
+    powers = int(math.log(LARGEST, base)) + 1
     edges = torch.tensor([base**power for power in range(powers)])
     exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
-    losses = torch.zeros(64, dtype=torch.float64).index_add_(
-        0, exponent.flatten() + 1, (nll * weight).flatten()
+    place = exponent.flatten() + 1
+    losses = torch.zeros(powers + 1, dtype=torch.float64).index_add_(
+        0, place, (nll * weight).flatten()
     )
-    items = torch.zeros(64, dtype=torch.float64).index_add_(
-        0, exponent.flatten() + 1, weight.flatten()
-    )
+    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, place, weight.flatten())
     return {
-        (kind, name(place - 1)): (float(losses[place]), float(items[place]))
+        (kind, size_class(base, place - 1)): (float(losses[place]), float(items[place]))
         for place in items.nonzero().flatten().tolist()
     }
 

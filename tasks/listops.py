@@ -14,8 +14,6 @@ trials, with limits of its own; numbers on it say `sample`. No licence is needed
 the official files belong to google-research/long-range-arena (Apache-2.0).
 """
 
-import hashlib
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -42,8 +40,9 @@ from tasks.listops_text import (
     read_tsv,
 )
 from tasks.listops_trees import Limits, distinct_trees
-from tasks.ragged import Ragged, from_rows, open_store, write_store
+from tasks.ragged import Ragged, from_rows, open_store
 from tasks.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
+from tasks.stored import identity_of
 from tasks.task import SPLITS, Floor, Kind, TaskSpec
 from tasks.workers import in_order
 
@@ -183,7 +182,7 @@ class ListOps(ClassificationTask):
             facts |= {"numbers": self.numbers, "seed": self.data_seed, **asdict(self.limits)}
         if self.filler:
             facts["filler"] = self.filler
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     def _file(self, split: str) -> Path:
         path = (self.path or Path()) / FILES[split]
@@ -208,16 +207,13 @@ class ListOps(ClassificationTask):
     def make(self) -> None:
         """Generate or read the trees and store them."""
         splits = dict(self._read()) if self.path is not None else self._generate()
-        about = {
-            "task": "listops",
-            "version": VERSION,
-            "vocabulary_version": VOCABULARY_VERSION,
-            "vocabulary": list(VOCABULARY),
-            "source": self.source.value,
-            "data_hash": self.spec.data_hash,
-            **({} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}),
-        }
-        write_store(self.folder, splits, about)
+        generated = {} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}
+        self.write(
+            splits,
+            vocabulary=list(VOCABULARY),
+            vocabulary_version=VOCABULARY_VERSION,
+            **generated,
+        )
 
     def prepare(self) -> None:
         """Make the data ready; with `write_tsv`, the TSV files as well."""

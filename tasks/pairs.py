@@ -12,16 +12,15 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from tasks.archives import PACKED, damage_explained, open_packed
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import ARCHIVE_ERRORS, damaged, open_packed
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",
     "validation": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
-PACKED = ("", ".gz", ".xz", ".bz2")
 PUBLIC_SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
 PUBLIC_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; AAN is for research, cite Radev et al. 2013"
@@ -70,16 +69,9 @@ def read(path: Path, *, longest: int) -> Iterator[Pair]:
             file is damaged or empty.
     """
     number = 0
-    try:
-        with open_packed(path) as file:
-            for number, line in enumerate(tqdm(file, desc=path.name, unit="pair", disable=None), 1):
-                yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise damaged(path, error) from error
-    except ARCHIVE_ERRORS as error:
-        raise damaged(path, error) from error
+    with damage_explained(path), open_packed(path) as file:
+        for number, line in enumerate(tqdm(file, desc=path.name, unit="pair", disable=None), 1):
+            yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
     if not number:
         raise BadData(f"{path} holds no pair; fetch it again")
 

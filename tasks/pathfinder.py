@@ -16,8 +16,6 @@ With `black_is_padding`, the quirk of the Long Range Arena code, families that m
 drawn pixels alone.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from enum import StrEnum, auto
@@ -33,8 +31,9 @@ from tasks.batching import Draw, permutation
 from tasks.classification import floor
 from tasks.gray import Encoding, GrayTask, rows_of
 from tasks.pathfinder_drawing import STYLES, Picture, Style, draw, joined
-from tasks.ragged import Ragged, write_store
+from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity
+from tasks.stored import GENERATED, GRAY_LEVELS, identity_of
 from tasks.task import SPLITS, Floor, Kind, TaskSpec
 from tasks.workers import in_order
 
@@ -174,7 +173,7 @@ class Pathfinder(GrayTask):
             facts["side"] = self.style.side
         else:
             facts |= {"numbers": self.numbers, **asdict(self.style)}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     @property
     def folder(self) -> Path:
@@ -188,20 +187,16 @@ class Pathfinder(GrayTask):
 
     def make(self) -> None:
         """Draw or read the pictures and store their levels."""
-        about = {
-            "task": "pathfinder",
-            "version": VERSION,
-            "vocabulary": "gray levels 0 … 255",
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-            "style": asdict(self.style),
-            "licence": pathfinder_files.LICENCE if self.path else "generated here",
-        }
         if self.path is None:
             splits = {split: self._generated(split) for split in SPLITS}
         else:
             splits = self._from_files(self.path)
-        write_store(self.folder, splits, about)
+        self.write(
+            splits,
+            vocabulary=GRAY_LEVELS,
+            style=asdict(self.style),
+            licence=pathfinder_files.LICENCE if self.path else GENERATED,
+        )
 
     def _first(self, split: str) -> int:
         """Return the number of a generated split's first picture."""

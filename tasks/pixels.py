@@ -12,7 +12,6 @@ split is the last tenth of train in the official order, as there.
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from enum import StrEnum, auto
 from functools import cached_property
@@ -26,8 +25,9 @@ from tasks.batching import Draw, permutation, random_words
 from tasks.errors import NotPrepared
 from tasks.gray import Encoding, GrayTask, rows_of
 from tasks.images import Hub, Images
-from tasks.ragged import Ragged, write_store
+from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity, remembered_sha256
+from tasks.stored import GRAY_LEVELS, identity_of
 from tasks.task import Kind, TaskSpec
 
 VERSION = 1
@@ -199,7 +199,7 @@ class Pixels(GrayTask):
             facts["content"] = self.facts.content
         elif self.source is Source.datasets:
             facts["content"] = f"{self.facts.hub.name}@{self.facts.hub.revision}"
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     def _sizes(self) -> dict[str, int]:
         if self.path is not None:
@@ -236,15 +236,7 @@ class Pixels(GrayTask):
             "validation": self._rows(pictures[-held:], labels[-held:]),
             "test": self._rows(*found["test"]),
         }
-        about = {
-            "task": self.spec.name,
-            "version": VERSION,
-            "vocabulary": "gray levels 0 … 255",
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-            "licence": self.facts.licence,
-        }
-        write_store(self.folder, splits, about)
+        self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
 
     def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> Ragged:
         rows = pictures.reshape(len(pictures), -1)

@@ -6,17 +6,16 @@ block where it does not fit into memory.
 """
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import CHUNK_BYTES, placing, sha256
+from tasks.sources import placing, sha256
 
 FORMAT = 1
 PARTS = ("tokens", "offsets", "targets")
@@ -112,24 +111,27 @@ def write_store(
 
 def _write_blocks(folder: Path, split: str, blocks: Iterable[Ragged]) -> None:
     """Write a split whose size is known at its end alone."""
-    raw = folder / f"{split}.tokens.raw"
     offsets, targets, total = [np.zeros(1, np.int64)], [], 0
     dtype = np.dtype(np.uint8)
-    with raw.open("wb") as file:
+    with (folder / f"{split}.tokens.npy").open("wb") as file:
+        _write_header(file, dtype, 0)
         for block in blocks:
             dtype = block.tokens.dtype
             file.write(np.ascontiguousarray(block.tokens).data)
             offsets.append(block.offsets[1:] + total)
             targets.append(block.targets)
             total += len(block.tokens)
-    header = {"descr": dtype.str, "fortran_order": False, "shape": (total,)}
-    with raw.open("rb") as source, (folder / f"{split}.tokens.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        shutil.copyfileobj(source, file, CHUNK_BYTES)
-    raw.unlink()
+        file.seek(0)
+        _write_header(file, dtype, total)
     joined = np.concatenate(targets) if targets else np.empty(0, np.uint8)
     for part, array in (("offsets", np.concatenate(offsets)), ("targets", joined)):
         np.save(folder / f"{split}.{part}.npy", array, allow_pickle=False)
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:
+    """Write the head of a .npy file; as long for any number, for numpy leaves room to grow."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (number,)}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -11,8 +11,6 @@ Anthology Network, in the archive of the Long Range Arena; `path` names their fo
 across the splits, pairs do not. `source=sample` is a small synthetic set for trials.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from enum import StrEnum, auto
 from functools import cached_property
@@ -25,8 +23,9 @@ import numpy as np
 from tasks import pairs
 from tasks.classification import ClassificationTask
 from tasks.pairs import Pair
-from tasks.ragged import Ragged, from_rows, write_store
+from tasks.ragged import Ragged, from_rows
 from tasks.sources import data_root, remembered_sha256
+from tasks.stored import BYTES, GENERATED, identity_of
 from tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
@@ -100,7 +99,7 @@ class Retrieval(ClassificationTask):
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
         if self.source is Source.files:
             facts |= {s: remembered_sha256(pairs.find(self._folder(), s)) for s in SPLITS}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     @property
     def folder(self) -> Path:
@@ -114,15 +113,11 @@ class Retrieval(ClassificationTask):
 
     def make(self) -> None:
         """Read the pairs and store their bytes."""
-        about = {
-            "task": "retrieval",
-            "version": VERSION,
-            "vocabulary": "byte + 1, 0 pads",
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-            "licence": "generated here" if self.source is Source.sample else pairs.LICENCE,
-        }
-        write_store(self.folder, {split: self._blocks(split) for split in SPLITS}, about)
+        self.write(
+            {split: self._blocks(split) for split in SPLITS},
+            vocabulary=BYTES,
+            licence=GENERATED if self.source is Source.sample else pairs.LICENCE,
+        )
 
     def _blocks(self, split: str) -> Iterator[Ragged]:
         every = iter(self._read(split))

@@ -7,17 +7,17 @@ they are, valid UTF-8 or not.
 
 import os
 import re
-import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from tqdm import tqdm
 
 from tasks import hub
+from tasks.archives import tar_members
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import ARCHIVE_ERRORS, CHUNK_BYTES, damaged, data_root
+from tasks.sources import data_root
 
 Labelled: TypeAlias = list[tuple[bytes, int]]
 LABELS = {"neg": 0, "pos": 1}
@@ -106,24 +106,11 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
         BadData: The archive is truncated or damaged, or lacks reviews.
     """
     contents: dict[str, bytes] = {}
-    try:
-        with tarfile.open(archive, "r:*") as tar:
-            for member in tqdm(tar, desc=archive.name, unit="file", disable=None):
-                path = PurePosixPath(member.name)
-                part = "/".join(path.parts[-3:-1])
-                if member.isfile() and part in FOLDERS and path.suffix == ".txt":
-                    file = tar.extractfile(member)
-                    if file is not None:
-                        contents[f"{part}/{path.name}"] = file.read()
-            # To the very end: only there the compressor's checksum is compared.
-            while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
-                pass
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise damaged(archive, error) from error
-    except ARCHIVE_ERRORS as error:
-        raise damaged(archive, error) from error
+    members = tar_members(archive)
+    for path, file in tqdm(members, desc=archive.name, unit="file", disable=None):
+        part = "/".join(path.parts[-3:-1])
+        if part in FOLDERS and path.suffix == ".txt":
+            contents[f"{part}/{path.name}"] = file.read()
     return _label(contents, archive)
 
 

@@ -1,4 +1,4 @@
-"""Where data come from: the cache root, locks, atomic placement, hashes, downloads, extraction.
+"""Where data come from: the cache root, locks, atomic placement, hashes, downloads.
 
 Everything that lands in the cache is written under a temporary name and renamed when complete, so
 that a reader never meets half a file, however the writer ended.
@@ -11,15 +11,13 @@ import json
 import logging
 import os
 import shutil
-import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from tqdm import tqdm
 
@@ -29,8 +27,6 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
-LARGEST_RATIO = 200
-"""Of unpacked to packed bytes; text shrinks to a fifth or a twentieth."""
 
 
 def data_root() -> Path:
@@ -229,97 +225,6 @@ def _fetch(url: str, partial: Path, size: int) -> None:
             while chunk := answer.read(CHUNK_BYTES):
                 file.write(chunk)
                 bar.update(len(chunk))
-
-
-def extract(archive: Path, final: Path) -> Path:
-    """Unpack a .tar.gz, .tar.xz, .tar or .zip so that it appears at `final` whole or not at all.
-
-    Members that would land outside, links that point outside, device files and archives that swell
-    beyond all measure are refused.
-
-    Raises:
-        BadData: The archive is damaged, of no known kind, or holds a member that is refused.
-    """
-    with lock(f"extract-{final.name}"):
-        if final.is_dir():
-            return final
-        with placing(final) as folder:
-            try:
-                if zipfile.is_zipfile(archive):
-                    _extract_zip(archive, folder)
-                else:
-                    _extract_tar(archive, folder)
-            except OSError as error:
-                if error.errno is not None:
-                    raise
-                raise damaged(archive, error) from error
-            except ARCHIVE_ERRORS as error:
-                raise damaged(archive, error) from error
-    return final
-
-
-def _extract_tar(archive: Path, folder: Path) -> None:
-    total = 0
-
-    def counted(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-        nonlocal total
-        total += member.size
-        _refuse_bomb(archive, total)
-        return tarfile.data_filter(member, path)
-
-    with tarfile.open(archive, "r:*") as tar:
-        tar.extractall(str(folder), filter=counted)
-
-
-def _extract_zip(archive: Path, folder: Path) -> None:
-    with zipfile.ZipFile(archive) as packed:
-        total = 0
-        for member in packed.infolist():
-            total += member.file_size
-            _refuse_bomb(archive, total)
-            target = (folder / member.filename).resolve()
-            if not target.is_relative_to(folder.resolve()):
-                raise BadData(f"{archive}: member {member.filename!r} would land outside; refused")
-        packed.extractall(folder)
-
-
-def _refuse_bomb(archive: Path, total: int) -> None:
-    """Raise `BadData` where the unpacked bytes are out of all proportion to the packed ones."""
-    packed = archive.stat().st_size
-    if total > LARGEST_RATIO * packed + CHUNK_BYTES:
-        raise BadData(
-            f"{archive}: more than {LARGEST_RATIO} times its {packed:,} bytes would be unpacked; "
-            "refused: data sets do not shrink so much; fetch it again from its publisher"
-        )
-
-
-def damaged(archive: Path, error: BaseException) -> BadData:
-    """Return the error that says that an archive cannot be read."""
-    return BadData(
-        f"{archive}: {type(error).__name__}: {error}; the archive is truncated, damaged or of an "
-        "unknown kind (wanted .tar.gz, .tar.xz or .zip): fetch it again"
-    )
-
-
-def _archive_errors() -> tuple[type[Exception], ...]:
-    import lzma
-    import zlib
-
-    return (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error)
-
-
-ARCHIVE_ERRORS = _archive_errors()
-"""What the standard library raises on a damaged archive, besides an OSError without errno."""
-
-
-def open_packed(path: Path) -> Any:
-    """Open a file for reading bytes, line by line too, unpacking .gz, .xz and .bz2 on the way."""
-    import bz2
-    import gzip
-    import lzma
-
-    opened = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(path.suffix, Path.open)
-    return opened(path, "rb")  # type: ignore[operator]
 
 
 def open_binary(path: Path) -> BinaryIO:

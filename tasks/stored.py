@@ -1,14 +1,28 @@
 """What all tasks with prepared data share: a folder, made once under a lock, mapped into memory."""
 
+import hashlib
+import json
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from tasks.ragged import Ragged, Store, open_store, verify_store
+from tasks.ragged import Ragged, Store, open_store, verify_store, write_store
 from tasks.sources import lock
 from tasks.task import SPLITS, TaskSpec
 
+BYTES = "byte + 1, 0 pads"
+GRAY_LEVELS = "gray levels 0 … 255"
+GENERATED = "generated here"
+"""What manifests say of vocabularies and licences."""
+
 log = logging.getLogger(__name__)
+
+
+def identity_of(facts: Mapping[str, object]) -> str:
+    """Return a short hash of what decides the content of prepared data."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class StoredTask(ABC):
@@ -29,6 +43,21 @@ class StoredTask(ABC):
     @abstractmethod
     def make(self) -> None:
         """Write the store at `folder`; called under the lock, only when it is missing."""
+
+    @abstractmethod
+    def examples(self, split: str) -> int:
+        """Return the number of examples of a prepared split."""
+
+    def write(self, splits: Mapping[str, Ragged | Iterable[Ragged]], **about: Any) -> None:
+        """Write the store, from `make`; `about` is what its manifest says beside the task."""
+        spec = self.spec
+        said = {
+            "task": spec.name,
+            "version": spec.version,
+            "source": spec.source,
+            "data_hash": spec.data_hash,
+        }
+        write_store(self.folder, splits, {**said, **about})
 
     def prepare(self) -> None:
         """Make the data ready on this machine: idempotent, safe with several processes."""

@@ -11,8 +11,6 @@ same on every machine, and copies of a text stay together.
 A table is read by the `datasets` library; labels are compared as text, so 1 and "1" are one label.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +21,9 @@ import numpy as np
 from tasks.classification import ClassificationTask
 from tasks.errors import BadData, NotPrepared
 from tasks.held_out import held_out
-from tasks.ragged import Ragged, from_rows, write_store
+from tasks.ragged import Ragged, from_rows
 from tasks.sources import data_root, remembered_sha256
+from tasks.stored import BYTES, identity_of
 from tasks.task import SPLITS, Kind, TaskSpec
 
 VERSION = 1
@@ -155,7 +154,7 @@ class Table(ClassificationTask):
             if not path.is_file():
                 raise NotPrepared(f"task.{split}={path} is missing: name a table that is there")
             facts[split] = remembered_sha256(path)
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     @property
     def folder(self) -> Path:
@@ -173,18 +172,15 @@ class Table(ClassificationTask):
         for split in ("test", "validation"):
             if split not in rows:
                 whole = rows["train"]
-                chosen = held_out([(row.key, row.label) for row in whole], self.share(split))
+                chosen = held_out(
+                    [(row.key, row.label) for row in whole],
+                    self.share(split),
+                    f"task.{split}_fraction",
+                )
                 rows[split] = [whole[place] for place in np.flatnonzero(chosen)]
                 rows["train"] = [whole[place] for place in np.flatnonzero(~chosen)]
-        about = {
-            "task": "table",
-            "version": VERSION,
-            "vocabulary": "byte + 1, 0 pads",
-            "labels": self.labels,
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-        }
-        write_store(self.folder, {split: _ragged(rows[split]) for split in SPLITS}, about)
+        splits = {split: _ragged(rows[split]) for split in SPLITS}
+        self.write(splits, vocabulary=BYTES, labels=self.labels)
 
     def share(self, split: str) -> float:
         """Return the part of what is left of train that a split takes."""

@@ -17,8 +17,6 @@ it is the same on every machine and for both real sources, and copies of one tex
 selected that way are selected on test.
 """
 
-import hashlib
-import json
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +27,7 @@ import numpy as np
 from tasks.classification import ClassificationTask
 from tasks.errors import NotPrepared
 from tasks.held_out import held_out
-from tasks.ragged import Ragged, from_rows, write_store
+from tasks.ragged import Ragged, from_rows
 from tasks.reviews import (
     HUB_NAME,
     HUB_REVISION,
@@ -46,6 +44,7 @@ from tasks.reviews import (
     sample_reviews,
 )
 from tasks.sources import data_root, download, folder_identity, remembered_sha256
+from tasks.stored import BYTES, GENERATED, identity_of
 from tasks.task import Kind, TaskSpec
 
 VERSION = 1
@@ -154,7 +153,7 @@ class Text(ClassificationTask):
             facts["content"] = PUBLIC_SHA256
         elif self.source is Source.datasets:
             facts["content"] = f"{HUB_NAME}@{HUB_REVISION}"
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        return identity_of(facts)
 
     def _path_identity(self, path: Path) -> str:
         if path.is_file():
@@ -205,16 +204,12 @@ class Text(ClassificationTask):
             train = splits["train"]
             splits["validation"] = train.take(everything[held])
             splits["train"] = train.take(everything[~held])
-        about = {
-            "task": "text",
-            "version": VERSION,
-            "vocabulary": "byte + 1, 0 pads",
-            "source": self.spec.source,
-            "data_hash": self.spec.data_hash,
-            "validation": self.validation.value,
-            "licence": "generated here" if self.source is Source.sample else LICENCE,
-        }
-        write_store(self.folder, splits, about)
+        self.write(
+            splits,
+            vocabulary=BYTES,
+            validation=self.validation.value,
+            licence=GENERATED if self.source is Source.sample else LICENCE,
+        )
 
     def _read(self) -> dict[str, Labelled]:
         if self.source is Source.sample:

@@ -34,15 +34,13 @@ def table(columns, **options):
     return Table(train=str(path), labels=["good", "bad"], **options)
 
 
+SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
 SHIPPED = {
     "table": lambda: table(["text"]),
     "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
     "listops-sample": lambda: ListOps(source=Trees.sample),
     "listops-generated": lambda: ListOps(
-        min_length=20,
-        max_length=80,
-        max_depth=4,
-        max_args=6,
+        **SMALL_TREES,
         train_examples=500,
         validation_examples=90,
         test_examples=110,
@@ -51,10 +49,7 @@ SHIPPED = {
     "text-sample-cut": lambda: Text(source=Reviews.sample, max_length=150, bucket_batches=2),
     "text-sample-test": lambda: Text(source=Reviews.sample, validation=Validation.test),
     "listops-filler": lambda: ListOps(
-        min_length=20,
-        max_length=80,
-        max_depth=4,
-        max_args=6,
+        **SMALL_TREES,
         train_examples=200,
         validation_examples=60,
         test_examples=60,

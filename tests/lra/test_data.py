@@ -146,3 +146,15 @@ def test_certify_prints_floors_and_keeps_them(capsys, root):
 def test_certify_wants_a_split(capsys):
     assert main(["data", "certify", "listops", *SMALL, "--split", "tset"]) == 2
     assert "did you mean 'test'" in capsys.readouterr().err
+
+
+def test_language_floors_and_windows(capsys):
+    words = ["text8", "source=sample", "length=100"]
+    assert main(["data", "prepare", *words]) == 0
+    assert "540 train, 30 validation, 30 test" in capsys.readouterr().out
+    assert main(["data", "certify", *words]) == 0
+    head = capsys.readouterr().out.splitlines()[1]
+    assert head.split("  ")[0] == "floor"
+    assert "bits per character" in head
+    assert main(["data", "show", *words, "--split", "test", "--index", "30"]) == 2
+    assert "which has 30 examples" in capsys.readouterr().err

@@ -1,6 +1,12 @@
 """Words to configurations: sweeps, presets, and complaints with near matches."""
 
+import sys
+from types import ModuleType
+from typing import ClassVar
+
 import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.plugins import Plugins
 
 from lra.compose import ConfigError
 from lra.hydra_entry import Entry, entries
@@ -59,3 +65,46 @@ def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[st
         words(*argv)
     for word in wanted:
         assert word in str(caught.value)
+
+
+class Elsewhere(BasicLauncher):
+    """Stands for SLURM and the like: Hydra cannot hand anything back from its jobs."""
+
+    refusals: ClassVar[list[str]] = []
+
+    def launch(self, overrides, initial_job_idx):
+        """Run here, and note what a job raised."""
+        answers = super().launch(overrides, initial_job_idx)
+        for answer in answers:
+            try:
+                answer.return_value  # noqa: B018  # raises what the job raised
+            except ConfigError as error:
+                self.refusals.append(str(error))
+        return answers
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Register the launcher among Hydra's plugins, which carry this package's name."""
+    monkeypatch.setattr(Elsewhere, "__module__", "hydra_plugins.elsewhere")
+    plugins, module = ModuleType("hydra_plugins"), ModuleType("hydra_plugins.elsewhere")
+    vars(plugins).update(__path__=[], elsewhere=module)
+    vars(module).update(Elsewhere=Elsewhere)
+    monkeypatch.setitem(sys.modules, "hydra_plugins", plugins)
+    monkeypatch.setitem(sys.modules, "hydra_plugins.elsewhere", module)
+    Plugins.instance().register(Elsewhere)
+    monkeypatch.setattr(Elsewhere, "refusals", [])
+    return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
+
+
+def test_other_launchers_execute_at_once(elsewhere: str) -> None:
+    done: list[Entry] = []
+    left = entries(["-m", elsewhere, "model=linear,softmax"], execute=done.extend)
+    assert left == []
+    assert [entry.config["model"]["name"] for entry in done] == ["linear", "softmax"]
+
+
+def test_other_launchers_hear_of_what_is_wrong(elsewhere: str) -> None:
+    with pytest.raises(ConfigError, match="no settings for task=mnist"):
+        words("-m", elsewhere, "+protocol=nystrom", "task=mnist")
+    assert len(Elsewhere.refusals) == 1  # the job's own answer, which crosses processes
