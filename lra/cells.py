@@ -108,6 +108,8 @@ def marks(run: Run) -> dict[str, str]:
     found = {}
     if run.task.spec.regime:
         found["regime"] = run.task.spec.regime
+    if run.task.spec.tokenizer:
+        found["tokenizer"] = run.task.spec.tokenizer
     if str(run.config["runner"]["name"]) == "certify":
         return found
     if "variant" in run.mixer_options:

@@ -356,7 +356,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from models.backbone import Facts, Head
+    from models.frame import TOKEN_HEADS, Facts, Head
     from runners.scaling import Direction
 
     spec = run.task.spec
@@ -366,13 +366,14 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
         head = Head.language_modelling
     elif direction is Direction.bidirectional and head is Head.language_modelling:
         head = Head.classification
+    answers_tokens = head in TOKEN_HEADS
     return Facts(
         head=head,
         vocabulary=spec.vocabulary or PIXEL_VALUES,
-        classes=max(spec.classes, 2) if head is not Head.language_modelling else spec.classes,
+        classes=spec.classes if answers_tokens else max(spec.classes, 2),
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,
-        scalars=spec.scalars and head is not Head.language_modelling,
+        scalars=spec.scalars and not answers_tokens,
     )
 
 

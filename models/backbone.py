@@ -6,17 +6,35 @@ and multiplies by sqrt(width) on the way in (Vaswani et al. 2017, section 3.4): 
 N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.frame import BackboneConfig, Facts, Head, Padding, Residual, StreamsOut, Tokens
-from models.heads import Classifier, Interaction, LanguageHead, Pooling, interact, judge, pool
+from models.frame import (
+    TOKEN_HEADS,
+    BackboneConfig,
+    Facts,
+    Head,
+    Padding,
+    Residual,
+    Softmax,
+    StreamsOut,
+    Tokens,
+)
+from models.heads import (
+    AdaptiveHead,
+    Classifier,
+    Interaction,
+    LanguageHead,
+    Pooling,
+    TokenHead,
+    interact,
+    judge,
+    pool,
+)
 from models.mixer import (
     INSIDE,
     Flow,
@@ -31,6 +49,7 @@ from models.mixer import (
 )
 from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
 from models.reversible import ReversibleStack
+from models.seeding import derive, drawing
 from models.stack import Block, FeedForward, Stack, admit
 
 __all__ = [
@@ -45,6 +64,7 @@ __all__ = [
     "Pooling",
     "Positions",
     "Residual",
+    "Softmax",
     "StackFactory",
     "StreamsOut",
 ]
@@ -58,23 +78,11 @@ class Outcome(NamedTuple):
 
     nll: Float[Tensor, "b *l"]
     """Nats, shaped like the target."""
-    hit: Bool[Tensor, "b *l"]
+    hit: Bool[Tensor, "b *l"] | None
+    """Whether it is right; None where a head in training mode does not know."""
     state: State
     penalties: Mapping[str, Tensor]
     """Of activations and of parameters, summed over layers."""
-
-
-def derive(seed: int, part: str) -> int:
-    """Return the seed of one part of the model: parts draw alike whatever the others draw."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{part}".encode()).digest()[:8], "big") >> 1
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Draw parameters on the CPU (or the meta device), and leave the global random state alone."""
-    meta = torch.get_default_device().type == "meta"
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"):
-        yield
 
 
 class Backbone(nn.Module):
@@ -115,7 +123,8 @@ class Backbone(nn.Module):
             )
         self.config, self.facts = config, facts
         self.causal = facts.head is Head.language_modelling
-        self.has_cls = not self.causal and config.pooling is Pooling.cls
+        self.per_token = facts.head in TOKEN_HEADS
+        self.has_cls = not self.per_token and config.pooling is Pooling.cls
         factories = list(mixers) * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
@@ -127,7 +136,7 @@ class Backbone(nn.Module):
     def _draw_embedding(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "embedding"))
         config, facts = self.config, self.facts
-        tied = self.causal and config.tied_embeddings
+        tied = self.per_token and config.tied_embeddings
         self.input_scale = config.width**0.5 if tied else 1.0
         self.embedding: nn.Embedding | nn.Linear
         if facts.scalars:
@@ -224,8 +233,13 @@ class Backbone(nn.Module):
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
         config, facts = self.config, self.facts
-        self.head: Classifier | LanguageHead
-        if self.causal:
+        self.head: Classifier | LanguageHead | AdaptiveHead
+        if self.per_token and config.softmax is Softmax.adaptive:
+            self.head = AdaptiveHead(
+                config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
+            )
+            return
+        if self.per_token:
             tied = cast(nn.Parameter, self.embedding.weight) if config.tied_embeddings else None
             if tied is not None and config.width_out != config.width:
                 raise ValueError(
@@ -268,10 +282,12 @@ class Backbone(nn.Module):
     ) -> Outcome:
         """Judge every item.
 
-        Language models: `target[:, i]` is the token after `tokens[:, 0, i]`; the task shifts.
+        At every position: `target[:, i]` is what position i is to answer, for language models the
+        token after `tokens[:, 0, i]`; the task shifts.
         """
         flow = self.run(tokens, keep, state)
-        if isinstance(self.head, LanguageHead):
+        hit: Tensor | None
+        if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target)
         else:
             nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
@@ -288,7 +304,7 @@ class Backbone(nn.Module):
     ) -> tuple[Float[Tensor, "b *l c"], State]:
         """Return logits, [b c] or [b l c], and the next state where one is given."""
         flow = self.run(tokens, keep, state)
-        if isinstance(self.head, LanguageHead):
+        if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
         return self.classify(flow.x, keep, tokens.shape[1]), flow.state
 

@@ -21,6 +21,13 @@ class Head(StrEnum):
     classification = auto()
     pair = auto()
     language_modelling = auto()
+    """One token for every position, which sees what stands before it."""
+    masked_modelling = auto()
+    """One token for every position, which sees both sides."""
+
+
+TOKEN_HEADS = frozenset({Head.language_modelling, Head.masked_modelling})
+"""Those that answer at every position."""
 
 
 class Residual(StrEnum):
@@ -38,6 +45,14 @@ class StreamsOut(StrEnum):
     mean = auto()
     concat = auto()
     """Twice the width for the head (trax, transformers)."""
+
+
+class Softmax(StrEnum):
+    """How a token is drawn from the vocabulary."""
+
+    full = auto()
+    adaptive = auto()
+    """Frequent ones at once, rare ones in groups (arXiv:1609.04309): for large vocabularies."""
 
 
 class Padding(StrEnum):
@@ -69,7 +84,7 @@ class BackboneConfig:
     axial_widths: list[int] = field(default_factory=list)
     """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
     pooling: Pooling = Pooling.cls
-    """Ignored by language models, which answer at every position."""
+    """Ignored by models that answer at every position."""
     padding: Padding = Padding.masked
     interaction: Interaction = Interaction.nli
     """Read by the pair head alone."""
@@ -79,7 +94,13 @@ class BackboneConfig:
     attention_dropout: float = 0.0
     """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
     tied_embeddings: bool = True
-    """Read by language models alone."""
+    """Read by models that answer with tokens, as are the next three."""
+    softmax: Softmax = Softmax.full
+    softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
+    """Read by softmax=adaptive: ids below the first are answered at once, each further group by a
+    network of its own. Ids must be sorted by frequency."""
+    softmax_shrink: float = 4.0
+    """Read by softmax=adaptive: each further group's width is the last one's divided by this."""
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
     """Hidden width of the classifier; None = feed_forward_width."""
@@ -96,6 +117,8 @@ class BackboneConfig:
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
+        if self.softmax is Softmax.adaptive and self.tied_embeddings:
+            raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
         if self.residual is Residual.reversible and self.activation_checkpointing:
             raise ValueError(
                 "residual=reversible keeps no activations that activation_checkpointing could "
@@ -122,7 +145,7 @@ class Facts:
     head: Head
     vocabulary: int
     classes: int
-    """Ignored by language models."""
+    """Ignored by heads that answer with a token."""
     max_length: int
     """Of the tokens, without the CLS vector."""
     padded: bool = False
@@ -132,8 +155,8 @@ class Facts:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
-        if self.scalars and self.head is Head.language_modelling:
-            raise ValueError("a language model predicts token ids: got scalars=True")
+        if self.scalars and self.head in TOKEN_HEADS:
+            raise ValueError(f"head={self.head} predicts token ids: got scalars=True")
 
     def check(self, tokens: Tokens) -> None:
         """Raise ValueError for tokens that a model of these facts was not built for."""

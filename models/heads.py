@@ -10,6 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 CHUNK_ELEMENTS = 2**24
 """Logits that the language head holds at once: 64 MiB in float32."""
+ADAPTIVE_ELEMENTS = 2**26
+"""The same of the adaptive head, whose pieces cost more calls."""
 
 
 class Pooling(StrEnum):
@@ -84,7 +86,42 @@ class Classifier(nn.Module):
         return logits
 
 
-class LanguageHead(nn.Module):
+class TokenHead(nn.Module):
+    """Judges every position piece by piece; a head adds its formula."""
+
+    def piece(self) -> int:
+        """Return how many positions are judged at once."""
+        raise NotImplementedError
+
+    def judge_piece(
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
+        """Return the negative log-likelihoods, and what is right where that is known."""
+        raise NotImplementedError
+
+    def judge(
+        self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"]
+    ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
+        """Judge every position.
+
+        More than one piece: each is computed again in backward, so that its logits are not kept.
+        """
+        flat, targets = x.flatten(0, 1), target.flatten()
+        if len(targets) <= self.piece():
+            judged = [self.judge_piece(flat, targets)]
+        else:
+            judged = [
+                checkpoint(self.judge_piece, *piece, use_reentrant=False, preserve_rng_state=False)
+                for piece in zip(
+                    torch.split(flat, self.piece()), torch.split(targets, self.piece()), strict=True
+                )
+            ]
+        nll = torch.cat([piece[0] for piece in judged]).view_as(target)
+        hits = [piece[1] for piece in judged if piece[1] is not None]
+        return nll, torch.cat(hits).view_as(target) if hits else None
+
+
+class LanguageHead(TokenHead):
     """Logits over the vocabulary: x W^T, without bias.
 
     W is the token embedding where `tied` is given, else an own matrix from N(0, 1 / width).
@@ -101,29 +138,58 @@ class LanguageHead(nn.Module):
         """Return logits."""
         return F.linear(x, self.weight)
 
-    def judge(
-        self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"]
-    ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"]]:
-        """Judge every position without ever holding more than `CHUNK_ELEMENTS` logits.
+    def piece(self) -> int:
+        """Return how many positions are judged at once."""
+        return max(1, CHUNK_ELEMENTS // self.weight.shape[0])
 
-        More than one chunk: each is computed again in backward, so that none is kept.
-        """
-        rows = max(1, CHUNK_ELEMENTS // self.weight.shape[0])
-        pieces = list(
-            zip(
-                torch.split(x.flatten(0, 1), rows), torch.split(target.flatten(), rows), strict=True
-            )
-        )
-        if len(pieces) == 1:
-            return judge(self(x), target)
-        judged = [
-            checkpoint(self._judge_piece, *piece, use_reentrant=False, preserve_rng_state=False)
-            for piece in pieces
-        ]
-        nll, hit = (torch.cat(parts).view_as(target) for parts in zip(*judged, strict=True))
-        return nll, hit
-
-    def _judge_piece(
+    def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
-    ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"]]:
+    ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
+        """Judge some positions."""
         return judge(self(x), target)
+
+
+class AdaptiveHead(TokenHead):
+    """Adaptive softmax (arXiv:1609.04309), by PyTorch's module: ids sorted by frequency.
+
+    Args:
+        width: Of what comes in.
+        vocabulary: Number of ids.
+        cutoffs: Where the groups of rarer ids begin, ascending; those at or above `vocabulary` are
+            left out.
+        shrink: Group i has width / shrink ** i hidden units, at least 1.
+
+    Raises:
+        ValueError: No group is left, or the cut-offs do not ascend.
+    """
+
+    def __init__(self, width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> None:
+        super().__init__()
+        inside = [cutoff for cutoff in cutoffs if cutoff < vocabulary]
+        if not inside or inside != sorted(set(inside)) or inside[0] < 1:
+            raise ValueError(
+                f"softmax_cutoffs must ascend and begin below the vocabulary of {vocabulary:,}: "
+                f"got {cutoffs}; lower them, or set softmax=full"
+            )
+        if shrink < 1 or width / shrink ** len(inside) < 1:
+            raise ValueError(
+                f"softmax_shrink={shrink} leaves the last of {len(inside)} groups no unit of width "
+                f"{width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
+            )
+        self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, inside, div_value=shrink)
+
+    def piece(self) -> int:
+        """Return how many positions are judged at once."""
+        return max(1, ADAPTIVE_ELEMENTS // self.groups.head_size)
+
+    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
+        """Return log-probabilities of all ids: for a look, not for large batches."""
+        found: Tensor = self.groups.log_prob(x.flatten(0, -2))
+        return found.view(*x.shape[:-1], -1)
+
+    def judge_piece(
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
+        """Judge some positions; in training without hits, which cost as much again."""
+        nll: Tensor = -self.groups(x, target).output
+        return nll, None if self.training else self.groups.predict(x) == target

@@ -10,7 +10,7 @@ from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables import Column, Entry, Row, Table
 
 # Two accuracies may stand in one column only where all of these agree.
-TASK = ("task", "task_version", "source", "length", "regime")
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 FLOORS = "floors: scores that need no long-range model"
 ARENA = frozenset({"listops", "text", "retrieval", "image", "pathfinder"})
 CAVEAT = (
@@ -38,7 +38,10 @@ ACCURACY = Score(
 )
 LANGUAGE = (
     Score(metric="bits_per_character", title="Bits per character", unit="Bits, lower is better"),
-    Score(metric="perplexity", title="Perplexity", unit="Per token, lower is better", digits=2),
+    Score(metric="word_perplexity", title="Perplexity", unit="Per word, lower is better", digits=2),
+    Score(
+        metric="perplexity", title="Token perplexity", unit="Per token, lower is better", digits=2
+    ),
 )
 
 
@@ -112,8 +115,8 @@ def accuracy_table(
 
 
 def _title(column: tuple[str, ...], *, with_length: bool) -> str:
-    _, version, source, length, regime = column
-    title = f"{source}, version {version}" + (f", {regime}" if regime else "")
+    _, version, source, length, *marks = column
+    title = ", ".join([source, f"version {version}", *(mark for mark in marks if mark)])
     return f"{title}, length {length}" if with_length and length != "–" else title
 
 

@@ -96,7 +96,7 @@ def samples_of(value: Any) -> tuple[float, ...]:
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns and add `name`, `split`, `regime` and `reference`.
+    """Check the columns and add `name`, `split`, `regime`, `tokenizer` and `reference`.
 
     A name is the model's, with its variant where that is not the paper's own, and the families of
     its layers where they differ.
@@ -121,7 +121,8 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
     ]
     frame["split"] = [found.get("split", "") for found in labels]
-    frame["regime"] = [found.get("regime", "") for found in labels]
+    for mark in ("regime", "tokenizer"):
+        frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     return frame
 

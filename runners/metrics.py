@@ -23,6 +23,7 @@ METRICS: dict[str, Metric] = {
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
     "perplexity": _metric("1", False, "exp(loss), an item being a token"),
+    "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens so frequent in train"),
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),

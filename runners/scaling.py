@@ -21,6 +21,7 @@ from torch import Tensor
 
 from models.backbone import Backbone, Facts, Head
 from models.flops import count_operations, pretending, saved_bytes
+from models.frame import TOKEN_HEADS
 from models.mixer import Unsupported
 from runners.child import MEMORY_WORDS
 from runners.device import DTYPES, autocast
@@ -287,7 +288,7 @@ def _inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tenso
         tokens = torch.randn(shape, generator=generator)
     else:
         tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
-    if facts.head is Head.language_modelling:
+    if facts.head in TOKEN_HEADS:
         return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
     return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)
 

@@ -1,15 +1,12 @@
 """What the classification tasks share: a stored data set, batches, tally, majority floor."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
-from tasks.batching import collated, plan_epoch
 from tasks.local_floors import answers
-from tasks.stored import StoredTask
+from tasks.rows import RowsTask
 from tasks.task import Batch, Floor, Tally
 
 LOCAL = (
@@ -43,17 +40,8 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
     )
 
 
-class ClassificationTask(StoredTask):
+class ClassificationTask(RowsTask):
     """One class for one or two stored sequences; a task adds what it is, and how data are made."""
-
-    max_length: int
-    bucket_batches: int
-    shift: int = 0
-    """Added to every stored token."""
-
-    def examples(self, split: str) -> int:
-        """Return the number of examples of a split."""
-        return len(self.split(split).targets)
 
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.
@@ -66,38 +54,6 @@ class ClassificationTask(StoredTask):
             raise IndexError(f"{split} has examples 0 … {len(data.targets) - 1}: got {index}")
         rows = [row[: self.max_length] for row in data.rows(np.array([index]))]
         return rows, int(data.targets[index])
-
-    def batches(
-        self,
-        split: str,
-        *,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        ranks: int = 1,
-        start: int = 0,
-    ) -> Iterator[Batch]:
-        """Yield one epoch of `split`, from this rank's batch number `start` on.
-
-        `batch_size` is the rows of one rank: all ranks together yield what one rank with
-        `batch_size * ranks` yields.
-        """
-        data = self.split(split)
-        plan = plan_epoch(
-            np.minimum(data.lengths, self.max_length),
-            train=split == "train",
-            batch_size=batch_size,
-            seed=seed,
-            bucket_batches=self.bucket_batches,
-            rank=rank,
-            ranks=ranks,
-        )
-        made = collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
-        return map(self.shown, made)
-
-    def shown(self, batch: Batch) -> Batch:
-        """Return a batch of stored tokens as the model sees it."""
-        return batch
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum what the model's per-item losses and hits mean for this task."""

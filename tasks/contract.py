@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from tasks.task import SPLITS, Batch, Certified, Kind, Task
+from tasks.task import SPLITS, TOKEN_KINDS, Batch, Certified, Task
 
 BATCH_SIZE = 16
 SEED = 7
@@ -173,7 +173,7 @@ def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
 def check_tokens(task: Task) -> Finding:
     """Tokens and targets lie inside the vocabulary and the classes; lengths inside the limit."""
     spec, faults = task.spec, set()
-    bound = spec.vocabulary if spec.kind is Kind.language_modelling else spec.classes
+    bound = spec.vocabulary if spec.kind in TOKEN_KINDS else spec.classes
     for split in SPLITS:
         for batch in _batches(task, split):
             if batch.tokens.is_floating_point() != spec.scalars:
@@ -227,7 +227,7 @@ def check_perfect(task: Task) -> Finding:
                 places += outcome.index.tolist()
             if count == 0 or hits != count * right:
                 faults.append(f"{split}: {hits:g} of {count:g} when all are {right}")
-            if task.spec.kind is not Kind.language_modelling and len(set(places)) != len(places):
+            if task.spec.kind not in TOKEN_KINDS and len(set(places)) != len(places):
                 faults.append(f"{split}: an outcome is reported twice")
     return Finding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
 

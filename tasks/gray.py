@@ -62,8 +62,9 @@ class GrayTask(ClassificationTask):
         """Number of token ids; 0 for real numbers."""
         return 0 if self.scalars else LEVELS + self.shift
 
-    def shown(self, batch: Batch) -> Batch:
+    def shown(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of levels as the model sees it."""
+        del seed
         if self.scalars:
             tokens = batch.tokens.to(torch.float32)
             return batch._replace(tokens=tokens.div_(255).sub_(self.mean).div_(self.deviation))

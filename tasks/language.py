@@ -17,17 +17,16 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from tasks.batching import check_ranks
 from tasks.stored import StoredTask
 from tasks.task import Batch, Floor, Tally
+from tasks.tokens import tally
 from tasks.windows import Windows, evaluation_windows, lanes, shuffled_windows
 
 COUNT_AT_ONCE = 1 << 24
-LARGEST = 1 << 48
-"""No position and no count of tokens comes near."""
 
 
 class Regime(StrEnum):
@@ -172,30 +171,26 @@ class LanguageTask(StoredTask):
                 accuracy=float(seen[guess] / seen.sum()),
                 outcomes=None,
                 sentence="knows how frequent each token is in train, and no context",
-                measures={"loss": loss, **of_loss(self.spec.metric, loss)},
+                measures={"loss": loss, **self.derived(split, loss)},
             )
         ]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""
-        nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
-        weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
-        count = weight.sum(1)
-        there = count > 0
-        means = (nll * weight).sum(1)[there] / count[there]
-        shares = (hit * weight).sum(1)[there] / count[there]
-        return Tally(
-            nll_sum=float((nll * weight).sum()),
-            hits=float((hit * weight).sum()),
-            count=float(weight.sum()),
-            index=batch.index[there],
-            nll=means.float(),
-            hit=shares.float(),
-            parts={
-                **_by("position", _place(weight), nll, weight, base=2),
-                **_by("frequency", self.counts[batch.target], nll, weight, base=10),
-            },
-        )
+        return tally(nll, hit, batch, {"frequency": (self.counts[batch.target], 10)})
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return the task's metric from the mean loss in nats per token."""
+        if self.spec.metric == "bits_per_character":
+            return {"bits_per_character": loss / math.log(2)}
+        found = {"perplexity": math.exp(loss)}
+        if self.spec.metric == "word_perplexity":
+            found["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
+        return found
+
+    def tokens_per_word(self, split: str) -> float:
+        """Return predicted tokens per word of the original text; a task of sub-words says it."""
+        raise NotImplementedError(f"{self.spec.name} counts no words of {split}")
 
     @cached_property
     def counts(self) -> Int[Tensor, " v"]:
@@ -204,54 +199,9 @@ class LanguageTask(StoredTask):
         return torch.from_numpy(counted)
 
 
-def _place(weight: Float[Tensor, "b l"]) -> Int[Tensor, "b l"]:
-    """Return the tokens that each prediction has read in its window."""
-    return torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
-
-
-def size_class(base: int, exponent: int) -> str:
-    """Return the name of the numbers from `base` ** `exponent` on, below the next; -1: 0 alone."""
-    if exponent < 0:
-        return "0"
-    first, last = base**exponent, base ** (exponent + 1) - 1
-    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
-
-
-def _by(
-    kind: str,
-    numbers: Int[Tensor, "b l"],
-    nll: Float[Tensor, "b l"],
-    weight: Float[Tensor, "b l"],
-    *,
-    base: int,
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """Sum losses by the size of a number that each prediction has."""
-    powers = int(math.log(LARGEST, base)) + 1
-    edges = torch.tensor([base**power for power in range(powers)])
-    exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
-    place = exponent.flatten() + 1
-    losses = torch.zeros(powers + 1, dtype=torch.float64).index_add_(
-        0, place, (nll * weight).flatten()
-    )
-    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, place, weight.flatten())
-    return {
-        (kind, size_class(base, place - 1)): (float(losses[place]), float(items[place]))
-        for place in items.nonzero().flatten().tolist()
-    }
-
-
 def _counts(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
     """Count each token, a piece of the stream at a time."""
     total = np.zeros(vocabulary, np.int64)
     for first in range(0, len(stream), COUNT_AT_ONCE):
         total += np.bincount(stream[first : first + COUNT_AT_ONCE], minlength=vocabulary)
     return total
-
-
-def of_loss(metric: str, loss: float) -> dict[str, float]:
-    """Return a metric that is another unit of the mean loss in nats, if it is one."""
-    if metric == "bits_per_character":
-        return {metric: loss / math.log(2)}
-    if metric == "perplexity":
-        return {metric: math.exp(loss)}
-    return {}

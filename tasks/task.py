@@ -22,7 +22,13 @@ class Kind(StrEnum):
     pair = auto()
     """One class for two sequences."""
     language_modelling = auto()
-    """One token for every position."""
+    """One token for every position, which sees what stands before it."""
+    masked_modelling = auto()
+    """One token for every position, which sees both sides; the batch's weight says which count."""
+
+
+TOKEN_KINDS = frozenset({Kind.language_modelling, Kind.masked_modelling})
+"""Those whose answers are tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,9 @@ class TaskSpec:
     `prepare`."""
     regime: str = ""
     """How evaluation cuts a stream of tokens; part of every stored row. Empty: no stream."""
+    tokenizer: str = ""
+    """Name and hash of what made words or sub-words of a text, as in `words 1a2b3c4d`; part of
+    every stored row. Empty: bytes, characters or symbols of the task's own."""
     memory: int = 0
     """Tokens that a state along time remembers; 0: no state is carried."""
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -121,6 +130,15 @@ class Task(Protocol):
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum what the model's per-item losses and hits mean for this task."""
+        ...
+
+
+@runtime_checkable
+class Derives(Protocol):
+    """A task whose metric follows from the mean loss."""
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return other metrics of a whole split from its mean loss in nats per item."""
         ...
 
 

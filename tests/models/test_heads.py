@@ -5,7 +5,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import heads
-from models.heads import Classifier, Interaction, LanguageHead, Pooling, interact, judge, pool
+from models.heads import (
+    AdaptiveHead,
+    Classifier,
+    Interaction,
+    LanguageHead,
+    Pooling,
+    interact,
+    judge,
+    pool,
+)
 
 X = torch.arange(12.0).view(2, 3, 2)
 KEEP = torch.tensor([[True, True, False], [False, False, False]])
@@ -103,3 +112,67 @@ def test_tied_head_is_the_given_matrix():
     head = LanguageHead(3, 3, tied)
     assert head.weight is tied
     assert torch.equal(head(X.view(4, 3)), X.view(4, 3))
+
+
+def literal_adaptive(head: AdaptiveHead, x: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of all ids, from the paper: log p(group) + log p(id | group)."""
+    groups = head.groups
+    first = torch.log_softmax(x @ groups.head.weight.T, -1)
+    frequent = groups.cutoffs[0]
+    parts = [first[..., :frequent]]
+    for number, (down, up) in enumerate(groups.tail):
+        inside = torch.log_softmax(x @ down.weight.T @ up.weight.T, -1)
+        parts.append(first[..., frequent + number, None] + inside)
+    return torch.cat(parts, -1)
+
+
+def adaptive(vocabulary: int = 50) -> AdaptiveHead:
+    torch.manual_seed(0)
+    return AdaptiveHead(16, vocabulary, [7, 20, 400], 2.0).double()
+
+
+def test_adaptive_softmax_is_the_formula():
+    head, x = adaptive(), torch.randn(2, 33, 16, dtype=torch.float64) * 8
+    wanted = literal_adaptive(head, x)
+    target = torch.arange(66).view(2, 33) % 50
+    target[:, ::2] = wanted.argmax(-1)[:, ::2]
+    torch.testing.assert_close(wanted.exp().sum(-1), torch.ones(2, 33, dtype=torch.float64))
+    torch.testing.assert_close(head(x), wanted)
+    nll, hit = head.eval().judge(x, target)
+    torch.testing.assert_close(nll, -wanted.gather(-1, target[..., None]).squeeze(-1))
+    right = wanted.argmax(-1) == target
+    assert 34 <= int(right.sum()) < 66
+    assert torch.equal(hit, right)
+
+
+def test_adaptive_pieces_change_nothing(monkeypatch):
+    head, x = adaptive(), torch.randn(2, 33, 16, dtype=torch.float64, requires_grad=True)
+    target = torch.arange(66).view(2, 33) % 50
+
+    def run(limit: int):
+        monkeypatch.setattr(heads, "ADAPTIVE_ELEMENTS", limit)
+        x.grad = None
+        head.zero_grad()
+        nll, hit = head.judge(x, target)
+        assert hit is None  # in training nobody asks for it
+        (nll * torch.linspace(0, 1, 66).view_as(nll)).sum().backward()
+        return nll, x.grad, *(p.grad.clone() for p in head.parameters())
+
+    for one, other in zip(run(10**9), run(9 * 8), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("cutoffs", "shrink", "message"),
+    [
+        ([], 2.0, "begin below the vocabulary of 50"),
+        ([50], 2.0, r"got \[50\]; lower them, or set softmax=full"),
+        ([7, 7], 2.0, "must ascend"),
+        ([0, 7], 2.0, "must ascend"),
+        ([7, 20], 0.5, "softmax_shrink=0.5"),
+        ([7, 20], 5.0, "leaves the last of 2 groups no unit of width 16: wanted 1 to 4"),
+    ],
+)
+def test_cut_offs_that_make_no_sense(cutoffs, shrink, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptiveHead(16, 50, cutoffs, shrink)

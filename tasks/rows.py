@@ -1,0 +1,62 @@
+"""Tasks whose examples are stored rows: planned, padded, and shown to the model."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tasks.batching import collated, plan_epoch
+from tasks.stored import StoredTask
+from tasks.task import Batch
+
+
+class RowsTask(StoredTask):
+    """One example, one or more stored sequences; a kind of task adds how answers are judged."""
+
+    max_length: int
+    bucket_batches: int
+    shift: int = 0
+    """Added to every stored token."""
+
+    def examples(self, split: str) -> int:
+        """Return the number of examples of a split."""
+        return len(self.split(split).targets)
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on.
+
+        `batch_size` is the rows of one rank: all ranks together yield what one rank with
+        `batch_size * ranks` yields.
+        """
+        data = self.split(split)
+        plan = plan_epoch(
+            np.minimum(data.lengths, self.max_length),
+            train=split == "train",
+            batch_size=batch_size,
+            seed=seed,
+            bucket_batches=self.bucket_batches,
+            rank=rank,
+            ranks=ranks,
+        )
+        made = collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
+        # What is drawn for evaluation is drawn once and for all.
+        drawn = seed if split == "train" else 0
+        return (self.shown(batch, drawn) for batch in made)
+
+    def shown(self, batch: Batch, seed: int) -> Batch:
+        """Return a batch of stored tokens as the model sees it.
+
+        Args:
+            batch: Padded rows.
+            seed: Of what a task draws for each row, with the row's index.
+        """
+        del seed
+        return batch

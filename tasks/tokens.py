@@ -1,0 +1,80 @@
+"""Answers at every position: sums of losses and hits, by place and by size classes."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tasks.task import Batch, Tally
+
+LARGEST = 1 << 48
+"""No position and no count of tokens comes near."""
+
+
+def tally(
+    nll: Float[Tensor, "b l"],
+    hit: Bool[Tensor, "b l"],
+    batch: Batch,
+    numbers: Mapping[str, tuple[Int[Tensor, "b l"], int]],
+) -> Tally:
+    """Sum losses in nats and hits over the tokens that count; an example is a row.
+
+    Args:
+        nll: Loss of each answer.
+        hit: Whether it is right.
+        batch: What was asked; `weight` says which positions count.
+        numbers: By kind, a number that each answer has, and the base of the size classes that
+            losses are summed by. The place in the row, by base 2, is always among them.
+    """
+    nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
+    weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
+    count = weight.sum(1)
+    there = count > 0
+    means = (nll * weight).sum(1)[there] / count[there]
+    shares = (hit * weight).sum(1)[there] / count[there]
+    place = torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
+    parts: dict[tuple[str, str], tuple[float, float]] = {}
+    for kind, (sizes, base) in {"position": (place, 2), **numbers}.items():
+        parts |= by_size(kind, sizes, nll, weight, base=base)
+    return Tally(
+        nll_sum=float((nll * weight).sum()),
+        hits=float((hit * weight).sum()),
+        count=float(weight.sum()),
+        index=batch.index[there],
+        nll=means.float(),
+        hit=shares.float(),
+        parts=parts,
+    )
+
+
+def size_class(base: int, exponent: int) -> str:
+    """Return the name of the numbers from `base` ** `exponent` on, below the next; -1: 0 alone."""
+    if exponent < 0:
+        return "0"
+    first, last = base**exponent, base ** (exponent + 1) - 1
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
+
+
+def by_size(
+    kind: str,
+    numbers: Int[Tensor, "b l"],
+    nll: Float[Tensor, "b l"],
+    weight: Float[Tensor, "b l"],
+    *,
+    base: int,
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Sum losses by the size of a number that each prediction has."""
+    powers = int(math.log(LARGEST, base)) + 1
+    edges = torch.tensor([base**power for power in range(powers)])
+    exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
+    place = exponent.flatten() + 1
+    losses = torch.zeros(powers + 1, dtype=torch.float64).index_add_(
+        0, place, (nll * weight).flatten()
+    )
+    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, place, weight.flatten())
+    return {
+        (kind, size_class(base, place - 1)): (float(losses[place]), float(items[place]))
+        for place in items.nonzero().flatten().tolist()
+    }
