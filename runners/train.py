@@ -1,8 +1,8 @@
 """The one training loop: any model on any task, resumable to the bit.
 
-The loss of a step is one formula, in `objective`: the weighted mean of the per-item losses of the
-effective batch, plus the penalties. Accumulation over micro-batches divides by the weight of the
-whole batch, so that the gradient is that of the batch.
+The loss of a step is one formula, `runners.objective`: the weighted mean of the losses of the items
+of the effective batch, plus the penalties. Accumulation over micro-batches divides by the weight of
+the whole batch, so that the gradient is that of the batch.
 """
 
 import logging
@@ -19,13 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.backbone import Backbone, Outcome
+from models.backbone import Backbone
 from models.mixer import AfterStep
+from runners.carry import Carried
 from runners.checkpoint import Checkpoints
 from runners.device import autocast
 from runners.evaluate import Evaluation, evaluate, goodness
 from runners.hardware import HardwareProfile, Precision
 from runners.measure import process_peak_bytes
+from runners.objective import objective
 from runners.optim import (
     OptimConfig,
     build_optimiser,
@@ -115,24 +117,6 @@ def train(
         yield from trainer.run(stop)
 
 
-def objective(
-    outcome: Outcome, weight: Tensor | None, total: Tensor | float, share: float
-) -> Tensor:
-    """Return the loss of one micro-batch, a part of the batch's: parts add up to the whole.
-
-    Args:
-        outcome: the model's judgement of the micro-batch.
-        weight: like the outcome's items, or None for ones.
-        total: weight of all items of the effective batch.
-        share: rows of the micro-batch / rows of the effective batch.
-    """
-    nll = outcome.nll if weight is None else outcome.nll * weight
-    loss = nll.sum() / total
-    for penalty in outcome.penalties.values():
-        loss = loss + share * penalty
-    return loss
-
-
 class Trainer:
     """The state of one training run."""
 
@@ -158,6 +142,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=half)
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
+        self.streams = Carried(self.model, task.spec.memory)
         self.step = 0
         self.place = Place(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
@@ -240,14 +225,18 @@ class Trainer:
         micro = self.optim.micro_batch_size or rows
         total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         loss = torch.zeros((), device=self.device)
+        self.streams.begin(batch.reset)
         for first in range(0, rows, micro):
-            part = batch if micro >= rows else rows_of(batch, slice(first, first + micro))
+            some = slice(first, first + micro)
+            part = batch if micro >= rows else rows_of(batch, some)
             with autocast(self.hardware):
-                outcome = self.model(part.tokens, part.target, part.keep)
+                outcome = self.model(part.tokens, part.target, part.keep, self.streams.of(some))
                 share = part.target.shape[0] / rows
                 part_loss = objective(outcome, part.weight, total, share)
             torch.autograd.backward(self.scaler.scale(part_loss))
             loss += part_loss.detach()
+            self.streams.add(outcome.state)
+        self.streams.end()
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
         clip_gradients(self.model, self.optim, self.own_clips)
@@ -370,6 +359,7 @@ class Trainer:
             "random": torch.get_rng_state(),
             "generator": self.generator.get_state(),
             "running": self.running,
+            "streams": self.streams.state,
             "best": self.best,
             "rows": self.rows,
             "step_times": self.step_times,
@@ -388,6 +378,7 @@ class Trainer:
         torch.set_rng_state(state["random"])
         self.generator.set_state(state["generator"])
         self.running = state["running"].to(self.device)
+        self.streams.restore(state["streams"])
         self.best, self.rows = state["best"], state["rows"]
         self.step_times, self.place = state["step_times"], Place(*state["place"])
         for name in _PLAIN:

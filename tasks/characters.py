@@ -81,11 +81,13 @@ class Characters(LanguageTask):
         path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one. Not given: the
             public archive.
         partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
-        length: Tokens of a window.
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
         regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
         stride: Tokens from one sliding window to the next.
         memory: Tokens that a state remembers, for regime=memory.
-        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path"})
@@ -99,6 +101,7 @@ class Characters(LanguageTask):
         path: str | None = None,
         partial: bool = False,
         length: int = 512,
+        evaluation_length: int | None = None,
         regime: Regime = Regime.non_overlapping,
         stride: int | None = None,
         memory: int = 0,
@@ -111,7 +114,12 @@ class Characters(LanguageTask):
         self.path = Path(path).expanduser() if path is not None else None
         self.partial = partial
         self.read_as(
-            length=length, regime=regime, stride=stride, memory=memory, contiguous=contiguous
+            length=length,
+            evaluation_length=evaluation_length,
+            regime=regime,
+            stride=stride,
+            memory=memory,
+            contiguous=contiguous,
         )
 
     @cached_property
@@ -123,7 +131,7 @@ class Characters(LanguageTask):
             kind=Kind.language_modelling,
             vocabulary=self.facts.vocabulary,
             classes=self.facts.vocabulary,
-            max_length=self.length,
+            max_length=self.longest,
             padded=False,
             metric="bits_per_character",
             source=self._source_name(),
@@ -232,8 +240,7 @@ class Characters(LanguageTask):
 
     def describe(self, split: str, index: int) -> str:
         """Return one window of text."""
-        first = index * self.length
-        ids = self.split(split).tokens[first : first + self.length]
+        ids = self.example(split, index).astype(np.uint8)
         content = ids.tobytes() if self.corpus is Corpus.enwik8 else bytes(ALPHABET[i] for i in ids)
         return content.decode(errors="replace")
 

@@ -1,7 +1,7 @@
 """What the language tasks share: streams of tokens, the regime of evaluation, sums per window.
 
-The corpus of a split is one stream. Training windows are shuffled, or contiguous for models with a
-state. Evaluation follows a regime, which is part of every stored row:
+The corpus of a split is one stream. Training windows are shuffled, or contiguous; with a memory, a
+state is then carried from batch to batch. Evaluation follows a regime, part of every stored row:
 
     non_overlapping   windows of `length`, each read alone
     sliding           windows of `length` that end `stride` apart; the last `stride` tokens count
@@ -41,13 +41,23 @@ class LanguageTask(StoredTask):
     """Next-token prediction; a task says `read_as` in its constructor."""
 
     length: int
+    """Tokens of a training window."""
+    evaluation_length: int
+    """Tokens of a window of validation and test."""
     regime: Regime
     stride: int
     memory: int
     contiguous: bool
 
     def read_as(
-        self, *, length: int, regime: Regime, stride: int | None, memory: int, contiguous: bool
+        self,
+        *,
+        length: int,
+        regime: Regime,
+        stride: int | None,
+        memory: int,
+        contiguous: bool,
+        evaluation_length: int | None = None,
     ) -> None:
         """Take the options that say how streams are cut.
 
@@ -55,12 +65,14 @@ class LanguageTask(StoredTask):
             ValueError: They do not fit together.
         """
         self.regime = Regime(regime)
-        if length < 1:
-            raise ValueError(f"task.length must be at least 1: got {length}")
+        read = length if evaluation_length is None else evaluation_length
+        for name, value in (("length", length), ("evaluation_length", read)):
+            if value < 1:
+                raise ValueError(f"task.{name} must be at least 1: got {value}")
         sliding = self.regime is Regime.sliding
-        if sliding and (stride is None or not 1 <= stride < length):
+        if sliding and (stride is None or not 1 <= stride < read):
             raise ValueError(
-                f"task.regime=sliding needs a stride from 1 to length - 1 = {length - 1}: got "
+                f"task.regime=sliding needs a stride from 1 to length - 1 = {read - 1}: got "
                 f"task.stride={stride}"
             )
         if not sliding and stride is not None:
@@ -73,7 +85,8 @@ class LanguageTask(StoredTask):
                 f"regime={self.regime}, memory={memory}"
             )
         self.length, self.memory, self.contiguous = length, memory, contiguous
-        self.stride = length if stride is None else stride
+        self.evaluation_length = read
+        self.stride = read if stride is None else stride
 
     @property
     def regime_said(self) -> str:
@@ -86,26 +99,39 @@ class LanguageTask(StoredTask):
         return said[self.regime]
 
     def examples(self, split: str) -> int:
-        """Return the number of windows of `length` that a split fills, the last one in part."""
-        return -(-(len(self.split(split).tokens) - 1) // self.length)
+        """Return the number of windows that a split fills, the last one in part."""
+        return -(-(len(self.split(split).tokens) - 1) // self.window(split))
+
+    def window(self, split: str) -> int:
+        """Return the tokens of a window of a split."""
+        return self.length if split == "train" else self.evaluation_length
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest window."""
+        return max(self.length, self.evaluation_length)
+
+    def example(self, split: str, index: int) -> Int[np.ndarray, " l"]:
+        """Return the stored tokens of a window."""
+        first = index * self.window(split)
+        return np.asarray(self.split(split).tokens[first : first + self.window(split)], np.int64)
 
     def windows(self, split: str, *, rows: int, seed: int) -> Windows:
         """Return the windows of one epoch of all ranks, in batches of `rows`."""
-        tokens = len(self.split(split).tokens)
+        tokens, length = len(self.split(split).tokens), self.window(split)
         if tokens < 2:
             raise ValueError(f"the {split} split has {tokens} tokens: wanted at least 2")
         if split == "train" and not self.contiguous:
-            return shuffled_windows(tokens, length=self.length, seed=seed)
+            return shuffled_windows(tokens, length=length, seed=seed)
         if split == "train" or self.regime is Regime.memory:
-            if (tokens - 1) // rows < (self.length if split == "train" else 1):
+            if (tokens - 1) // rows < (length if split == "train" else 1):
                 raise ValueError(
-                    f"{rows} streams of windows of {self.length} need "
-                    f"{rows * self.length + 1} tokens: the {split} split has {tokens}; lower the "
-                    "batch size or task.length"
+                    f"{rows} streams of windows of {length} need {rows * length + 1} tokens: the "
+                    f"{split} split has {tokens}; lower the batch size or task.length"
                 )
             whole = split == "train"
-            return lanes(tokens, length=self.length, rows=rows, whole=whole, seed=seed)
-        return evaluation_windows(tokens, length=self.length, stride=self.stride)
+            return lanes(tokens, length=length, rows=rows, whole=whole, seed=seed)
+        return evaluation_windows(tokens, length=length, stride=self.stride)
 
     def batches(
         self,
@@ -128,7 +154,7 @@ class LanguageTask(StoredTask):
                 f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
                 f"{self.length}: the split has {number}; lower the batch size or task.length"
             )
-        streams = self.contiguous if split == "train" else self.regime is Regime.memory
+        streams = self.memory > 0 and (self.contiguous or split != "train")
         flat = self.split(split).tokens
         for first in range(start * together, last, together):
             places = np.arange(first, min(first + together, last))[rank::ranks]
