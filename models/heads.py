@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 CHUNK_ELEMENTS = 2**24
 """Logits that the language head holds at once: 64 MiB in float32."""
 ADAPTIVE_ELEMENTS = 2**28
-"""The same of the adaptive head's first group: 1 GiB, some 13,000 tokens over 20,000 frequent words;
-up to there it takes the memory and the time of PyTorch's own module."""
+"""The same of the adaptive head's first group: 1 GiB, 13,000 tokens over 20,000 frequent words.
+Up to there it takes the memory and the time of PyTorch's own module."""
 
 
 class Pooling(StrEnum):

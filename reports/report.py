@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from reports.accuracy import score_tables, splits
+from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
     crossover_table,
@@ -24,7 +25,6 @@ from reports.panels import AT_MOST, panel_figure
 from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
-from reports.training_figures import loss_data, loss_figure
 
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""
@@ -168,8 +168,15 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
     if data.empty:
         draft.left_out.append("training loss: no loss curves among the rows")
         return
-    save(loss_figure(data, draft.looks), draft.folder, "training-loss", data)
+    save(curve_figure(data, draft.looks, STEP), draft.folder, "training-loss", data)
     draft.figure("training-loss", "Training loss", "training loss against optimiser step")
+    for split in splits(frame):
+        places = place_data(frame, split)
+        if not places.empty:
+            stem = "loss-by-place" if split == "test" else f"loss-by-place-{split}"
+            save(curve_figure(places, draft.looks, PLACE), draft.folder, stem, places)
+            text = f"loss against the place in the window, {split} split"
+            draft.figure(stem, f"{text[0].upper()}{text[1:]}", text)
 
 
 # --------------------------------------------------------------------------------- pages

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
 from reports.drawing import looks, save
 from reports.rows import cost_points, prepare
 from reports.scaling_figures import scaling_data, scaling_figure
-from reports.training_figures import loss_data, loss_figure
 
 
 def drawn(figure: Figure) -> Axes:
@@ -161,7 +161,7 @@ def test_loss_curves_are_means_with_extremes(make: SimpleNamespace) -> None:
     assert data[["step", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
         [10, 2.0, 1.0, 3.0, 3], [20, 0.75, 0.5, 1.0, 2],
     ]  # fmt: skip
-    axes = drawn(loss_figure(data, looks(["linear"])))
+    axes = drawn(curve_figure(data, looks(["linear"]), STEP))
     assert list(axes.get_lines()[0].get_ydata()) == [2.0, 0.75]
     assert axes.get_title(loc="left") == "listops (generated, version 1)"
 
@@ -171,6 +171,28 @@ def test_loss_figure_has_a_panel_per_task(make: SimpleNamespace) -> None:
         make.row("train_loss", 1.0 / step, step=step, task=task)
         for step in (1, 2) for task in ("listops", "text", "pathfinder")
     ))  # fmt: skip
-    figure = loss_figure(loss_data(prepare(rows)), looks(["linear"]))
+    figure = curve_figure(loss_data(prepare(rows)), looks(["linear"]), STEP)
     drawn(figure)
     assert sum(axes.axison for axes in figure.axes) == 3
+
+
+def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
+    def row(part: str, value: float, **more: object) -> dict[str, object]:
+        labels = {"split": "test", "part": part, "items": "9", "regime": "non-overlapping"}
+        return make.row("loss_by_position", value, task="text8", labels=labels, **more)
+
+    rows = make.frame(
+        *(row("1,024–2,047", value, seed=seed) for seed, value in enumerate((1.0, 3.0))),
+        row("1", 5.0),
+        row("2–3", 4.0),
+        row("2–3", 9.0, model="floor/unigram"),
+        make.row("loss_by_frequency", 7.0, task="text8", labels={"split": "test", "part": "0"}),
+    )
+    data = place_data(prepare(rows), "test")
+    assert data[["place", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
+        [1, 5.0, 5.0, 5.0, 1], [2, 4.0, 4.0, 4.0, 1], [1024, 2.0, 1.0, 3.0, 2],
+    ]  # fmt: skip
+    axes = drawn(curve_figure(data, looks(["linear"]), PLACE))
+    assert axes.get_xscale() == "log"
+    assert "non-overlapping" in axes.get_title(loc="left")
+    assert place_data(prepare(rows), "validation").empty

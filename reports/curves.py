@@ -1,0 +1,131 @@
+"""Losses as lines: against the optimiser step, and against the place in a window.
+
+Small multiples, one panel per task; lines are means over seeds, bands their extremes.
+"""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from reports.drawing import Look, new_figure, style
+from reports.rows import FLOOR, model_order, shown
+
+TRAINING = ("task", "task_version", "source")
+EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
+"""Columns whose values share a panel."""
+_PANELS = 2
+"""Panels side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What a line is drawn against."""
+
+    column: str
+    x: str
+    y: str
+    doubling: bool = False
+    """Whether places double from one to the next."""
+
+
+STEP = Axis(column="step", x="optimiser step", y="training loss (nat)")
+PLACE = Axis(column="place", x="tokens read in the window, from", y="loss (nat)", doubling=True)
+
+
+def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the training losses by step: task, model, step, mean, extremes, number of seeds."""
+    curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
+    return _means(curve, TRAINING, "step")
+
+
+def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the losses of a split by place in the window; a part reaches to the next one."""
+    parts = rows[
+        (rows["metric"] == "loss_by_position") & (rows["split"] == split) & (rows["status"] == "ok")
+    ]
+    parts = parts[~parts["name"].astype(str).str.startswith(FLOOR)]
+    first = [int(found["part"].split("–")[0].replace(",", "")) for found in parts["labels"]]
+    texts = [shown(value) for value in parts["length"]]
+    return _means(parts.assign(place=first, length=texts), EVALUATION, "place")
+
+
+def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    records = []
+    for key, part in rows.groupby([*panel, "name", column], sort=True):
+        values = part["value"].astype(float)
+        place = cast(tuple[Any, ...], key)
+        records.append((*place, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+    columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
+    data = pd.DataFrame(records, columns=columns)
+    return data.astype({column: int}) if len(data) else data
+
+
+def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figure:
+    """Draw what `loss_data` or `place_data` returned."""
+    panel = [column for column in EVALUATION if column in data.columns]
+    keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
+    across = min(_PANELS, len(keys))
+    down = -(-len(keys) // across)
+    with style():
+        figure = new_figure(width=4.9 if across == 1 else 7.4, height=2.75 * down)
+        figure.set_layout_engine("constrained")
+        panels = figure.subplots(down, across, squeeze=False)
+        for axes, key in zip(panels.ravel(), keys, strict=False):
+            own = data[(data[panel] == list(key)).all(axis=1)]
+            _draw(axes, own, looks, axis.column)
+            axes.set_title(_title(key))
+            axes.set_xlabel(axis.x)
+            axes.set_ylabel(axis.y)
+            _ticks(axes, axis)
+        for axes in panels.ravel()[len(keys) :]:
+            axes.set_axis_off()
+        drawn = {line.get_label(): line for axes in panels.ravel() for line in axes.get_lines()}
+        order = [n for n in model_order([str(n) for n in drawn]) if n in drawn]
+        figure.legend(handles=[drawn[n] for n in order], loc="outside right center")
+    return figure
+
+
+def _title(key: tuple[Any, ...]) -> str:
+    task, version, source, *further = key
+    facts = [str(source), f"version {shown(version)}"]
+    if further:
+        length, *marks = further
+        facts += [f"length {length}", *(str(mark) for mark in marks if mark)]
+    return f"{task} ({', '.join(facts)})"
+
+
+def _ticks(axes: Axes, axis: Axis) -> None:
+    if axis.doubling:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) -> None:
+    for name in model_order([str(n) for n in own["model"]]):
+        line = own[own["model"] == name]
+        look = looks[name]
+        places = line[column].astype(float)
+        axes.plot(
+            places,
+            line["loss"],
+            color=look.color,
+            linestyle=(0, look.dashes) if look.dashes else "-",
+            marker=look.marker,
+            markersize=3.5,
+            markevery=max(1, len(line) // 6),
+            markerfacecolor="white" if look.marker in "sDv" else look.color,
+            linewidth=1.2,
+            label=name,
+        )
+        if (line["seeds"] > 1).any():
+            axes.fill_between(
+                places, line["low"], line["high"], color=look.color, alpha=0.12, linewidth=0
+            )
