@@ -4,6 +4,7 @@ Small multiples, one panel per task; lines are means over seeds, bands their ext
 """
 
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, cast
 
 import pandas as pd
@@ -17,6 +18,8 @@ from reports.rows import FLOOR, model_order, shown
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
+TITLE_WIDTH = 34
+"""Characters of a line of a panel's title: no wider than the panel."""
 _PANELS = 2
 """Panels side by side."""
 
@@ -77,7 +80,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
         for axes, key in zip(panels.ravel(), keys, strict=False):
             own = data[(data[panel] == list(key)).all(axis=1)]
             _draw(axes, own, looks, axis.column)
-            axes.set_title(_title(key))
+            axes.set_title(fill(_title(key), TITLE_WIDTH, break_on_hyphens=False))
             axes.set_xlabel(axis.x)
             axes.set_ylabel(axis.y)
             _ticks(axes, axis)

@@ -312,7 +312,9 @@ class Trainer:
             labels = {"weights": f"best validation, step {self.best['step']}"}
         for split in self.config.evaluate_splits:
             found = self.judge(split, stop)
-            told = {"split": split, "examples": str(len(found.outcomes.index)), **labels}
+            # Of windows with a share each, no interval over examples can be made.
+            counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
+            told = {"split": split, counted: str(len(found.outcomes.index)), **labels}
             for metric, value in found.measured.items():
                 yield Measurement(metric=metric, value=value, labels=told)
             for (kind, part), (loss, count) in found.parts.items():

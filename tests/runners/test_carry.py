@@ -15,7 +15,7 @@ from models.mixer import Positions
 from runners.checkpoint import Checkpoints
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
-from runners.records import Interrupted
+from runners.records import Interrupted, Measurement
 from runners.train import TrainConfig, Trainer, train
 from tasks.characters import Characters, Corpus, Source
 from tasks.language import Regime
@@ -129,6 +129,13 @@ def test_resuming_goes_on_with_what_was_remembered(tmp_path: Path, monkeypatch):
     list(_train(task, resumed, tmp_path / "parts"))
     for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_rows_count_windows_not_examples(tmp_path: Path):
+    rows = [item for item in _train(task_of(), model_of(), None) if isinstance(item, Measurement)]
+    judged = [row.labels for row in rows if row.metric == "accuracy"]
+    assert len(judged) == 2
+    assert all("windows" in labels and "examples" not in labels for labels in judged)
 
 
 def _train(task, model, folder):
