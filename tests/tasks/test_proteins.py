@@ -1,66 +1,40 @@
 import gzip
 import json
-import logging
 import math
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from written_proteins import (
+    MASKED,
+    STREAM,
+    every,
+    fasta,
+    masks,
+    prepared,
+    sequences,
+    stored,
+)
 
 from lra.compose import build_task_by_name
 from models.backbone import Backbone
 from models.families.softmax import SoftmaxAttention
 from models.frame import BackboneConfig, Facts, Head
 from runners.evaluate import evaluate
-from tasks import pfam
 from tasks.certificate import certified, path_of
 from tasks.contract import check_task
 from tasks.errors import BadData, NotPrepared
 from tasks.language import Regime
-from tasks.masking import chosen, words_of
 from tasks.protein_data import Duplicates, Source
-from tasks.proteins import Form, Judged, Objective, Proteins
+from tasks.proteins import Form, Judged, Proteins
 from tasks.residues import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled, to_ids
 from tasks.task import SPLITS
-
-MASKED = {"objective": Objective.masked}
-STREAM = {"form": Form.concatenated, "max_length": 50}
-
-
-def sequences(number, seed=0):
-    drawn = random.Random(seed)
-    return [
-        "".join(drawn.choices("ACDEFGHIKLMNPQRSTVWYUX", k=drawn.randint(5, 40)))
-        for _ in range(number)
-    ]
-
-
-def every(task):
-    return sorted(text for split in SPLITS for text in stored(task, split))
-
-
-def fasta(path, texts, prefix="P"):
-    lines = [f">sp|{prefix}{i}|N_O\n{text}\n" for i, text in enumerate(texts)]
-    path.write_text("".join(lines))
-    return str(path)
 
 
 @pytest.fixture
 def file(tmp_path):
     return fasta(tmp_path / "a.fasta", sequences(300))
-
-
-def prepared(**options):
-    task = Proteins(**options)
-    task.prepare()
-    return task
-
-
-def stored(task, split):
-    data = task.split(split)
-    return [spelled(np.array(row[1:])) for row in data.rows(np.arange(len(data.targets)))]
 
 
 @pytest.mark.parametrize(
@@ -155,15 +129,6 @@ def test_masked_models_answer_what_is_masked(file):
         assert torch.equal(rest, batch.target)
 
 
-def masks(task, split, seed=3, **options):
-    """By example: which places are masked."""
-    found = {}
-    for batch in task.batches(split, seed=seed, **options):
-        for index, row in zip(batch.index.tolist(), batch.tokens[:, 0] == MASK, strict=True):
-            found[index] = row.nonzero().flatten().tolist()
-    return found
-
-
 def test_masks_depend_on_seed_and_example_alone(file):
     task = prepared(path=file, **MASKED)
     alone = masks(task, "train", batch_size=1)
@@ -179,27 +144,6 @@ def test_masks_depend_on_seed_and_example_alone(file):
     other = masks(task, "train", batch_size=1, seed=4)
     assert sum(other[index] != alone[index] for index in alone) > 0.9 * len(alone)
     assert masks(task, "test", batch_size=3) == masks(task, "test", batch_size=8, seed=9)
-
-
-def test_about_fifteen_percent_are_masked_at_every_place():
-    index, there = np.arange(4000), np.ones((4000, 60), bool)
-    drawn = chosen(there, index, seed=5, share=0.15)
-    assert drawn.mean() == pytest.approx(0.15, abs=0.004)
-    assert np.abs(drawn.mean(0) - 0.15).max() < 5 * math.sqrt(0.15 * 0.85 / 4000)
-    assert abs(np.corrcoef(drawn[:, :-1].ravel(), drawn[:, 1:].ravel())[0, 1]) < 0.01
-    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.01
-    again = chosen(there[:2, :30], index[7:9], seed=5, share=0.15)
-    assert np.array_equal(again[:, :20], drawn[7:9, :20])
-
-
-def test_one_token_is_masked_at_least_and_padding_never():
-    there = np.zeros((3000, 6), bool)
-    there[:, :2] = True
-    drawn = chosen(there, np.arange(3000), seed=0, share=0.15)
-    assert drawn.any(1).all()
-    assert not (drawn & ~there).any()
-    assert drawn[:, 0].mean() == pytest.approx(0.5 * (1 + 0.15**2), abs=0.03)
-    assert len(np.unique(words_of(np.arange(3000), 6, seed=0))) == 18000
 
 
 def test_the_stream_joins_sequences_and_judges_residues_alone(file):
@@ -233,65 +177,6 @@ def test_the_floor_equals_a_direct_computation(file, options):
     assert floor.measures["loss"] == pytest.approx(loss)
     assert floor.measures["perplexity"] == pytest.approx(math.exp(loss))
     assert floor.accuracy == pytest.approx(answers.count(best) / len(answers))
-
-
-def table(path, rows, heads="Entry\tReviewed\tPfam"):
-    path.write_text("\n".join([heads, *rows]) + "\n")
-    return str(path)
-
-
-def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
-    texts = sequences(300)
-    extra = fasta(tmp_path / "b.fasta", [texts[0], "MKTAYMKTAY"], "Q")
-    folder = tmp_path / "both"
-    folder.mkdir()
-    for path in (file, extra):
-        (folder / Path(path).name).write_bytes(Path(path).read_bytes())
-    # Q0, the copy of P0, is annotated alone; its sequence is held out under both names.
-    rows = ["Q0\treviewed\tPF00001;PF00002;", "P1\tx\tPF00001", "P2\tx\tPF00003;", "P4\tx\t"]
-    families = table(tmp_path / "pfam.tsv", rows)
-    options = {"families": families, "held_out_families": ["PF00002", "PF00001"]}
-    with caplog.at_level(logging.INFO):
-        task = prepared(path=str(folder), test=Judged.families, **options)
-    assert sorted(stored(task, "test")) == sorted([texts[0], texts[1]])
-    rest = prepared(path=str(folder), **options)
-    assert rest.folder == task.folder
-    assert not {texts[0], texts[1]} & set(
-        stored(task, "train") + stored(task, "validation") + stored(rest, "test")
-    )
-    assert "299 of 302 sequences have no Pfam family" in caplog.text
-    assert task.spec.regime == "next residue, held-out families"
-    hashes = {
-        Proteins(path=str(folder), **{**options, **change}).spec.data_hash
-        for change in (
-            {},
-            {"held_out_families": ["PF00001"]},
-            {"families": None, "held_out_families": []},
-        )
-    }
-    assert len(hashes) == 3
-    assert task.examples("test") == 2
-    assert len(list(task.batches("test", batch_size=1, seed=0))) == 2
-
-
-@pytest.mark.parametrize(
-    ("rows", "heads", "message"),
-    [
-        (["P1\tx\tPF99999;"], "Entry\tReviewed\tPfam", "none of 1 annotated sequences belongs"),
-        (["Z1\tx\tPF00001;"], "Entry\tReviewed\tPfam", r"annotates none of the 300.*'P0'"),
-        (["P1\tx\tPF00001;"], "Entry\tReviewed\tFamily", "wanted Entry and Pfam"),
-        (["P1\tx"], "Entry\tReviewed\tPfam", "line 2: 2 columns, wanted 3"),
-        ([], "Entry\tReviewed\tPfam", "holds no row"),
-    ],
-)
-def test_tables_that_hold_nothing_out(file, tmp_path, rows, heads, message):
-    families = table(tmp_path / "pfam.tsv", rows, heads)
-    with pytest.raises(BadData, match=message):
-        prepared(path=file, families=families, held_out_families=["PF00001"])
-
-
-def test_the_published_families():
-    assert len(set(pfam.PUBLISHED)) == 20
 
 
 def test_a_data_set_from_a_folder(tmp_path):
