@@ -90,8 +90,9 @@ def blocks(
             yield split, _stored([letters for _, letters in sorted(rows[split])])
     for split in SPLITS:
         if not counts[split]:
+            number = sum(counts[other] for other in SPLITS)
             raise BadData(
-                f"no sequence falls into the {split} split: the hashes of {sum(counts.values()):,} "
+                f"no sequence falls into the {split} split: the hashes of {number:,} "
                 "sequences decide; give more sequences, or change task.validation_fraction and "
                 "task.test_fraction"
             )

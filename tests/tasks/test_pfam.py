@@ -22,9 +22,10 @@ def table(path, rows, heads="Entry\tReviewed\tPfam"):
 def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
     texts = sequences(300)
     extra = fasta(tmp_path / "b.fasta", [texts[0], "MKTAYMKTAY"], "Q")
+    isoform = fasta(tmp_path / "c.fasta", ["MKWWWWMK"], "P1-")
     folder = tmp_path / "both"
     folder.mkdir()
-    for path in (file, extra):
+    for path in (file, extra, isoform):
         (folder / Path(path).name).write_bytes(Path(path).read_bytes())
     # Q0, the copy of P0, is annotated alone; its sequence is held out under both names.
     rows = ["Q0\treviewed\tPF00001;PF00002;", "P1\tx\tPF00001", "P2\tx\tPF00003;", "P4\tx\t"]
@@ -32,13 +33,13 @@ def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
     options = {"families": families, "held_out_families": ["PF00002", "PF00001"]}
     with caplog.at_level(logging.INFO):
         task = prepared(path=str(folder), test=Judged.families, **options)
-    assert sorted(stored(task, "test")) == sorted([texts[0], texts[1]])
+    assert sorted(stored(task, "test")) == sorted([texts[0], texts[1], "MKWWWWMK"])
     rest = prepared(path=str(folder), **options)
     assert rest.folder == task.folder
     assert not {texts[0], texts[1]} & set(
         stored(task, "train") + stored(task, "validation") + stored(rest, "test")
     )
-    assert "299 of 302 sequences have no Pfam family" in caplog.text
+    assert "299 of 303 sequences have no Pfam family" in caplog.text
     assert task.spec.regime == "next residue, held-out families"
     hashes = {
         Proteins(path=str(folder), **{**options, **change}).spec.data_hash
@@ -49,8 +50,8 @@ def test_held_out_families_are_in_no_other_split(file, tmp_path, caplog):
         )
     }
     assert len(hashes) == 3
-    assert task.examples("test") == 2
-    assert len(list(task.batches("test", batch_size=1, seed=0))) == 2
+    assert task.examples("test") == 3
+    assert len(list(task.batches("test", batch_size=1, seed=0))) == 3
 
 
 @pytest.mark.parametrize(

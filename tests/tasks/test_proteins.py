@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datasets.exceptions import DatasetNotFoundError
 from written_proteins import (
     MASKED,
     STREAM,
@@ -193,6 +194,18 @@ def test_a_data_set_from_a_folder(tmp_path):
     (folder / "test.csv").write_text("Sequence,Name\nMK-T,x\n")
     with pytest.raises(BadData, match=r"test, record 1 \(Sequence\): '-' at residue 3"):
         prepared(source=Source.datasets, path=str(folder))
+
+
+@pytest.mark.parametrize("error", [ConnectionError, DatasetNotFoundError])
+def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
+    def refuse(name, *, revision, cache_dir):
+        raise error(f"no {name} at {revision}")
+
+    monkeypatch.setattr("datasets.load_dataset", refuse)
+    task = Proteins(source=Source.datasets, revision="a" * 40)
+    assert task.spec.source == "khairi/uniprot-swissprot@aaaaaaaaaa"
+    with pytest.raises(NotPrepared, match=r"no khairi.* at aaa.*name their folder by task\.path"):
+        task.prepare()
 
 
 @pytest.mark.parametrize(
