@@ -34,7 +34,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from tasks.language import LanguageTask, Regime
@@ -183,7 +182,7 @@ class Proteins(RowsTask, LanguageTask):
         """The facts. Files must be there: their hashes are the identity."""
         masked = self.objective is Objective.masked
         return TaskSpec(
-            name="proteins",
+            name="proteins_masked" if masked else "proteins",
             version=VERSION,
             kind=Kind.masked_modelling if masked else Kind.language_modelling,
             vocabulary=VOCABULARY,
@@ -279,22 +278,18 @@ class Proteins(RowsTask, LanguageTask):
             weight=weight,
         )
 
-    @cached_property
-    def counts(self) -> Int[Tensor, " v"]:
-        """How often each residue occurs in train, in whole sequences; other tokens count 0."""
-        counted: Tensor = super().counts
-        counted[:FIRST] = 0
-        return counted
-
     def floors(self, split: str) -> list[Floor]:
-        """Compute the floor of residue frequencies, on exactly the answers that are judged."""
+        """Compute the floor of residue frequencies, on exactly the answers that are judged.
+
+        The frequencies are those of whole sequences.
+        """
         seen = torch.zeros(VOCABULARY, dtype=torch.int64)
         for batch in self.batches(split, batch_size=BATCH_SIZE, seed=0):
             judged = batch.target if batch.weight is None else batch.target[batch.weight > 0]
             seen += torch.bincount(judged.flatten(), minlength=VOCABULARY)
-        known = self.counts.numpy()
-        derived = partial(self.derived, split)
-        return [unigram_floor(known[FIRST:], seen.numpy()[FIRST:], derived)]
+        residues = slice(FIRST, None)
+        known, derived = self.counts.numpy()[residues], partial(self.derived, split)
+        return [unigram_floor(known, seen.numpy()[residues], derived)]
 
     def describe(self, split: str, index: int) -> str:
         """Return an example as evaluation shows it, and the masked residues where there are."""

@@ -49,10 +49,11 @@ def test_it_keeps_the_contract(options):
     assert [f for f in check_task(Proteins(source=Source.sample, **options)) if not f.passed] == []
 
 
-def test_its_yaml_says_the_defaults():
-    assert build_task_by_name("proteins", ["source=sample"]).spec == (
-        Proteins(source=Source.sample).spec
-    )
+@pytest.mark.parametrize(("name", "options"), [("proteins", {}), ("proteins_masked", MASKED)])
+def test_a_yaml_of_each_objective(name, options):
+    spec = build_task_by_name(name, ["source=sample"]).spec
+    assert spec == Proteins(source=Source.sample, **options).spec
+    assert spec.name == name
 
 
 def test_ids_are_fixed():
