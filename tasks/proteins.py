@@ -259,16 +259,16 @@ class Proteins(RowsTask, LanguageTask):
         """Return stored rows, an end token and residues each, as the objective says."""
         stored = batch.tokens[:, 0]
         residues = stored[:, 1:].contiguous()
-        keep = None if batch.keep is None else residues != PAD
+        there = residues != PAD
+        keep = None if batch.keep is None else there
         if self.objective is Objective.masked:
-            there = residues != PAD
             drawn = torch.from_numpy(
                 chosen(there.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
             )
             weight: Tensor | None = drawn.float()
             tokens = residues.masked_fill(drawn, MASK)
         else:
-            tokens = torch.where(residues != PAD, stored[:, :-1], PAD)
+            tokens = torch.where(there, stored[:, :-1], PAD)
             tokens[:, 0] = BEGIN
             weight = None if keep is None else keep.float()
         return batch._replace(
@@ -284,7 +284,9 @@ class Proteins(RowsTask, LanguageTask):
         The frequencies are those of whole sequences.
         """
         seen = torch.zeros(VOCABULARY, dtype=torch.int64)
-        for batch in self.batches(split, batch_size=BATCH_SIZE, seed=0):
+        # With a memory, more rows would cut the stream into as many.
+        rows = 1 if self.memory else BATCH_SIZE
+        for batch in self.batches(split, batch_size=rows, seed=0):
             judged = batch.target if batch.weight is None else batch.target[batch.weight > 0]
             seen += torch.bincount(judged.flatten(), minlength=VOCABULARY)
         residues = slice(FIRST, None)

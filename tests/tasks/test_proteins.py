@@ -33,6 +33,9 @@ from tasks.residues import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled
 from tasks.task import SPLITS
 
 
+MEMORY = {**STREAM, "regime": Regime.memory, "memory": 8}
+
+
 @pytest.fixture
 def file(tmp_path):
     return fasta(tmp_path / "a.fasta", sequences(300))
@@ -163,7 +166,9 @@ def test_the_stream_joins_sequences_and_judges_residues_alone(file):
     assert judged == sum(map(len, stored(task, "test")))
 
 
-@pytest.mark.parametrize("options", [{"max_length": 15}, {"max_length": 15, **MASKED}, STREAM])
+@pytest.mark.parametrize(
+    "options", [{"max_length": 15}, {"max_length": 15, **MASKED}, STREAM, MEMORY]
+)
 def test_the_floor_equals_a_direct_computation(file, options):
     task = prepared(path=file, **options)
     known = "".join(stored(task, "train"))
