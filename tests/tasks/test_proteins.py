@@ -32,7 +32,6 @@ from tasks.proteins import Form, Judged, Proteins
 from tasks.residues import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled, to_ids
 from tasks.task import SPLITS
 
-
 MEMORY = {**STREAM, "regime": Regime.memory, "memory": 8}
 
 
