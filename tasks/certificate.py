@@ -67,6 +67,7 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
         "source": spec.source,
         "data_hash": spec.data_hash,
         "max_length": spec.max_length,
+        "regime": spec.regime,
         "split": split,
     }
 

@@ -47,7 +47,7 @@ def load(
             loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
         else:
             loaded = datasets.load_dataset(str(path), cache_dir=cache)
-    except ConnectionError as error:
+    except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
             f"{name} cannot be reached and is not in the cache ({error}); {instructions}"
         ) from error

@@ -13,7 +13,7 @@ An example is a window: its loss is the mean over the tokens that count in it.
 import math
 from collections.abc import Iterator
 from enum import StrEnum, auto
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from tasks.batching import check_ranks
 from tasks.stored import StoredTask
 from tasks.task import Batch, Floor, Tally
-from tasks.tokens import tally
+from tasks.tokens import tally, unigram_floor
 from tasks.windows import Windows, evaluation_windows, lanes, shuffled_windows
 
 COUNT_AT_ONCE = 1 << 24
@@ -185,21 +185,8 @@ class LanguageTask(StoredTask):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the unigram floor on `split`: token frequencies of train, each count plus 1."""
-        vocabulary = self.spec.vocabulary
-        counts = 1 + self.counts.numpy()
-        surprise = -np.log(counts / counts.sum())
-        seen = _counts(self.split(split).tokens[1:], vocabulary)
-        loss = float((seen * surprise).sum() / seen.sum())
-        guess = int(counts.argmax())
-        return [
-            Floor(
-                name="unigram",
-                accuracy=float(seen[guess] / seen.sum()),
-                outcomes=None,
-                sentence="knows how frequent each token is in train, and no context",
-                measures={"loss": loss, **self.derived(split, loss)},
-            )
-        ]
+        seen = _counts(self.split(split).tokens[1:], self.spec.vocabulary)
+        return [unigram_floor(self.counts.numpy(), seen, partial(self.derived, split))]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""

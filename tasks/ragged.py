@@ -2,11 +2,12 @@
 
 A store is a folder with three `.npy` files for each split and `manifest.json`, which is part of
 the same atomic placement: a folder that exists is complete. A split is written whole, or block by
-block where it does not fit into memory.
+block where it does not fit into memory; blocks of several splits may come in turn.
 """
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -82,50 +83,89 @@ class Store:
 
 
 def write_store(
-    final: Path, splits: Mapping[str, Ragged | Iterable[Ragged]], about: Mapping[str, Any]
+    final: Path,
+    splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+    about: Mapping[str, Any],
 ) -> None:
     """Write the splits and the manifest; they appear at `final` together or not at all.
 
-    A split that is no `Ragged` comes block by block, and is never in memory as a whole.
+    Args:
+        final: Where they go.
+        splits: By name, whole or block by block, so that none is in memory as a whole; or the
+            blocks of all splits in any order, each with the name of its split.
+        about: What the manifest says besides.
     """
     with placing(final) as folder:
         files: dict[str, dict[str, Any]] = {}
-        for split, content in splits.items():
-            if isinstance(content, Ragged):
-                for part in PARTS:
-                    path = folder / f"{split}.{part}.npy"
-                    np.save(path, getattr(content, part), allow_pickle=False)
-            else:
-                _write_blocks(folder, split, content)
+        if isinstance(splits, Mapping):
+            names = list(splits)
+            for split, content in splits.items():
+                if isinstance(content, Ragged):
+                    for part in PARTS:
+                        path = folder / f"{split}.{part}.npy"
+                        np.save(path, getattr(content, part), allow_pickle=False)
+                else:
+                    _write_blocks(folder, ((split, block) for block in content), [split])
+        else:
+            names = _write_blocks(folder, splits)
+        for split in names:
             for part in PARTS:
                 path = folder / f"{split}.{part}.npy"
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
         manifest = {
             "format": FORMAT,
             "about": dict(about),
-            "splits": list(splits),
+            "splits": names,
             "files": files,
         }
         (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True))
 
 
-def _write_blocks(folder: Path, split: str, blocks: Iterable[Ragged]) -> None:
-    """Write a split whose size is known at its end alone."""
-    offsets, targets, total = [np.zeros(1, np.int64)], [], 0
-    dtype = np.dtype(np.uint8)
-    with (folder / f"{split}.tokens.npy").open("wb") as file:
-        _write_header(file, dtype, 0)
-        for block in blocks:
-            dtype = block.tokens.dtype
-            file.write(np.ascontiguousarray(block.tokens).data)
-            offsets.append(block.offsets[1:] + total)
-            targets.append(block.targets)
-            total += len(block.tokens)
-        file.seek(0)
-        _write_header(file, dtype, total)
-    joined = np.concatenate(targets) if targets else np.empty(0, np.uint8)
-    for part, array in (("offsets", np.concatenate(offsets)), ("targets", joined)):
-        np.save(folder / f"{split}.{part}.npy", array, allow_pickle=False)
+class _Growing:
+    """A split whose size is known at its end alone."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split, self.total = folder, split, 0
+        self.dtype = np.dtype(np.uint8)
+        self.offsets, self.targets = [np.zeros(1, np.int64)], [np.empty(0, np.uint8)]
+        self.file = (folder / f"{split}.tokens.npy").open("wb")
+        _write_header(self.file, self.dtype, 0)
+
+    def add(self, block: Ragged) -> None:
+        self.dtype = block.tokens.dtype
+        self.file.write(np.ascontiguousarray(block.tokens).data)
+        self.offsets.append(block.offsets[1:] + self.total)
+        self.targets.append(block.targets)
+        self.total += len(block.tokens)
+
+    def finish(self) -> None:
+        self.file.seek(0)
+        _write_header(self.file, self.dtype, self.total)
+        targets = np.concatenate(self.targets[1:] or self.targets)
+        for part, array in (("offsets", np.concatenate(self.offsets)), ("targets", targets)):
+            np.save(self.folder / f"{self.split}.{part}.npy", array, allow_pickle=False)
+
+
+def _write_blocks(
+    folder: Path, blocks: Iterable[tuple[str, Ragged]], names: Iterable[str] = ()
+) -> list[str]:
+    """Write blocks to their splits, and those in `names` at least; return the splits' names."""
+    with ExitStack() as files:
+        splits: dict[str, _Growing] = {}
+
+        def growing(name: str) -> _Growing:
+            if name not in splits:
+                splits[name] = _Growing(folder, name)
+                files.enter_context(splits[name].file)
+            return splits[name]
+
+        for name in names:
+            growing(name)
+        for name, block in blocks:
+            growing(name).add(block)
+        for split in splits.values():
+            split.finish()
+        return list(splits)
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:

@@ -48,7 +48,11 @@ class StoredTask(ABC):
     def examples(self, split: str) -> int:
         """Return the number of examples of a prepared split."""
 
-    def write(self, splits: Mapping[str, Ragged | Iterable[Ragged]], **about: Any) -> None:
+    def write(
+        self,
+        splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+        **about: Any,
+    ) -> None:
         """Write the store, from `make`; `about` is what its manifest says beside the task."""
         spec = self.spec
         said = {

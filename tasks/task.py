@@ -55,7 +55,8 @@ class TaskSpec:
     """Hash of the data's identity (generator options or file hashes); same before and after
     `prepare`."""
     regime: str = ""
-    """How evaluation cuts a stream of tokens; part of every stored row. Empty: no stream."""
+    """What evaluation judges, or how it cuts a stream of tokens, where a task offers the choice;
+    part of every stored row."""
     tokenizer: str = ""
     """Name and hash of what made words or sub-words of a text, as in `words 1a2b3c4d`; part of
     every stored row. Empty: bytes, characters or symbols of the task's own."""

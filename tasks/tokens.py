@@ -1,13 +1,14 @@
 """Answers at every position: sums of losses and hits, by place and by size classes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.task import Batch, Tally
+from tasks.task import Batch, Floor, Tally
 
 LARGEST = 1 << 48
 """No position and no count of tokens comes near."""
@@ -78,3 +79,27 @@ def by_size(
         (kind, size_class(base, place - 1)): (float(losses[place]), float(items[place]))
         for place in items.nonzero().flatten().tolist()
     }
+
+
+def unigram_floor(
+    known: Int[np.ndarray, " v"],
+    seen: Int[np.ndarray, " v"],
+    derived: Callable[[float], Mapping[str, float]],
+) -> Floor:
+    """Return the floor of an answer that is always the same: token frequencies, no context.
+
+    Args:
+        known: How often each token occurs in train; each count is taken plus 1.
+        seen: How often each token is the right answer in the split that is judged.
+        derived: Gives other metrics from the mean loss in nats.
+    """
+    counts = 1 + known
+    surprise = -np.log(counts / counts.sum())
+    loss = float((seen * surprise).sum() / seen.sum())
+    return Floor(
+        name="unigram",
+        accuracy=float(seen[int(counts.argmax())] / seen.sum()),
+        outcomes=None,
+        sentence="knows how frequent each token is in train, and no context",
+        measures={"loss": loss, **derived(loss)},
+    )

@@ -13,6 +13,8 @@ from tasks.pathfinder import Pathfinder
 from tasks.pathfinder import Source as Snakes
 from tasks.pixels import Dataset, Pixels
 from tasks.pixels import Source as Pictures
+from tasks.proteins import Form, Objective, Proteins
+from tasks.proteins import Source as Sequences
 from tasks.retrieval import Retrieval
 from tasks.retrieval import Source as Papers
 from tasks.sources import data_root
@@ -65,6 +67,13 @@ SHIPPED = {
     "pathfinder-sample": lambda: Pathfinder(source=Snakes.sample),
     "pathfinder-black": lambda: Pathfinder(
         train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True
+    ),
+    "proteins-causal": lambda: Proteins(source=Sequences.sample, max_length=40),
+    "proteins-masked": lambda: Proteins(
+        source=Sequences.sample, max_length=40, objective=Objective.masked
+    ),
+    "proteins-concatenated": lambda: Proteins(
+        source=Sequences.sample, max_length=40, form=Form.concatenated
     ),
 }
 
