@@ -24,6 +24,7 @@ class Draw(IntEnum):
     sample = 4
     pictures = 5
     offset = 6
+    diagnostic = 20
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:
