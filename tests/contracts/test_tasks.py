@@ -6,15 +6,20 @@ import pytest
 import torch
 
 from tasks.contract import check_task
+from tasks.duplicate import Duplicate
 from tasks.gray import Encoding
+from tasks.induction import Induction
 from tasks.listops import ListOps
 from tasks.listops import Source as Trees
+from tasks.mqar import MQAR
 from tasks.pathfinder import Pathfinder
 from tasks.pathfinder import Source as Snakes
+from tasks.permutations import Group, Permutations
 from tasks.pixels import Dataset, Pixels
 from tasks.pixels import Source as Pictures
 from tasks.retrieval import Retrieval
 from tasks.retrieval import Source as Papers
+from tasks.selective_copy import SelectiveCopy
 from tasks.sources import data_root
 from tasks.table import Table
 from tasks.text import Source as Reviews
@@ -35,6 +40,7 @@ def table(columns, **options):
 
 
 SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
+FEW = {"train_examples": 200, "validation_examples": 60, "test_examples": 70}
 SHIPPED = {
     "table": lambda: table(["text"]),
     "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
@@ -66,6 +72,13 @@ SHIPPED = {
     "pathfinder-black": lambda: Pathfinder(
         train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True
     ),
+    "mqar": lambda: MQAR(**FEW, length=32, vocabulary=300),
+    "mqar-longer-test": lambda: MQAR(**FEW, length=20, test_length=50, vocabulary=30),
+    "selective_copy": lambda: SelectiveCopy(**FEW, length=40),
+    "induction": lambda: Induction(**FEW, length=20),
+    "duplicate": lambda: Duplicate(**FEW, length=20),
+    "permutations": lambda: Permutations(**FEW),
+    "permutations-few": lambda: Permutations(**FEW, group=Group.s3, length=3),
 }
 
 
