@@ -13,10 +13,10 @@ drawn by itself, and `copies_allowed` says so.
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int, UInt64
@@ -32,8 +32,14 @@ from tasks.tokens import tally
 
 NOT_ASKED = -1
 ROOM = 4
-BLOCK_WORDS = 1 << 22
+"""How many times as many rows there must be as are wanted, so that splits share none."""
 BLOCK_ROWS = 1 << 10
+BLOCK_NUMBERS = 1 << 22
+"""Tokens or random words, at most, of rows that are in memory together."""
+
+
+Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""From tokens [n, l] to answers that broadcast against them."""
 
 
 class Rows(NamedTuple):
@@ -90,7 +96,7 @@ class DiagnosticTask(RowsTask):
         )
         wrong = [f"{split}_examples={size}" for split, size in self.sizes.items() if size < 1]
         if wrong:
-            raise ValueError(f"task.{name_list(wrong)}: wanted at least 1")
+            raise ValueError(f"task.{', task.'.join(wrong)}: wanted at least 1")
         if data_seed < 0:
             raise ValueError(f"task.data_seed={data_seed}: wanted at least 0")
 
@@ -183,7 +189,7 @@ class DiagnosticTask(RowsTask):
         """Yield a split block by block; `seen` holds the hashes of all rows of each length."""
         length, left, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
-        rows = max(1, min(BLOCK_ROWS, BLOCK_WORDS // per_row))
+        rows = rows_at_once(max(per_row, length))
         known = None if self.scarce(length) else seen.setdefault(length, set())
         stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
         while left:
@@ -213,35 +219,63 @@ class DiagnosticTask(RowsTask):
         """Sum losses in nats and hits over the asked positions; an example is a row."""
         return tally(nll, hit, batch, {})
 
-    def rows(self, split: str) -> Rows:
-        """Return all rows of a prepared split."""
-        both = self.split(split).tokens.reshape(-1, 2, self.length_of(split)).astype(np.int64)
+    def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
+        """Return the rows `first` to `last` - 1 of a prepared split; all of them by default."""
+        stored = self.split(split).tokens.reshape(-1, 2, self.length_of(split))
+        both = stored[first:last].astype(np.int64)
         return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
+
+    def blocks(self, split: str) -> Iterator[Rows]:
+        """Yield the rows of a prepared split, some at a time."""
+        step = rows_at_once(self.length_of(split))
+        for first in range(0, self.sizes[split], step):
+            yield self.rows(split, first, first + step)
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`, fitted on train: the answers that need no other token."""
-        counts = np.zeros((self.vocabulary, self.vocabulary), np.int64)
-        train, data = self.rows("train"), self.rows(split)
-        asked = train.answers != NOT_ASKED
-        np.add.at(counts, (train.tokens[asked], train.answers[asked]), 1)
-        guess = int(counts.sum(0).argmax())
-        best = np.where(counts.any(1), counts.argmax(1), guess)
+        guess, best = self.habits()
         return [
-            answers_floor(
+            self.floor(
                 "majority",
-                np.full_like(data.tokens, guess),
-                data,
+                split,
+                lambda tokens: np.full_like(tokens, guess),
                 f"always answers {self.spelled(guess)}, the most frequent answer of train: a model "
                 "at this level has learnt nothing",
             ),
-            answers_floor(
+            self.floor(
                 "last_token",
-                best[data.tokens],
-                data,
+                split,
+                lambda tokens: best[tokens],
                 "sees the asked token alone, and answers what train has most often there: a model "
                 "at this level remembers nothing",
             ),
         ]
+
+    def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
+        """Return the most frequent answer of train, and that to each token; the smaller of two."""
+        found, counts = [], []
+        for tokens, answers in self.blocks("train"):
+            asked = answers != NOT_ASKED
+            pairs = np.unique(tokens[asked] * self.vocabulary + answers[asked], return_counts=True)
+            found.append(pairs[0])
+            counts.append(pairs[1])
+        codes, place = np.unique(np.concatenate(found), return_inverse=True)
+        often = np.bincount(place, weights=np.concatenate(counts))
+        token, answer = np.divmod(codes, self.vocabulary)
+        guess = int(np.bincount(answer, weights=often).argmax())
+        best = np.full(self.vocabulary, guess)
+        order = np.lexsort((-answer, often, token))
+        best[token[order]] = answer[order]  # of one token, the last one stays: the most frequent
+        return guess, best
+
+    def floor(self, name: str, split: str, guess: Guess, sentence: str) -> Floor:
+        """Return a floor from a guess for every position; those that are not asked do not count."""
+        right = total = 0
+        for tokens, answers in self.blocks(split):
+            asked = answers != NOT_ASKED
+            right += int((guess(tokens) == answers)[asked].sum())
+            total += int(asked.sum())
+        return Floor(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
 
     def describe(self, split: str, index: int) -> str:
         """Return the tokens of a row, and below each one the answer that is asked there."""
@@ -255,9 +289,9 @@ class DiagnosticTask(RowsTask):
         )
 
 
-def name_list(names: list[str]) -> str:
-    """Return options in a row, each with the group they belong to."""
-    return ", task.".join(names)
+def rows_at_once(numbers: int) -> int:
+    """Return how many rows of so many tokens or random words are in memory together."""
+    return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
 
 
 def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int]) -> Int[np.ndarray, " m"]:
@@ -282,7 +316,7 @@ def below(words: UInt64[np.ndarray, "*n"], number: int) -> Int[np.ndarray, "*n"]
 
 def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"]:
     """Return k different numbers below `of` in random order, for each row of random words."""
-    pool = np.tile(np.arange(of, dtype=np.int32), (len(words), 1))
+    pool = np.tile(np.arange(of, dtype=np.min_scalar_type(of)), (len(words), 1))
     rows = np.arange(len(words))
     for place in range(words.shape[1]):
         other = place + below(words[:, place], of - place)
@@ -290,14 +324,3 @@ def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"
         pool[rows, other] = pool[:, place]
         pool[:, place] = taken
     return pool[:, : words.shape[1]].astype(np.int64)
-
-
-def answers_floor(name: str, guesses: Int[np.ndarray, "n l"], data: Rows, sentence: str) -> Floor:
-    """Return a floor from a guess for every position; those that are not asked do not count."""
-    asked = data.answers != NOT_ASKED
-    return Floor(
-        name=name,
-        accuracy=float((guesses == data.answers)[asked].mean()),
-        outcomes=None,
-        sentence=sentence,
-    )

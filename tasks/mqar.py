@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from tasks.diagnostic import NOT_ASKED, DiagnosticTask, Rows, answers_floor, below, distinct
+from tasks.diagnostic import NOT_ASKED, DiagnosticTask, Rows, below, distinct
 from tasks.task import Floor
 
 
@@ -122,14 +122,12 @@ class MQAR(DiagnosticTask):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`: those of all diagnostics, and the last value."""
-        data = self.rows(split)
-        last = np.broadcast_to(data.tokens[:, 2 * self.pairs - 1, None], data.tokens.shape)
         return [
             *super().floors(split),
-            answers_floor(
+            self.floor(
                 "last_value",
-                last,
-                data,
+                split,
+                lambda tokens: tokens[:, 2 * self.pairs - 1, None],
                 f"always answers the value of the last pair, right for 1 of {self.pairs}: a model "
                 "at this level knows what a value is, and does not look the key up",
             ),

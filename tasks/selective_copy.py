@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import UInt64
 
-from tasks.diagnostic import NOT_ASKED, DiagnosticTask, Rows, answers_floor, below, distinct
+from tasks.diagnostic import NOT_ASKED, DiagnosticTask, Rows, below, distinct
 from tasks.task import Floor
 
 BLANK = 0
@@ -89,16 +89,18 @@ class SelectiveCopy(DiagnosticTask):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`: those of all diagnostics, and the last symbol."""
-        data = self.rows(split)
-        before = data.tokens[:, : -self.items]
-        places = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
-        last = np.take_along_axis(before, places[:, None], axis=1)
+
+        def last_symbol(tokens: np.ndarray) -> np.ndarray:
+            before = tokens[:, : -self.items]
+            places = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
+            return np.take_along_axis(before, places[:, None], axis=1)
+
         return [
             *super().floors(split),
-            answers_floor(
+            self.floor(
                 "last_symbol",
-                np.broadcast_to(last, data.tokens.shape),
-                data,
+                split,
+                last_symbol,
                 f"always answers the last symbol before the marks: right for 1 of {self.items}, "
                 "and for others by chance",
             ),
