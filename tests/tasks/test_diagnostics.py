@@ -78,7 +78,7 @@ def repeated(task, row):
 
 def multiplied(task, row):
     """Apply permutations, spelled as text, to what stands at each point; remainders are added."""
-    known = [task.spelled(token) for token in range(task.vocabulary)]
+    known = task.table.names
     if task.group in (Group.z2, Group.z60):
         return {i: sum(row[: i + 1]) % task.vocabulary for i in range(len(row))}
     found = {}
