@@ -36,7 +36,8 @@ ROOM = 4
 BLOCK_ROWS = 1 << 10
 BLOCK_NUMBERS = 1 << 22
 """Tokens or random words, at most, of rows that are in memory together."""
-
+DIGEST_STREAM = (1 << 40) - 1
+"""Of random words: rows come from streams 0, 1, … of each split, and never reach it."""
 
 Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """From tokens [n, l] to answers that broadcast against them."""
@@ -176,7 +177,7 @@ class DiagnosticTask(RowsTask):
         """Generate the rows and store them with their answers."""
         seen: dict[int, set[int]] = {}
         self.write(
-            {split: self._blocks(split, seen) for split in SPLITS},
+            {split: self._generated(split, seen) for split in SPLITS},
             vocabulary=[self.spelled(token) for token in range(self.vocabulary)],
             options=self.options,
             length=self.length,
@@ -185,7 +186,7 @@ class DiagnosticTask(RowsTask):
             licence=GENERATED,
         )
 
-    def _blocks(self, split: str, seen: dict[int, set[int]]) -> Iterator[Ragged]:
+    def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[Ragged]:
         """Yield a split block by block; `seen` holds the hashes of all rows of each length."""
         length, left, block = self.length_of(split), self.sizes[split], 0
         per_row = self.words(length)
@@ -195,8 +196,10 @@ class DiagnosticTask(RowsTask):
         while left:
             words = random_words(Draw.diagnostic, stream + block, rows * per_row)
             tokens, answers = self.drawn(words.reshape(rows, per_row), length)
-            fresh = np.arange(rows) if known is None else first_seen(tokens, known)
-            chosen = fresh[:left]
+            if known is None:
+                chosen = np.arange(min(rows, left))
+            else:
+                chosen = first_seen(tokens, known, left)
             left, block = left - len(chosen), block + 1
             both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
             yield Ragged(
@@ -294,15 +297,17 @@ def rows_at_once(numbers: int) -> int:
     return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
 
 
-def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int]) -> Int[np.ndarray, " m"]:
-    """Return which rows were never seen before, and remember them.
+def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int], most: int) -> Int[np.ndarray, " m"]:
+    """Return which rows were never seen before, at most `most` of them, and remember those.
 
     A row is known by a random sum of its tokens modulo 2^64; two that agree by chance cost one row.
     """
-    factors = random_words(Draw.diagnostic, 0, tokens.shape[1]) | np.uint64(1)
+    factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
     digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
-    fresh = []
+    fresh: list[int] = []
     for place, digest in enumerate(digests):
+        if len(fresh) == most:
+            break
         if digest not in known:
             known.add(digest)
             fresh.append(place)

@@ -202,6 +202,15 @@ def test_splits_share_no_row_where_there_are_many():
     assert task.copies_allowed("train", "test") == 0
 
 
+def test_a_small_space_is_shared_out_and_not_used_up():
+    task = Permutations(
+        group=Group.s3, length=3, train_examples=30, validation_examples=12, test_examples=12
+    )  # 216 rows, four times as many
+    task.prepare()
+    rows = [row.tobytes() for split in task.sizes for row in task.rows(split).tokens]
+    assert len(rows) == len(set(rows)) == 54
+
+
 def test_few_rows_stand_in_several_splits_and_it_is_said():
     task = Permutations(group=Group.s3, length=3, **FEW)
     task.prepare()
@@ -353,8 +362,9 @@ def test_distinct_draws_are_distinct_and_uniform():
 def test_rows_are_seen_once():
     known: set[int] = set()
     rows = np.array([[1, 2], [2, 1], [1, 2], [0, 2]])
-    assert first_seen(rows, known).tolist() == [0, 1, 3]
-    assert first_seen(rows, known).tolist() == []
+    assert first_seen(rows, known, 2).tolist() == [0, 1]
+    assert first_seen(rows, known, 9).tolist() == [3]
+    assert first_seen(rows, known, 9).tolist() == []
 
 
 @pytest.mark.parametrize("group", Group)
