@@ -3,7 +3,7 @@
     tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model sees what stands before, as in any causal task
     answers   .  .  .  . v2  . v7  .      a dot: not asked, of no weight
 
-An answer is what belongs to its own position; it is not the next token of the row. A row is a pure
+An answer belongs to its own position; it need not be the next token of the row. A row is a pure
 function of a few random 64-bit words. Training and validation rows have `length` tokens, test rows
 `test_length`: nothing but the number of tokens depends on it, so that a model may be trained on
 short rows and tested on long ones. Rows of one length stand in one split alone, unless there are

@@ -12,9 +12,9 @@ The state after each token is asked for. The groups tell apart what a model can 
     s5    permutations of 5, not solvable          120
 
 A fixed number of layers of attention or of a linear state space follows products in A5 and S5 only
-up to some length (they lie in TC0, the products are complete for NC1), a recurrent network to any
-length. `steps=elements` draws any element; `steps=generators` draws two that generate the group, so
-that tokens are simple and the state moves slowly.
+up to some length (they lie in TC0, the products are complete for NC1, and the two are believed to
+differ), a recurrent network to any length. `steps=elements` draws any element; `steps=generators`
+draws two that generate the group (z2, z60: 0 and 1), so that the state moves slowly.
 """
 
 import math
