@@ -25,6 +25,7 @@ class Draw(IntEnum):
     pictures = 5
     offset = 6
     masks = 7
+    diagnostic = 8
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:

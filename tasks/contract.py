@@ -242,7 +242,7 @@ def check_floors(task: Task) -> Finding:
         for floor in task.floors(split):
             outcomes = floor.outcomes
             if outcomes is None:
-                if task.spec.metric not in floor.measures:
+                if task.spec.metric not in {"accuracy", *floor.measures}:
                     faults.append(f"{floor.name}: no outcomes, and no {task.spec.metric}")
             elif len(outcomes) != number:
                 faults.append(f"{floor.name}: {len(outcomes)} outcomes for {number} examples")

@@ -6,17 +6,22 @@ import pytest
 import torch
 
 from tasks.contract import check_task
+from tasks.duplicate import Duplicate
 from tasks.gray import Encoding
+from tasks.induction import Induction
 from tasks.listops import ListOps
 from tasks.listops import Source as Trees
+from tasks.mqar import MQAR
 from tasks.pathfinder import Pathfinder
 from tasks.pathfinder import Source as Snakes
+from tasks.permutations import Group, Permutations
 from tasks.pixels import Dataset, Pixels
 from tasks.pixels import Source as Pictures
 from tasks.proteins import Form, Objective, Proteins
 from tasks.proteins import Source as Sequences
 from tasks.retrieval import Retrieval
 from tasks.retrieval import Source as Papers
+from tasks.selective_copy import SelectiveCopy
 from tasks.sources import data_root
 from tasks.table import Table
 from tasks.text import Source as Reviews
@@ -37,6 +42,7 @@ def table(columns, **options):
 
 
 SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
+FEW = {"train_examples": 200, "validation_examples": 60, "test_examples": 70}
 SHIPPED = {
     "table": lambda: table(["text"]),
     "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
@@ -75,6 +81,13 @@ SHIPPED = {
     "proteins-concatenated": lambda: Proteins(
         source=Sequences.sample, max_length=40, form=Form.concatenated
     ),
+    "mqar": lambda: MQAR(**FEW, length=32, vocabulary=300),
+    "mqar-longer-test": lambda: MQAR(**FEW, length=20, test_length=50, vocabulary=30),
+    "selective_copy": lambda: SelectiveCopy(**FEW, length=40),
+    "induction": lambda: Induction(**FEW, length=20),
+    "duplicate": lambda: Duplicate(**FEW, length=20),
+    "permutations": lambda: Permutations(**FEW),
+    "permutations-few": lambda: Permutations(**FEW, group=Group.s3, length=3),
 }
 
 
