@@ -314,14 +314,14 @@ def read(path: Path) -> bytes:
             return file.read()
 
 
-def sample_text() -> bytes:
-    """Write sentences of made-up words, some of which come back. They are not Wikipedia."""
-    words = iter(random_words(Draw.sample, 0, SAMPLE_BYTES).tolist())
+def sample_text(size: int = SAMPLE_BYTES) -> bytes:
+    """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
+    words = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
     known: list[str] = []
     found: list[str] = []
     total = 0
-    while total < SAMPLE_BYTES:
+    while total < size:
         if known and next(words) % 4:
             word = known[next(words) % len(known)]
         else:
@@ -329,4 +329,4 @@ def sample_text() -> bytes:
             known = [*known[-40:], word]
         found.append(word)
         total += len(word) + 1
-    return " ".join(found).encode()[:SAMPLE_BYTES]
+    return " ".join(found).encode()[:size]

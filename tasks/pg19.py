@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from tasks import pg19_files as files
 from tasks.errors import BadData, NotPrepared
@@ -231,7 +231,7 @@ class PG19(TokenisedTask):
             log.info("pg19, %s: %d words counted, %d published", split, words, wanted)
         return wanted
 
-    def decode(self, ids: Int[np.ndarray, " n"]) -> str:
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids, with the ends of books."""
         ends = np.flatnonzero(ids == self.vocabulary - 1)
         parts = np.split(ids, ends + 1)

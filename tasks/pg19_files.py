@@ -29,6 +29,7 @@ WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}
 INNER = "pg19"
 """Folder that an archive may hold the three folders in."""
 NUMBER = re.compile(r"(\d+)/?$")
+SAMPLE_BYTES = 300_000
 SAMPLE_BOOKS = {"train": 16, "validation": 2, "test": 2}
 
 
@@ -158,7 +159,7 @@ def read_hub(rows: Any, where: str, errors: Errors) -> Iterator[Book]:
 
 def sample(split: str) -> Iterator[Book]:
     """Write short books of made-up words. They are not PG-19."""
-    words = sample_text().split()
+    words = sample_text(SAMPLE_BYTES).split()
     number = sum(SAMPLE_BOOKS.values())
     # The splits' books take turns, so that they share their words.
     of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from tasks import kept
 from tasks.errors import BadData, NotPrepared
@@ -193,7 +193,7 @@ class Subwords:
         made.encode_special_tokens = True
         return made
 
-    def encode(self, block: Block) -> Int[np.ndarray, " n"]:
+    def encode(self, block: Block) -> Integer[np.ndarray, " n"]:
         """Return the ids of whole lines."""
         if self.given is not None:
             flat, _ = self._by_library(_lines(block.text))
@@ -222,13 +222,13 @@ class Subwords:
 
     def _by_library(
         self, texts: list[str]
-    ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " texts"]]:
+    ) -> tuple[Integer[np.ndarray, " n"], Integer[np.ndarray, " texts"]]:
         """Return the ids of some texts one after another, and their numbers."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [np.array(encoding.ids, token_type(self.size)) for encoding in encodings]
         return np.concatenate(ids), np.array([len(part) for part in ids])
 
-    def decode(self, ids: Int[np.ndarray, " n"]) -> str:
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids; what is cut off in the middle of a character shows as �."""
         text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
         return text

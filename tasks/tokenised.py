@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from tasks.errors import BadData
 from tasks.language import LanguageTask
@@ -101,12 +101,12 @@ class TokenisedTask(LanguageTask):
         first = index * self.length
         return self.decode(np.asarray(self.split(split).tokens[first : first + self.length]))
 
-    def decode(self, ids: Int[np.ndarray, " n"]) -> str:
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids."""
         return self.tokeniser.decode(ids)
 
 
-def piece(ids: Int[np.ndarray, " n"]) -> Ragged:
+def piece(ids: Integer[np.ndarray, " n"]) -> Ragged:
     """Return tokens whose sequence goes on in the next block."""
     return Ragged(ids, np.zeros(1, np.int64), np.empty(0, np.uint8))
 

@@ -15,7 +15,7 @@ from enum import StrEnum, auto
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Integer
 
 from tasks import kept
 from tasks.errors import BadData
@@ -125,7 +125,7 @@ class Words:
     def _table(self) -> _Table:
         return _Table(zip(self._words, range(len(self._words)), strict=True))
 
-    def encode(self, block: Block) -> Int[np.ndarray, " n"]:
+    def encode(self, block: Block) -> Integer[np.ndarray, " n"]:
         """Return the ids of the words of whole lines.
 
         Raises:
@@ -146,7 +146,7 @@ class Words:
             )
         return found
 
-    def decode(self, ids: Int[np.ndarray, " n"]) -> str:
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids; lines end behind their `<eos>`."""
         text = b" ".join(self._words[i] for i in ids.tolist()).decode()
         return text.replace("<eos> ", "<eos>\n")

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum, auto
+from functools import cache
 from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -22,6 +23,7 @@ HUB_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 HUB_ROWS = 20_000
 LICENCE = "licence: CC BY-SA 3.0 and GFDL; cite Merity et al. 2016"
 FILES = {"train": "wiki.train", "validation": "wiki.valid", "test": "wiki.test"}
+SAMPLE_BYTES = 300_000
 SAMPLE_WORDS = 12
 """Of a line."""
 
@@ -234,12 +236,13 @@ def read_hub(rows: Any, where: str) -> Iterator[Block]:
         raise BadData(f"{where} has no rows: fetch it again")
 
 
+@cache
 def sample() -> dict[str, bytes]:
     """Write articles of made-up words; a word that train does not have is `<unk>`, as published.
 
     They are not WikiText.
     """
-    words = sample_text().split()
+    words = sample_text(SAMPLE_BYTES).split()
     parts: dict[str, list[list[bytes]]] = {split: [] for split in SPLITS}
     for number, first in enumerate(range(0, len(words), SAMPLE_WORDS)):
         article = number // 10
