@@ -72,9 +72,13 @@ def tar_members(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
             file = tar.extractfile(member) if member.isfile() else None
             if file is not None:
                 yield PurePosixPath(member.name), file
-        # To the very end: only there the compressor's checksum is compared.
-        while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
-            pass
+        _read_to_end(tar)
+
+
+def _read_to_end(tar: tarfile.TarFile) -> None:
+    """Read what is left behind the last member: only there the checksum is compared."""
+    while tar.fileobj is not None and tar.fileobj.read(CHUNK_BYTES):
+        pass
 
 
 def extract(archive: Path, final: Path) -> Path:
@@ -108,6 +112,7 @@ def _extract_tar(archive: Path, folder: Path) -> None:
 
     with tarfile.open(archive, "r:*") as tar:
         tar.extractall(str(folder), filter=counted)
+        _read_to_end(tar)
 
 
 def _extract_zip(archive: Path, folder: Path) -> None:

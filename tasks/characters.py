@@ -6,23 +6,24 @@
 The first 90 million bytes are train, the next 5 million validation, the last 5 million test. A file
 of another size is refused, unless `partial` says that it is a part, which is then split 90 : 5 : 5.
 The metric is bits per character = mean loss in nats / ln 2; for enwik8 a character is a byte.
-Nothing is tokenised or stripped. `source=sample` is generated text for trials, labelled so.
+Nothing is tokenised or stripped. `source=datasets` reads text8 through the `datasets` library, one
+row for each split. `source=sample` is generated text for trials, labelled so.
 """
 
 import zipfile
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tasks import archives
+from tasks import archives, hub
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
 from tasks.language import LanguageTask, Regime
 from tasks.ragged import Ragged
-from tasks.sources import data_root, download, remembered_sha256
+from tasks.sources import data_root, download, folder_identity, remembered_sha256
 from tasks.stored import GENERATED, identity_of
 from tasks.task import SPLITS, Kind, TaskSpec
 
@@ -30,6 +31,8 @@ VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
 SHARES = (0.9, 0.05, 0.05)
 SAMPLE_BYTES = 60_000
+HUB_NAME = "afmck/text8"
+HUB_REVISION = "58c74e966ccc66eab2de6b52fad5b14ddb259fa4"
 PACKED = (*archives.PACKED, ".zip")
 LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
 ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
@@ -46,6 +49,8 @@ class Source(StrEnum):
     """Where the text comes from."""
 
     files = auto()
+    datasets = auto()
+    """text8 alone."""
     sample = auto()
 
 
@@ -77,9 +82,9 @@ class Characters(LanguageTask):
 
     Args:
         corpus: enwik8 or text8.
-        source: files or sample.
-        path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one. Not given: the
-            public archive.
+        source: files, datasets (text8) or sample.
+        path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one; datasets: a
+            folder of parquet files with the column `text`. Not given: the public data.
         partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
         length: Tokens of a training window.
         evaluation_length: Tokens of a window of evaluation; not given: the same.
@@ -110,6 +115,10 @@ class Characters(LanguageTask):
         self.corpus, self.source = Corpus(corpus), Source(source)
         if self.source is Source.sample and path is not None:
             raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
+        if self.source is Source.datasets and self.corpus is not Corpus.text8:
+            raise ValueError(
+                f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
+            )
         self.facts = CORPORA[self.corpus]
         self.path = Path(path).expanduser() if path is not None else None
         self.partial = partial
@@ -144,8 +153,8 @@ class Characters(LanguageTask):
         if self.source is Source.sample:
             return "sample (synthetic)"
         if self.path is None:
-            return "files"
-        return f"files: {self.path.name}{' (a part)' if self.partial else ''}"
+            return str(self.source)
+        return f"{self.source}: {self.path.name}{' (a part)' if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -157,12 +166,21 @@ class Characters(LanguageTask):
         if self.source is Source.files:
             given = self.path is not None
             facts["content"] = remembered_sha256(self._file()) if given else self.facts.sha256
+        elif self.source is Source.datasets:
+            facts["content"] = self._hub_identity()
         return identity_of(facts)
 
     @property
     def folder(self) -> Path:
         """Where the prepared data lie; one store serves every length and regime."""
         return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
+
+    def _hub_identity(self) -> str:
+        if self.path is None:
+            return f"{HUB_NAME}@{HUB_REVISION}"
+        if not self.path.is_dir():
+            raise NotPrepared(f"task.path={self.path} is missing; {_hub_instructions()}")
+        return folder_identity(self.path)
 
     def _file(self) -> Path:
         """Return the file that `path` names; `NotPrepared` where there is none."""
@@ -180,22 +198,47 @@ class Characters(LanguageTask):
 
     def make(self) -> None:
         """Read the text and store its ids."""
+        self.write(
+            {
+                split: Ragged(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
+                for split, ids in zip(SPLITS, self._parts(), strict=True)
+            },
+            vocabulary="bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
+            licence=GENERATED if self.source is Source.sample else LICENCE,
+        )
+
+    def _parts(self) -> list[np.ndarray]:
+        """Return the ids of each split."""
+        if self.source is Source.datasets:
+            return self._hub_parts()
         if self.source is Source.sample:
             content = sample_text()
         else:
             path = self._file() if self.path is not None else self._fetched()
             content = read(path)
         ids = self.ids(content)
-        edges = np.cumsum([0, *self._sizes(len(ids))]).tolist()
-        splits = {}
-        for split, first, last in zip(SPLITS, edges[:-1], edges[1:], strict=True):
-            part = ids[first:last]
-            splits[split] = Ragged(part, np.array([0, len(part)]), np.zeros(1, np.uint8))
-        self.write(
-            splits,
-            vocabulary="bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
-            licence=GENERATED if self.source is Source.sample else LICENCE,
+        return np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1])
+
+    def _hub_parts(self) -> list[np.ndarray]:
+        loaded = hub.load(
+            HUB_NAME,
+            HUB_REVISION,
+            self.path,
+            columns=("text",),
+            splits=SPLITS,
+            instructions=_hub_instructions(),
         )
+        parts = []
+        for split in SPLITS:
+            rows = loaded[split].with_format("arrow")[:].column("text").to_pylist()
+            parts.append(self.ids(_one_text(rows, f"{self.spec.source}, {split}")))
+            if not self.partial and len(parts[-1]) != OFFICIAL[split]:
+                raise BadData(
+                    f"{self.spec.source}: {split} has {len(parts[-1]):,} characters, wanted "
+                    f"{OFFICIAL[split]:,}: fetch it again; if it is a part on purpose, set "
+                    "task.partial=true"
+                )
+        return parts
 
     def _fetched(self) -> Path:
         target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
@@ -245,6 +288,22 @@ class Characters(LanguageTask):
         return content.decode(errors="replace")
 
 
+def _hub_instructions() -> str:
+    folder = data_root() / "text8-datasets"
+    return (
+        f"on a machine with network fetch the parquet files of https://huggingface.co/datasets/"
+        f"{HUB_NAME}/tree/{HUB_REVISION}/data, put them into {folder} and set task.path={folder}; "
+        f"or use task.source=files or sample; {LICENCE}"
+    )
+
+
+def _one_text(rows: list[Any], where: str) -> bytes:
+    """Return the only row of a split."""
+    if len(rows) != 1 or not isinstance(rows[0], str):
+        raise BadData(f"{where}: {len(rows)} rows, wanted one, which is the whole text")
+    return rows[0].encode()
+
+
 def read(path: Path) -> bytes:
     """Return the content of a text, packed or not.
 
@@ -262,14 +321,14 @@ def read(path: Path) -> bytes:
             return file.read()
 
 
-def sample_text() -> bytes:
-    """Write sentences of made-up words, some of which come back. They are not Wikipedia."""
-    words = iter(random_words(Draw.sample, 0, SAMPLE_BYTES).tolist())
+def sample_text(size: int = SAMPLE_BYTES) -> bytes:
+    """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
+    words = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
     known: list[str] = []
     found: list[str] = []
     total = 0
-    while total < SAMPLE_BYTES:
+    while total < size:
         if known and next(words) % 4:
             word = known[next(words) % len(known)]
         else:
@@ -277,4 +336,4 @@ def sample_text() -> bytes:
             known = [*known[-40:], word]
         found.append(word)
         total += len(word) + 1
-    return " ".join(found).encode()[:SAMPLE_BYTES]
+    return " ".join(found).encode()[:size]

@@ -16,6 +16,7 @@ def load(
     columns: Sequence[str],
     splits: Sequence[str],
     instructions: str,
+    config: str | None = None,
 ) -> Any:
     """Return a `DatasetDict` that has all splits, each with all columns.
 
@@ -26,6 +27,7 @@ def load(
         columns: What every split must have.
         splits: What must be there.
         instructions: What a person can do without a network; ends the message of a failure.
+        config: Which configuration of the data set on the hub.
 
     Raises:
         NotPrepared: Neither network nor cache has the data set, or the folder is missing.
@@ -44,7 +46,7 @@ def load(
     cache, origin = str(data_root() / "huggingface"), str(path or name)
     try:
         if path is None:
-            loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
+            loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=cache)
         else:
             loaded = datasets.load_dataset(str(path), cache_dir=cache)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:

@@ -9,12 +9,15 @@ from tasks.contract import check_task
 from tasks.duplicate import Duplicate
 from tasks.gray import Encoding
 from tasks.induction import Induction
+from tasks.language import Regime
 from tasks.listops import ListOps
 from tasks.listops import Source as Trees
 from tasks.mqar import MQAR
 from tasks.pathfinder import Pathfinder
 from tasks.pathfinder import Source as Snakes
 from tasks.permutations import Group, Permutations
+from tasks.pg19 import PG19
+from tasks.pg19 import Source as Books
 from tasks.pixels import Dataset, Pixels
 from tasks.pixels import Source as Pictures
 from tasks.proteins import Form, Objective, Proteins
@@ -23,9 +26,12 @@ from tasks.retrieval import Retrieval
 from tasks.retrieval import Source as Papers
 from tasks.selective_copy import SelectiveCopy
 from tasks.sources import data_root
+from tasks.subwords import Algorithm
 from tasks.table import Table
 from tasks.text import Source as Reviews
 from tasks.text import Text, Validation
+from tasks.wikitext import Source as Articles
+from tasks.wikitext import Units, WikiText
 
 
 def table(columns, **options):
@@ -70,6 +76,14 @@ SHIPPED = {
     "mnist-permuted": lambda: Pixels(
         source=Pictures.sample, dataset=Dataset.mnist, permuted=True, max_length=300
     ),
+    "wikitext-words": lambda: WikiText(source=Articles.sample, length=24),
+    "wikitext-bpe": lambda: WikiText(
+        source=Articles.sample, units=Units.subwords, length=40, regime=Regime.sliding, stride=9
+    ),
+    "wikitext-unigram": lambda: WikiText(
+        source=Articles.sample, units=Units.subwords, subword_model=Algorithm.unigram, length=40
+    ),
+    "pg19-sample": lambda: PG19(source=Books.sample, length=40, regime=Regime.memory, memory=80),
     "pathfinder-sample": lambda: Pathfinder(source=Snakes.sample),
     "pathfinder-black": lambda: Pathfinder(
         train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True

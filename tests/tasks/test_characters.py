@@ -154,3 +154,36 @@ def test_losses_by_place_and_by_frequency():
     said = {part: found for (kind, part), found in parts.items() if kind == "frequency"}
     assert said.get("100–999", (0.0, 0.0)) == (float(nll.numpy()[rare].sum()), rare.sum())
     assert sum(count for _, count in said.values()) == 32
+
+
+def parquet(folder, **texts):
+    import pyarrow
+    import pyarrow.parquet
+
+    folder.mkdir()
+    for split, rows in texts.items():
+        pyarrow.parquet.write_table(pyarrow.table({"text": rows}), folder / f"{split}.parquet")
+    return str(folder)
+
+
+def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
+    path = parquet(tmp_path / "a", train=["the cat sat"], validation=["on a"], test=["mat on"])
+    options = {"corpus": Corpus.text8, "source": Source.datasets, "length": 4}
+    task = Characters(path=path, partial=True, **options)
+    task.prepare()
+    assert [len(task.split(split).tokens) for split in ("train", "validation", "test")] == [
+        11,
+        4,
+        6,
+    ]
+    assert task.describe("test", 0) == "mat "
+    assert task.spec.source == "datasets: a (a part)"
+    with pytest.raises(BadData, match=r"train has 11 characters, wanted 90,000,000.*partial"):
+        Characters(path=path, **options).prepare()
+    path = parquet(tmp_path / "b", train=["the", "cat"], validation=["on a"], test=["mat on"])
+    with pytest.raises(BadData, match="train: 2 rows, wanted one"):
+        Characters(path=path, partial=True, **options).prepare()
+    with pytest.raises(NotPrepared, match=r"missing; .*afmck/text8/tree/58c74e96.*GFDL"):
+        _ = Characters(path=str(tmp_path / "c"), **options).spec
+    with pytest.raises(ValueError, match="text8 alone"):
+        Characters(source=Source.datasets)
