@@ -267,14 +267,15 @@ def look(task: "Task", split: str, sample: int) -> Lengths:
     import numpy as np
 
     from tasks.classification import ClassificationTask
+    from tasks.stored import StoredTask
 
-    if isinstance(task, ClassificationTask):
-        # Not the first batches: those of evaluation are the longest examples.
-        data = task.split(split)
-        kept = np.minimum(np.diff(data.offsets), task.max_length).tolist()
-        return Lengths(sorted(kept), Counter(data.targets.tolist()))
-    lengths: list[int] = []
     labels: Counter[int] = Counter()
+    if isinstance(task, StoredTask):
+        # Not the first batches: those of evaluation are the longest examples.
+        if isinstance(task, ClassificationTask):
+            labels.update(task.split(split).targets.tolist())
+        return Lengths(np.sort(task.lengths(split)).tolist(), labels)
+    lengths: list[int] = []
     for batch in islice(_batches(task, split), -(-sample // BATCH_SIZE)):
         if batch.keep is None:
             lengths += [batch.tokens.shape[-1]] * (batch.tokens.shape[0] * batch.tokens.shape[1])

@@ -43,6 +43,10 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
 class ClassificationTask(RowsTask):
     """One class for one or two stored sequences; a task adds what it is, and how data are made."""
 
+    def lengths(self, split: str) -> Int[np.ndarray, " s"]:
+        """Return the tokens of every sequence of a split, of both where they are pairs."""
+        return np.minimum(np.diff(self.split(split).offsets), self.max_length)
+
     def example(self, split: str, index: int) -> tuple[list[Shaped[np.ndarray, " _"]], int]:
         """Return an example's sequences as stored (bytes or ids), cut to `max_length`, and class.
 

@@ -102,6 +102,12 @@ class LanguageTask(StoredTask):
         """Return the number of windows that a split fills, the last one in part."""
         return -(-(len(self.split(split).tokens) - 1) // self.window(split))
 
+    def lengths(self, split: str) -> Int[np.ndarray, " w"]:
+        """Return the tokens of every window of a split, side by side."""
+        found = np.full(self.examples(split), self.window(split), np.int64)
+        found[-1] -= int(found.sum()) - (len(self.split(split).tokens) - 1)
+        return found
+
     def window(self, split: str) -> int:
         """Return the tokens of a window of a split."""
         return self.length if split == "train" else self.evaluation_length

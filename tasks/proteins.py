@@ -34,6 +34,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from tasks.language import LanguageTask, Regime
@@ -238,6 +239,12 @@ class Proteins(RowsTask, LanguageTask):
     def examples(self, split: str) -> int:
         """Return the number of sequences, or of windows."""
         return self._reading.examples(self, split)
+
+    def lengths(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the residues of every sequence, or the tokens of every window."""
+        if self.form is Form.concatenated:
+            return LanguageTask.lengths(self, split)
+        return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
 
     def batches(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Int
 
 from tasks.batching import collated, plan_epoch
 from tasks.stored import StoredTask
@@ -20,6 +21,11 @@ class RowsTask(StoredTask):
     def examples(self, split: str) -> int:
         """Return the number of examples of a split."""
         return len(self.split(split).targets)
+
+    def lengths(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the tokens of every example of a split, of its longest sequence."""
+        found: np.ndarray = np.minimum(self.split(split).lengths, self.max_length)
+        return found
 
     def batches(
         self,

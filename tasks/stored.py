@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int
+
 from tasks.ragged import Ragged, Store, open_store, verify_store, write_store
 from tasks.sources import lock
 from tasks.task import SPLITS, TaskSpec
@@ -47,6 +50,10 @@ class StoredTask(ABC):
     @abstractmethod
     def examples(self, split: str) -> int:
         """Return the number of examples of a prepared split."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the tokens of every sequence or window of a prepared split."""
 
     def write(
         self,

@@ -158,3 +158,5 @@ def test_language_floors_and_windows(capsys):
     assert "bits per character" in head
     assert main(["data", "show", *words, "--split", "test", "--index", "30"]) == 2
     assert "which has 30 examples" in capsys.readouterr().err
+    assert main(["data", "show", *words, "--split", "test", "--index", "29"]) == 0
+    assert "over 30 sequences: shortest 99, median 100" in capsys.readouterr().out
