@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from runners.records import Cell, Measurement, Progress, Status
 
-HEADLINES = ("bits_per_character", "perplexity", "accuracy")
+HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
 
 

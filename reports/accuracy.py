@@ -38,9 +38,17 @@ ACCURACY = Score(
 )
 LANGUAGE = (
     Score(metric="bits_per_character", title="Bits per character", unit="Bits, lower is better"),
-    Score(metric="word_perplexity", title="Perplexity", unit="Per word, lower is better", digits=2),
     Score(
-        metric="perplexity", title="Token perplexity", unit="Per token, lower is better", digits=2
+        metric="word_perplexity",
+        title="Perplexity per word",
+        unit="Per word, lower is better",
+        digits=2,
+    ),
+    Score(
+        metric="perplexity",
+        title="Perplexity per token",
+        unit="Per token, lower is better",
+        digits=2,
     ),
 )
 
