@@ -25,7 +25,7 @@ from tasks.language import LanguageTask, Regime
 from tasks.ragged import Ragged
 from tasks.sources import data_root, download, folder_identity, remembered_sha256
 from tasks.stored import GENERATED, identity_of
-from tasks.task import SPLITS, Kind, TaskSpec
+from tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
@@ -134,19 +134,13 @@ class Characters(LanguageTask):
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the file must be there: its hash is the identity."""
-        return TaskSpec(
+        return self.stream_spec(
             name=str(self.corpus),
             version=VERSION,
-            kind=Kind.language_modelling,
             vocabulary=self.facts.vocabulary,
-            classes=self.facts.vocabulary,
-            max_length=self.longest,
-            padded=False,
             metric="bits_per_character",
             source=self._source_name(),
             data_hash=self._identity(),
-            regime=self.regime_said,
-            memory=self.memory,
         )
 
     def _source_name(self) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tasks.batching import check_ranks
 from tasks.stored import StoredTask
-from tasks.task import Batch, Floor, Tally
+from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
 from tasks.tokens import tally, unigram_floor
 from tasks.windows import Windows, evaluation_windows, lanes, shuffled_windows
 
@@ -87,6 +87,34 @@ class LanguageTask(StoredTask):
         self.length, self.memory, self.contiguous = length, memory, contiguous
         self.evaluation_length = read
         self.stride = read if stride is None else stride
+
+    def stream_spec(
+        self,
+        *,
+        name: str,
+        version: int,
+        vocabulary: int,
+        metric: str,
+        source: str,
+        data_hash: str,
+        tokenizer: str = "",
+    ) -> TaskSpec:
+        """Return the facts of a stream of tokens that is cut as `read_as` was told."""
+        return TaskSpec(
+            name=name,
+            version=version,
+            kind=Kind.language_modelling,
+            vocabulary=vocabulary,
+            classes=vocabulary,
+            max_length=self.longest,
+            padded=False,
+            metric=metric,
+            source=source,
+            data_hash=data_hash,
+            regime=self.regime_said,
+            tokenizer=tokenizer,
+            memory=self.memory,
+        )
 
     @property
     def regime_said(self) -> str:

@@ -31,7 +31,7 @@ from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity, remembered_sha256
 from tasks.stored import GENERATED, identity_of
 from tasks.subwords import Algorithm, Subwords
-from tasks.task import Kind, TaskSpec
+from tasks.task import TaskSpec
 from tasks.tokenised import TokenisedTask, end, log, piece
 
 VERSION = 1
@@ -119,20 +119,14 @@ class PG19(TokenisedTask):
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the books must be there: they are the identity."""
-        return TaskSpec(
+        return self.stream_spec(
             name="pg19",
             version=VERSION,
-            kind=Kind.language_modelling,
             vocabulary=self.vocabulary,
-            classes=self.vocabulary,
-            max_length=self.longest,
-            padded=False,
             metric="word_perplexity",
             source=self._source_name(),
             data_hash=self._identity(),
-            regime=self.regime_said,
             tokenizer=self.tokenizer_said,
-            memory=self.memory,
         )
 
     def _source_name(self) -> str:

@@ -27,7 +27,7 @@ from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity
 from tasks.stored import GENERATED, identity_of
 from tasks.subwords import Algorithm, Subwords
-from tasks.task import SPLITS, Kind, TaskSpec
+from tasks.task import SPLITS, TaskSpec
 from tasks.tokenised import TokenisedTask, end, piece
 from tasks.vocabulary import Unknown, Words, count_words, ranked, split_words
 from tasks.wikitext_files import Corpus, Form
@@ -143,20 +143,14 @@ class WikiText(TokenisedTask):
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the data must be there: their content is the identity."""
         words = self.units is Units.words
-        return TaskSpec(
+        return self.stream_spec(
             name=str(self.corpus),
             version=VERSION,
-            kind=Kind.language_modelling,
             vocabulary=self.tokeniser.size,
-            classes=self.tokeniser.size,
-            max_length=self.longest,
-            padded=False,
             metric="perplexity" if words else "word_perplexity",
             source=self._source_name(),
             data_hash=self._identity(),
-            regime=self.regime_said,
             tokenizer=self.tokenizer_said,
-            memory=self.memory,
         )
 
     def _source_name(self) -> str:

@@ -47,7 +47,7 @@ def run(tokens: int) -> list[dict[str, Any]]:
     from tasks.language import LanguageTask, Regime
     from tasks.ragged import Ragged
     from tasks.sources import data_root
-    from tasks.task import Kind, TaskSpec
+    from tasks.task import TaskSpec
 
     def blocks(number: int) -> Iterator[Ragged]:
         generator = np.random.default_rng(0)
@@ -60,14 +60,10 @@ def run(tokens: int) -> list[dict[str, Any]]:
 
         @property
         def spec(self) -> TaskSpec:
-            return TaskSpec(
+            return self.stream_spec(
                 name="stream",
                 version=1,
-                kind=Kind.language_modelling,
                 vocabulary=32_768,
-                classes=32_768,
-                max_length=self.longest,
-                padded=False,
                 metric="perplexity",
                 source="random",
                 data_hash="none",
