@@ -6,11 +6,11 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from tasks.errors import BadData
 from tasks.sources import CHUNK_BYTES, lock, placing
@@ -61,17 +61,21 @@ def open_packed(path: Path) -> BufferedIOBase:
     return opened
 
 
-def tar_members(archive: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
-    """Yield name and content of every file of a tar, packed or not, in its order.
+def tar_members(
+    archive: Path, wanted: Callable[[PurePosixPath], bool]
+) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Yield name and content of the wanted files of a tar, packed or not, in its order.
 
     Raises:
         BadData: The archive is damaged, anywhere up to its last byte.
     """
+    # Contents are read here: what a caller reads is outside the reach of this explanation.
     with damage_explained(archive), tarfile.open(archive, "r:*") as tar:
         for member in tar:
-            file = tar.extractfile(member) if member.isfile() else None
+            path = PurePosixPath(member.name)
+            file = tar.extractfile(member) if member.isfile() and wanted(path) else None
             if file is not None:
-                yield PurePosixPath(member.name), file
+                yield path, file.read()
         _read_to_end(tar)
 
 

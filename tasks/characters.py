@@ -206,7 +206,7 @@ class Characters(LanguageTask):
         if self.source is Source.datasets:
             return self._hub_parts()
         if self.source is Source.sample:
-            content = sample_text()
+            content = sample_text(SAMPLE_BYTES)
         else:
             path = self._file() if self.path is not None else self._fetched()
             content = read(path)
@@ -315,7 +315,7 @@ def read(path: Path) -> bytes:
             return file.read()
 
 
-def sample_text(size: int = SAMPLE_BYTES) -> bytes:
+def sample_text(size: int) -> bytes:
     """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
     words = iter(random_words(Draw.sample, 0, size).tolist())
     syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")

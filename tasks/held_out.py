@@ -30,8 +30,8 @@ def held_out(
         wanted = round(len(by_hash) * fraction)
         if not 0 < wanted < len(by_hash):
             raise BadData(
-                f"{fraction:.4g} of {len(by_hash)} training texts of label {label} is {wanted}: "
-                f"wanted at least one for each split; change {option}"
+                f"{option.rpartition('.')[2]}={fraction:.4g} of {len(by_hash)} training texts of "
+                f"label {label} is {wanted}: wanted at least one for each split; change {option}"
             )
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
             places = [place for _, place in copies]

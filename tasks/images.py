@@ -192,9 +192,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
             f"unpacked folder there; {CIFAR_LICENCE}"
         )
-    for member, content in tar_members(path):
-        if "_batch" in member.name:
-            yield member.name, content.read()
+    for member, content in tar_members(path, lambda member: "_batch" in member.name):
+        yield member.name, content
 
 
 def _cifar_binary(content: bytes, where: str) -> Images:

@@ -8,7 +8,7 @@ they are, valid UTF-8 or not.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from tqdm import tqdm
@@ -106,11 +106,13 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
         BadData: The archive is truncated or damaged, or lacks reviews.
     """
     contents: dict[str, bytes] = {}
-    members = tar_members(archive)
-    for path, file in tqdm(members, desc=archive.name, unit="file", disable=None):
-        part = "/".join(path.parts[-3:-1])
-        if part in FOLDERS and path.suffix == ".txt":
-            contents[f"{part}/{path.name}"] = file.read()
+
+    def part(path: PurePosixPath) -> str:
+        return "/".join(path.parts[-3:-1])
+
+    members = tar_members(archive, lambda path: part(path) in FOLDERS and path.suffix == ".txt")
+    for path, content in tqdm(members, desc=archive.name, unit="file", disable=None):
+        contents[f"{part(path)}/{path.name}"] = content
     return _label(contents, archive)
 
 

@@ -10,6 +10,7 @@ import yaml
 import conf
 from lra.compose import core_of, group_file, make
 from models.backbone import Backbone, BackboneConfig, Facts, Head, Padding, Positions, Residual
+from models.frame import TOKEN_HEADS
 from models.mixer import Unsupported
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
@@ -64,7 +65,7 @@ def test_prefill_segments_and_steps_equal_one_pass(family, positions):
 def test_recomputation_gives_identical_gradients_under_dropout(family, head):
     parts = 2 if head is Head.pair else 1
     keep = torch.arange(LENGTH) < torch.tensor([LENGTH, 17, 1])[:, None]
-    target = tokens()[:, 0] if head is Head.language_modelling else torch.tensor([0, 1, 2])
+    target = tokens()[:, 0] if head in TOKEN_HEADS else torch.tensor([0, 1, 2])
 
     def gradients(recompute: bool) -> dict[str, torch.Tensor]:
         model = build(

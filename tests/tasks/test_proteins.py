@@ -203,7 +203,7 @@ def test_a_data_set_from_a_folder(tmp_path):
 
 @pytest.mark.parametrize("error", [ConnectionError, DatasetNotFoundError])
 def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
-    def refuse(name, *, revision, cache_dir):
+    def refuse(name, *_, revision, **__):
         raise error(f"no {name} at {revision}")
 
     monkeypatch.setattr("datasets.load_dataset", refuse)

@@ -14,7 +14,7 @@ from tasks.errors import BadData, NotPrepared
 from tasks.lines import Block, cut
 from tasks.subwords import PIECE, Algorithm, Subwords, byte_letters, learnt
 
-TEXT = b"".join(line + b" .\n" for line in sample_text()[:20_000].split(b" no"))
+TEXT = b"".join(line + b" .\n" for line in sample_text(60_000)[:20_000].split(b" no"))
 ODD = (
     "  two  blanks,\ttabs\t \n\n\r\n l'été 1914–18: 3.5 % <unk> <|endoftext|> “Ὅμηρος” 漢字 "
     "e\u0301 \u00a0\u2003x \x00\x0b\x0c _a_b `~ \U0001f600!?\n"
