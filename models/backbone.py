@@ -199,7 +199,13 @@ class Backbone(nn.Module):
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._admit(make(site, config), site)
+        part = make(site, config)
+        if self.per_token and not getattr(part, "keeps_length", True):
+            raise Unsupported(
+                "this model answers with tokens of its own and not at every position: choose a "
+                f"task with one answer for a sequence; got head={self.facts.head.value}"
+            )
+        return self._admit(part, site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()

@@ -76,6 +76,9 @@ class TemporalLatentBottleneck(nn.Module):
         Unsupported: Asked for a causal model, for CLS pooling, or for positions inside mixers.
     """
 
+    keeps_length = False
+    """Whether there is one output for each token."""
+
     def __init__(
         self,
         site: Site,
