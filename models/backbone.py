@@ -182,6 +182,7 @@ class Backbone(nn.Module):
             causal=self.causal,
             max_length=site.max_length,
             padded=masked,
+            per_token=self.per_token,
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
@@ -199,13 +200,7 @@ class Backbone(nn.Module):
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        part = make(site, config)
-        if self.per_token and not getattr(part, "keeps_length", True):
-            raise Unsupported(
-                "this model answers with tokens of its own and not at every position: choose a "
-                f"task with one answer for a sequence; got head={self.facts.head.value}"
-            )
-        return self._admit(part, site)
+        return self._admit(make(site, config), site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()

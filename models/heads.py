@@ -1,5 +1,6 @@
 """From the stack's output to answers: pooling, the classifiers, the language head, the judge."""
 
+from abc import ABC, abstractmethod
 from enum import StrEnum, auto
 
 import torch
@@ -87,18 +88,18 @@ class Classifier(nn.Module):
         return logits
 
 
-class TokenHead(nn.Module):
+class TokenHead(nn.Module, ABC):
     """Judges every position piece by piece; a head adds its formula."""
 
+    @abstractmethod
     def piece(self) -> int:
         """Return how many positions are judged at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge_piece(
         self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
         """Return the negative log-likelihoods, and what is right where that is known."""
-        raise NotImplementedError
 
     def judge(
         self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"]

@@ -137,6 +137,8 @@ class Traits:
     """A dense mask instead of sparsity: barred from speed tables."""
     reversible: bool = True
     """False: carries a stream or an activation penalty."""
+    keeps_length: bool = True
+    """Gives one output for each token; False: a stack that answers with tokens of its own."""
 
 
 class Layout(NamedTuple):

@@ -52,13 +52,20 @@ def family(mixer: object) -> str:
 
 
 def admit(
-    mixer: Mixer, *, positions: Positions, causal: bool, max_length: int, padded: bool = False
+    mixer: Mixer,
+    *,
+    positions: Positions,
+    causal: bool,
+    max_length: int,
+    padded: bool = False,
+    per_token: bool = False,
 ) -> nn.Module:
     """Return `mixer` as a module, or raise where it cannot serve in this model.
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
-        Unsupported: It lacks positions, causality, length or a mask that the model needs.
+        Unsupported: It lacks positions, causality, length, a mask or an output for each token that
+            the model needs.
     """
     if not isinstance(mixer, nn.Module):
         raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
@@ -78,6 +85,11 @@ def admit(
             f"{family(mixer)} cannot leave padding out (traits.honours lacks keep): got a task "
             "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
             "another family"
+        )
+    if per_token and not traits.keeps_length:
+        raise Unsupported(
+            f"{family(mixer)} answers with tokens of its own and not at every position "
+            "(traits.keeps_length=False): choose a task with one answer for a sequence"
         )
     if traits.max_length is not None and traits.max_length < max_length:
         raise Unsupported(

@@ -10,6 +10,7 @@ Nothing is tokenised or stripped. `source=datasets` reads text8 through the `dat
 row for each split. `source=sample` is generated text for trials, labelled so.
 """
 
+import math
 import zipfile
 from enum import StrEnum, auto
 from functools import cached_property
@@ -274,6 +275,11 @@ class Characters(LanguageTask):
                 "holds a to z and blanks alone: is this another file?"
             )
         return ids
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return bits per character from the mean loss in nats."""
+        del split
+        return {"bits_per_character": loss / math.log(2)}
 
     def describe(self, split: str, index: int) -> str:
         """Return one window of text."""

@@ -227,17 +227,9 @@ class LanguageTask(StoredTask):
         return tally(nll, hit, batch, {"frequency": (self.counts[batch.target], 10)})
 
     def derived(self, split: str, loss: float) -> dict[str, float]:
-        """Return the task's metric from the mean loss in nats per token."""
-        if self.spec.metric == "bits_per_character":
-            return {"bits_per_character": loss / math.log(2)}
-        found = {"perplexity": math.exp(loss)}
-        if self.spec.metric == "word_perplexity":
-            found["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
-        return found
-
-    def tokens_per_word(self, split: str) -> float:
-        """Return predicted tokens per word of the original text; a task of sub-words says it."""
-        raise NotImplementedError(f"{self.spec.name} counts no words of {split}")
+        """Return what follows from the mean loss in nats per token: perplexity."""
+        del split
+        return {"perplexity": math.exp(loss)}
 
     @cached_property
     def counts(self) -> Int[Tensor, " v"]:

@@ -6,6 +6,7 @@ first token of a stream is never predicted; the first word counts.
 """
 
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -90,6 +91,13 @@ class TokenisedTask(LanguageTask):
                 f"{self.folder} was made by another {self.tokeniser.name}: SHA-256 {found}, wanted "
                 f"{wanted}; delete this folder and prepare again"
             )
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return perplexity per token; of sub-words, per word of the original text as well."""
+        found = super().derived(split, loss)
+        if self.spec.metric == "word_perplexity":
+            found["word_perplexity"] = math.exp(loss * self.tokens_per_word(split))
+        return found
 
     def tokens_per_word(self, split: str) -> float:
         """Return predicted tokens per word of the original text."""

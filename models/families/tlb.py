@@ -76,9 +76,6 @@ class TemporalLatentBottleneck(nn.Module):
         Unsupported: Asked for a causal model, for CLS pooling, or for positions inside mixers.
     """
 
-    keeps_length = False
-    """Whether there is one output for each token."""
-
     def __init__(
         self,
         site: Site,
@@ -113,7 +110,9 @@ class TemporalLatentBottleneck(nn.Module):
         self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
         self.norm = nn.LayerNorm(site.width)
         self.placed = frame.positions is Positions.none
-        self.traits = Traits(honours=frozenset({"keep"}), reversible=False, weight_dropout=True)
+        self.traits = Traits(
+            honours=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
+        )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Read the sequence chunk by chunk and return the state after the last one."""

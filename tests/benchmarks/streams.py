@@ -16,16 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from data import own_memory
 
 BLOCK = 1 << 24
 SHAPES = ((256, 32), (512, 32), (1024, 16), (4096, 8))
 """Tokens of a window, and windows of a batch."""
-
-
-def own_memory() -> int:
-    """Return the resident bytes that no file backs."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in status if line.startswith("RssAnon")).split()[1]) * 1024
 
 
 def main() -> None:
