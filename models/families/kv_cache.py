@@ -43,7 +43,7 @@ def append(
     if filled.device.type != "meta" and (most := int(filled.max())) + length > memory:
         raise ValueError(
             f"the key-value memory is full: it holds {most} of {memory} tokens and {length} more "
-            "came; call initial_state with a larger memory"
+            "came; ask for a larger memory (of initial_state, or task.memory of a run)"
         )
     slot = filled[:, None] + torch.arange(length, device=k.device)
     index = slot[:, None, :, None]
