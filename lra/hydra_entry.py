@@ -70,7 +70,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
     try:
         main()
     except HydraException as error:
-        raise ConfigError(_explain(error)) from error
+        raise ConfigError(_explain(error, argv)) from error
     finally:
         sys.argv = before
     if refused:
@@ -135,7 +135,7 @@ def _check_names(
             raise ConfigError(f"{where}: " + unknown(group, str(name), known))
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception, argv: Sequence[str]) -> str:
     """Return Hydra's complaint with the near matches of the name that it could not place."""
     options = getattr(error, "options", None)
     missing = getattr(error, "missing_cfg_file", None)
@@ -147,7 +147,7 @@ def _explain(error: Exception) -> str:
     found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
     if found:
         key = found.group(1) or found.group(2)
-        known = _keys()
+        known = _keys(argv)
         matches = near(key, known) or near(key, [k.rpartition(".")[2] for k in known])
         hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
         siblings = [k for k in known if k.startswith(key.rpartition(".")[0] + ".")]
@@ -159,14 +159,20 @@ def _explain(error: Exception) -> str:
     return "\n".join(line for line in text.splitlines() if line.strip())[:2000]
 
 
-def _keys() -> list[str]:
-    """Return every key of the configuration composed without overrides, with dots."""
+def _keys(argv: Sequence[str]) -> list[str]:
+    """Return every key, with dots, of the groups that `argv` chooses; of a sweep, the first."""
     from hydra import compose, initialize_config_module
     from hydra.core.global_hydra import GlobalHydra
 
+    chosen = []
+    for word in argv:
+        group, _, choice = word.partition("=")
+        name = choice.split(",")[0]
+        if group.isidentifier() and name in names(group):
+            chosen.append(f"{group}={name}")
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
-        tree = OmegaConf.to_container(compose("config"), resolve=False)
+        tree = OmegaConf.to_container(compose("config", chosen), resolve=False)
     GlobalHydra.instance().clear()
     keys: list[str] = []
 

@@ -40,7 +40,8 @@ class Board:
     def finish(self, cell: Cell, outcome: str) -> None:
         """Print the line of a finished cell."""
         self.partial.pop(cell.key, None)
-        took = time.monotonic() - self.started.pop(cell.key, time.monotonic())
+        now = time.monotonic()
+        took = now - self.started.pop(cell.key, now)
         self.finished += 1
         place = f"[{self.finished:>{len(str(self.total))}}/{self.total}]"
         self.say(f"{place} {title(cell)}: {outcome} ({took:.1f} s)")

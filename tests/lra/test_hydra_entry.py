@@ -50,6 +50,8 @@ def test_the_command_line_beats_a_preset() -> None:
         (["+experiment=quikstart"], ["'quickstart'"]),
         (["modle=linear"], ["unknown key 'modle'", "'model'"]),
         (["optim.step=3"], ["unknown key 'optim.step'", "'optim.steps'"]),
+        (["task=wikitext2", "task.unit=subwords"], ["unknown key 'task.unit'", "'task.units'"]),
+        (["model=luna,linear", "-m", "model.mixer.slot=3"], ["'model.mixer.slots'"]),
         (["model.mixer.fetures=3", "model=performer"], ["model.mixer.fetures"]),
         (["optim.steps="], []),
         (["+per_model={perfomer: {mixer: {}}}"], []),
