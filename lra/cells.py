@@ -1,36 +1,35 @@
 """From a typed run to its cells, and from a cell back to rows in a process of its own."""
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from lra import cli
 from lra.compose import Run, build_model, core_of, facts, group_file, plain, typed
+from lra.kinds import KINDS
+from lra.trainings import trainings
 from runners.fingerprint import fingerprint
 from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell
 
 
 def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
-    """Return the cells of a run, in order: one, or one per mode and length for `scaling`."""
+    """Return the cells of a run, in order: one, or one for each of the runner's places."""
     runner = str(run.config["runner"]["name"])
-    if runner == "scaling":
+    if KINDS[runner].by_length:
         return [
             _cell(run, runner, mode.name, length, overrides)
-            for mode in run.runner.modes  # type: ignore[union-attr]
-            for length in run.runner.lengths  # type: ignore[union-attr]
+            for mode in run.runner.modes
+            for length in run.runner.lengths
         ]
     return [_cell(run, runner, runner, run.task.spec.max_length, overrides)]
 
 
 def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, ...]) -> Cell:
-    spec, hardware = run.task.spec, run.hardware
-    floors = runner == "certify"
-    timing = runner == "scaling"
+    spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
     machine = device_name(hardware.device)
-    threads = hardware.timing_threads() if timing else hardware.training_threads
+    threads = hardware.timing_threads() if kind.timed else hardware.training_threads
     options = plain(run.runner)
     identity: dict[str, Any] = {
         "schema": SCHEMA,
@@ -39,7 +38,7 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
         "length": length,
         "task": {"name": run.task_name, "version": spec.version, "source": spec.source},
     }
-    if not floors:
+    if kind.models:
         identity |= {
             "model": run.model,
             "mixer": dict(run.mixer_options),
@@ -50,27 +49,32 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
             "matmul_precision": str(hardware.matmul_precision),
             "compile": hardware.compile,
         }
-    if timing:
+    if kind.data:
+        identity["task"] |= {"data": spec.data_hash, "options": dict(run.task_options)}
+    else:
         identity["task"] |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
+    if kind.timed:
         identity["machine"] = {
             "name": machine,
             "threads": threads,
             "torch": version("torch"),
             "token_budget": hardware.token_budget,
         }
-    else:
-        identity["task"] |= {"data": spec.data_hash, "options": dict(run.task_options)}
-    if runner == "train":
+    if kind.trains:
         identity["optim"] = plain(run.optim)
+    modules = {*_modules(run, runner)}
+    if sources := trainings(run):
+        identity["trainings"] = {name: plan(source)[0].key for name, source in sources.items()}
+        modules.update(*(_modules(source, "train") for source in sources.values()))
     columns = {
         "runner": runner,
         "mode": mode,
-        "model": "floor" if floors else run.model,
+        "model": run.model if kind.models else "floor",
         "task": run.task_name,
         "task_version": spec.version,
         "source": spec.source,
         "length": length,
-        "seed": 0 if floors else run.seed,
+        "seed": run.seed if kind.models else 0,
         "causal": str(facts(run, length).head) == "language_modelling",
         "hardware": hardware.name,
         "device": machine,
@@ -82,21 +86,19 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
         columns=columns,
         config=run.config,
         overrides=overrides,
-        fingerprint=fingerprint(_modules(run, runner)),
+        fingerprint=fingerprint(modules),
     )
 
 
 def _modules(run: Run, runner: str) -> list[str]:
     """Return the modules whose sources decide the cell's numbers."""
-    named = [f"runners.{runner}", str(run.task_options["class_path"]).rpartition(".")[0]]
-    if runner != "certify":
+    named = [KINDS[runner].module, str(run.task_options["class_path"]).rpartition(".")[0]]
+    if KINDS[runner].models:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
         named += ["models.backbone", *(f["class_path"].rpartition(".")[0] for f in families)]
-    if runner == "scaling":
-        named += [
-            str(core_of(group_file("model", name), ())[2]["class_path"]).rpartition(".")[0]
-            for name in run.runner.references  # type: ignore[union-attr]
-        ]
+    for name in getattr(run.runner, "references", ()):
+        reference = core_of(group_file("model", name), ())[2]
+        named.append(str(reference["class_path"]).rpartition(".")[0])
     return named
 
 
@@ -110,7 +112,7 @@ def marks(run: Run) -> dict[str, str]:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
         found["tokenizer"] = run.task.spec.tokenizer
-    if str(run.config["runner"]["name"]) == "certify":
+    if not KINDS[str(run.config["runner"]["name"])].models:
         return found
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
@@ -140,12 +142,12 @@ def refusal(run: Run, cell: Cell) -> str | None:
 
     from models.mixer import Unsupported
 
-    if cell.columns["runner"] == "certify":
+    kind = KINDS[str(cell.columns["runner"])]
+    if not kind.models:
         return None
     try:
         with torch.device("meta"):
-            scaling = cell.columns["runner"] == "scaling"
-            build_model(run, max_length=int(cell.columns["length"]) if scaling else None)
+            build_model(run, max_length=int(cell.columns["length"]) if kind.by_length else None)
     except Unsupported as error:
         return str(error)
     return None
@@ -155,6 +157,8 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     """Do one cell's work in this process and send what it yields. Called by `runners.isolate`."""
     import torch
 
+    from lra import streams
+
     run = typed(argument["config"])
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
@@ -162,36 +166,5 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, run.hardware.memory_limit_bytes / total)
         )
-    for item in _stream(run, argument):
+    for item in streams.of(run, argument):
         send(item)
-
-
-def _stream(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
-    from runners.certify import certify
-    from runners.scaling import Mode, scale
-    from runners.train import train
-
-    runner, length = argument["runner"], int(argument["length"])
-    if runner == "certify":
-        return certify(run.task, split=run.runner.split)  # type: ignore[union-attr]
-    if runner == "scaling":
-        return scale(
-            lambda name: build_model(run, max_length=length, name=name),
-            model=run.model,
-            length=length,
-            mode=Mode[argument["mode"]],
-            config=run.runner,  # type: ignore[arg-type]
-            hardware=run.hardware,
-            seed=run.seed,
-            facts=facts(run, length),
-        )
-    folder = argument["checkpoints"]
-    return train(
-        build_model(run),
-        run.task,
-        optim=run.optim,
-        config=run.runner,  # type: ignore[arg-type]
-        hardware=run.hardware,
-        seed=run.seed,
-        checkpoints=Path(folder) if folder else None,
-    )

@@ -17,16 +17,14 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lra.kinds import kind_of
 from lra.suggest import unknown
 
 if TYPE_CHECKING:
     from models.backbone import Backbone, BackboneConfig, Facts, StackFactory
     from models.mixer import MixerFactory
-    from runners.certify import CertifyConfig
     from runners.hardware import HardwareProfile
     from runners.optim import OptimConfig
-    from runners.scaling import ScalingConfig
-    from runners.train import TrainConfig
     from tasks.task import Task
 
 ROOMS = ("models", "tasks")
@@ -85,7 +83,8 @@ class Run:
     task_options: Mapping[str, Any]
     hardware: "HardwareProfile"
     optim: "OptimConfig"
-    runner: "TrainConfig | ScalingConfig | CertifyConfig"
+    runner: Any
+    """The dataclass of options that `lra.kinds` names for the runner."""
     control: Control
     seed: int
     sweep: str
@@ -289,23 +288,13 @@ def build_task_by_name(name: str, overrides: Sequence[str] = ()) -> "Task":
 
 
 def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:
-    from runners.certify import CertifyConfig
-    from runners.scaling import ScalingConfig
-    from runners.train import TrainConfig
-
-    kinds: dict[str, Any] = {
-        "train": TrainConfig,
-        "scaling": ScalingConfig,
-        "certify": CertifyConfig,
-    }
     name = str(node.get("name"))
-    if name not in kinds:
-        raise ConfigError(unknown("runner", name, list(kinds)))
+    options = kind_of(name).options()
     steering = {f.name for f in fields(Control)}
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
     control.part()
     rest = {k: v for k, v in node.items() if k not in steering | {"name", "about"}}
-    return control, make(kinds[name], rest, "runner")
+    return control, make(options, rest, "runner")
 
 
 def typed(config: Mapping[str, Any]) -> Run:

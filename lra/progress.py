@@ -5,6 +5,7 @@ import time
 
 from tqdm import tqdm
 
+from lra.kinds import KINDS
 from runners.records import Cell, Measurement, Progress, Status
 
 HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
@@ -66,9 +67,9 @@ class Board:
 def title(cell: Cell) -> str:
     """Return a cell's name for people: what runs, on what, where on the axes."""
     columns = cell.columns
-    if columns["runner"] == "scaling":
+    if KINDS[columns["runner"]].by_length:
         return f"{columns['mode']} {columns['model']} at {columns['length']}"
-    if columns["runner"] == "certify":
+    if not KINDS[columns["runner"]].models:
         return f"floors of {columns['task']}"
     return f"{columns['mode']} {columns['model']} on {columns['task']}, seed {columns['seed']}"
 

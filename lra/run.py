@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.cells",
-    "runners.certify",
-    "runners.scaling",
-    "runners.train",
+    "lra.streams",
 )
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from lra.kinds import KINDS
 from lra.listing import table
 from runners.records import Cell
 from runners.store import Store
@@ -75,14 +76,14 @@ def main(argv: list[str]) -> int:
 def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
     """Return the command line that computes this one cell again.
 
-    A scaling run has a cell for every mode and length, so these two are narrowed to the cell's.
+    A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
     """
     words = [
         word
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
-    if cell.columns["runner"] == "scaling":
+    if KINDS[cell.columns["runner"]].by_length:
         words += [
             f"runner.modes=[{cell.columns['mode']}]",
             f"runner.lengths=[{cell.columns['length']}]",

@@ -7,26 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lra.cells import environment, marks, plan, refusal, run_cell
+from lra.cells import environment, marks, plan, run_cell
 from lra.compose import Control, Run, typed
+from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
 from lra.hydra_entry import Entry
+from lra.kinds import KINDS
 from lra.progress import Board, headline, title
+from lra.trainings import missing, trainings, words_of
 from runners import isolate
+from runners.claims import Claim
 from runners.hardware import Device, HardwareProfile, available_bytes
-from runners.records import Cell, Measurement, Outcomes, Progress, Status, canonical
+from runners.records import Cell, Measurement, Outcomes, Progress, Status
 from runners.store import Store
-
-ORDER = {"certify": 0, "train": 1, "scaling": 2}
-TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
-"""Endings that a longer sequence would share."""
-
-
-@dataclass(slots=True)
-class Planned:
-    """A cell and the run that it belongs to."""
-
-    cell: Cell
-    run: Run
 
 
 @dataclass(slots=True)
@@ -51,16 +43,27 @@ def build(entries: Sequence[Entry]) -> Sweep:
     runs = [(typed(entry.config), entry.overrides) for entry in entries]
     first = runs[0][0]
     distinct: dict[str, Planned] = {}
+    sources: dict[str, Planned] = {}
     for run, words in runs:
+        begun = {}
+        for name, source in trainings(run).items():
+            (cell,) = plan(source, words_of(name, source, words))
+            begun[name] = cell
+            sources.setdefault(cell.key, Planned(cell, source))
         for cell in plan(run, words):
-            distinct.setdefault(cell.key, Planned(cell, run))
-    ordered = sorted(distinct.values(), key=lambda p: ORDER[p.cell.columns["runner"]])
+            distinct.setdefault(cell.key, Planned(cell, run, begun))
+    order = list(KINDS)
+    ordered = sorted(distinct.values(), key=lambda p: order.index(p.cell.columns["runner"]))
     part, parts = first.control.part()
+    own = ordered[part - 1 :: parts]
+    # A training goes with every shard that needs it; a claim keeps two from doing it at once.
+    needed = dict.fromkeys(cell.key for planned in own for cell in planned.trainings.values())
+    listed = {planned.cell.key for planned in own}
     return Sweep(
         name=first.sweep,
         root=Path(first.config["results"]),
         control=first.control,
-        planned=ordered[part - 1 :: parts],
+        planned=[*(sources[key] for key in needed if key not in listed), *own],
     )
 
 
@@ -90,6 +93,7 @@ def execute(sweep: Sweep) -> None:
         store.record_in_sweep(sweep.name, planned.cell.key)
         if not store.complete(planned.cell, retry):
             waiting.append(planned)
+    waiting = [*_trained_again(waiting, sweep, store), *waiting]
     done = len(sweep.planned) - len(waiting)
     if done:
         print(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
@@ -98,16 +102,29 @@ def execute(sweep: Sweep) -> None:
     _prepare(waiting)
     board = Board(len(waiting))
     try:
-        for kind in ("certify", "train", "scaling"):
-            group = [p for p in waiting if p.cell.columns["runner"] == kind]
+        for name, kind in KINDS.items():
+            group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
-            alone = kind == "scaling" or not group
+            alone = kind.timed or not group
             side_by_side = 1 if alone else group[0].run.hardware.side_by_side()
             _run_group(sweep, store, board, group, side_by_side)
             if sweep.stopped_by is not None:
                 break
     finally:
         board.close()
+
+
+def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
+    """Return the complete trainings whose weights somebody needs, and which are gone."""
+    ended = {p.cell.key: p for p in sweep.planned if p not in waiting}
+    needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
+    return [
+        ended[key]
+        for key in needed
+        if key in ended
+        and store.statuses(ended[key].cell) == {Status.ok}
+        and missing(ended[key].cell, store)
+    ]
 
 
 def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
@@ -131,7 +148,7 @@ def _prepare(waiting: Sequence[Planned]) -> None:
     """Make the data of every task ready, once, before any child needs them."""
     seen: set[tuple[str, str]] = set()
     for planned in waiting:
-        if planned.cell.columns["runner"] == "scaling":
+        if not kind_of_cell(planned.cell).data:
             continue
         task = planned.run.task
         identity = (planned.run.task_name, str(planned.run.task_options))
@@ -153,17 +170,17 @@ def _run_group(
     def jobs() -> Iterator[isolate.Job]:
         for planned in group:
             cell = planned.cell
-            claim = store.claim(cell.key)
-            if claim is None:
-                board.finish(cell, "left to another sweep that is working on it")
+            claim = _claim(planned, store)
+            if isinstance(claim, str):
+                board.finish(cell, claim)
                 continue
             claims[cell.key] = claim
             if store.complete(cell, retry):  # finished by another sweep just now
                 claims.pop(cell.key).release()
                 continue
-            known = _known_ending(planned, group, store)
+            known = ending(planned, group, store)
             if known is not None:
-                conclude(cell, [_failed(cell, *known)], [])
+                conclude(cell, [failed(cell, *known)], [])
                 continue
             rows[cell.key], outcomes[cell.key] = [], []
             board.start(cell)
@@ -186,7 +203,7 @@ def _run_group(
             return
         found = rows.pop(name)
         if ending.status is not Status.ok:
-            found.append(_failed(cell, ending.status, ending.reason))
+            found.append(failed(cell, ending.status, ending.reason))
         conclude(cell, found, outcomes.pop(name))
 
     def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
@@ -203,9 +220,21 @@ def _run_group(
         )
 
 
+def _claim(planned: Planned, store: Store) -> Claim | str:
+    """Claim a cell, or return why it is left."""
+    claim = store.claim(planned.cell.key)
+    if claim is None:
+        return "left to another sweep that is working on it"
+    left = lacking(planned, store)
+    if left is not None:
+        claim.release()
+        return left
+    return claim
+
+
 def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
     cell, hardware = planned.cell, planned.run.hardware
-    training = cell.columns["runner"] == "train"
+    trains = kind_of_cell(cell).trains
     return isolate.Job(
         name=cell.key,
         function=run_cell,
@@ -214,7 +243,11 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
             "runner": cell.columns["runner"],
             "mode": cell.columns["mode"],
             "length": cell.columns["length"],
-            "checkpoints": str(store.checkpoint_folder(cell)) if training else None,
+            "trainings": {
+                name: str(store.checkpoint_folder(source))
+                for name, source in planned.trainings.items()
+            },
+            "checkpoints": str(store.checkpoint_folder(cell)) if trains else None,
         },
         seconds=planned.run.control.timeout_s,
         memory_bytes=_memory(hardware, side_by_side),
@@ -235,53 +268,6 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
         return hardware.memory_limit_bytes
     available = available_bytes()
     return None if available is None else int(0.9 * available / side_by_side)
-
-
-def _known_ending(
-    planned: Planned, group: Sequence[Planned], store: Store
-) -> tuple[Status, str] | None:
-    """Return how a cell ends without being tried, where that is known."""
-    reason = refusal(planned.run, planned.cell)
-    if reason is not None:
-        return Status.unsupported, reason
-    reason = _beyond(planned.cell, group, store)
-    return None if reason is None else (Status.skipped, reason)
-
-
-def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
-    """Return why a length needs no trial: a shorter one on the same curve was too much already."""
-    if cell.columns["runner"] != "scaling":
-        return None
-    curve = _curve(cell)
-    for shorter in (planned.cell for planned in group):
-        if (
-            shorter.columns["length"] < cell.columns["length"]
-            and _curve(shorter) == curve
-            and store.complete(shorter)
-        ):
-            for row in store.rows_of(shorter):
-                if row["metric"] == "time" and Status(row["status"]) in TOO_MUCH:
-                    return (
-                        f"not tried, because {shorter.columns['length']:,} tokens were too many "
-                        f"({row['status']}: {row['reason']})"
-                    )
-    return None
-
-
-def _curve(cell: Cell) -> str:
-    """Return what the cells of one line over lengths have in common."""
-    return canonical({**cell.identity, "length": None})
-
-
-def _failed(cell: Cell, status: Status, reason: str) -> Measurement:
-    """Return the one row that stands for a cell without a result."""
-    scaling = cell.columns["runner"] == "scaling"
-    return Measurement(
-        metric="time" if scaling else "accuracy",
-        status=status,
-        reason=reason,
-        labels={} if scaling else {"split": "test"},
-    )
 
 
 def exit_code(sweep: Sweep) -> int:

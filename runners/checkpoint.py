@@ -54,6 +54,27 @@ class Checkpoints:
             return state
         return None
 
+    def finished(self) -> bool:
+        """Tell whether the final weights are there."""
+        return self.folder is not None and (self.folder / WEIGHTS).is_file()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the final weights.
+
+        Raises:
+            FileNotFoundError: the training was not finished, or its weights were deleted.
+            ValueError: the file is damaged.
+        """
+        if self.folder is None or not self.finished():
+            raise FileNotFoundError(f"no finished training in {self.folder}: train first")
+        path = self.folder / WEIGHTS
+        try:
+            _verify(path)
+            found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        except DAMAGED as error:
+            raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
+        return found
+
     def finish(self, weights: dict[str, torch.Tensor]) -> None:
         """Keep the final weights, and drop what was only for resuming."""
         if self.folder is None:

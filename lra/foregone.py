@@ -1,0 +1,87 @@
+"""What is known of a cell before it is tried: that it is refused, too long, or not yet possible."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lra.cells import refusal
+from lra.compose import Run
+from lra.kinds import KINDS, Kind
+from lra.progress import title
+from lra.trainings import missing
+from runners.records import Cell, Measurement, Status, canonical
+from runners.store import Store
+
+TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
+"""Endings that a longer sequence would share."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """A cell and the run that it belongs to."""
+
+    cell: Cell
+    run: Run
+    trainings: Mapping[str, Cell] = field(default_factory=dict)
+    """Cells whose weights it starts from."""
+
+
+def lacking(planned: Planned, store: Store) -> str | None:
+    """Return what must be finished first, by this sweep or another, or None."""
+    for cell in planned.trainings.values():
+        if not store.complete(cell):
+            return f"left: {title(cell)} is not finished; run again"
+    return None
+
+
+def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[Status, str] | None:
+    """Return how a cell ends without being tried, where that is known."""
+    reason = refusal(planned.run, planned.cell)
+    if reason is not None:
+        return Status.unsupported, reason
+    for source in planned.trainings.values():
+        reason = missing(source, store)
+        if reason is not None:
+            return Status.skipped, f"{title(source)}: {reason}"
+    reason = _beyond(planned.cell, group, store)
+    return None if reason is None else (Status.skipped, reason)
+
+
+def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
+    """Return why a length needs no trial: a shorter one on the same curve was too much already."""
+    if not kind_of_cell(cell).by_length:
+        return None
+    curve, outcome = _curve(cell), kind_of_cell(cell).outcome
+    for shorter in (planned.cell for planned in group):
+        if (
+            shorter.columns["length"] < cell.columns["length"]
+            and _curve(shorter) == curve
+            and store.complete(shorter)
+        ):
+            for row in store.rows_of(shorter):
+                if row["metric"] == outcome and Status(row["status"]) in TOO_MUCH:
+                    return (
+                        f"not tried, because {shorter.columns['length']:,} tokens were too many "
+                        f"({row['status']}: {row['reason']})"
+                    )
+    return None
+
+
+def _curve(cell: Cell) -> str:
+    """Return what the cells of one line over lengths have in common."""
+    return canonical({**cell.identity, "length": None})
+
+
+def failed(cell: Cell, status: Status, reason: str) -> Measurement:
+    """Return the one row that stands for a cell without a result."""
+    kind = kind_of_cell(cell)
+    return Measurement(
+        metric=kind.outcome,
+        status=status,
+        reason=reason,
+        labels={"split": "test"} if kind.outcome == "accuracy" else {},
+    )
+
+
+def kind_of_cell(cell: Cell) -> Kind:
+    """Return the kind of a cell's runner."""
+    return KINDS[str(cell.columns["runner"])]

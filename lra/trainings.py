@@ -1,0 +1,66 @@
+"""The trainings that a runner starts from: ordinary cells of `train`, which a sweep runs first.
+
+A runner that needs trained weights has a method `starts_from()` on its options, which returns names
+of models: "model" for the run's own, or a family in the same backbone. Their cells are those of
+`runner=train` with its default options: a model that was trained already is not trained again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lra.compose import Run, group_file, typed
+from runners.records import Cell, Status
+from runners.store import Store
+
+OWN = "model"
+
+
+def trainings(run: Run) -> dict[str, Run]:
+    """Return the runs of `train` that `run` starts from, by the name its runner gives them."""
+    starts_from = getattr(run.runner, "starts_from", None)
+    names: list[str] = [] if starts_from is None else list(starts_from())
+    found = {}
+    for name in names:
+        config: dict[str, Any] = {**run.config, "runner": group_file("runner", "train")}
+        if name not in (OWN, run.model):
+            family = group_file("model", name)
+            config["model"] = {
+                "name": name,
+                "layers": [],
+                "backbone": run.config["model"]["backbone"],
+                **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
+            }
+        found[name] = typed(config)
+    return found
+
+
+def words_of(name: str, run: Run, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command-line words of the training `name`, from those of who asked for it."""
+
+    def kept(word: str) -> bool:
+        key = word.split("=", 1)[0].lstrip("+")
+        if key.split(".")[0] == "runner":
+            return False
+        return name == OWN or (key != "model" and not key.startswith("model.mixer"))
+
+    chosen = () if name == OWN else (f"model={run.model}",)
+    return (*filter(kept, words), *chosen, "runner=train")
+
+
+def missing(cell: Cell, store: Store) -> str | None:
+    """Return why the weights of a training are not there, or None where they are.
+
+    Args:
+        cell: The training.
+        store: Where its rows and weights are.
+    """
+    from runners.checkpoint import Checkpoints
+
+    if Checkpoints(store.checkpoint_folder(cell)).finished():
+        return None
+    failed: list[Mapping[str, Any]] = [
+        row for row in store.rows_of(cell) if row["status"] != Status.ok
+    ]
+    if failed:
+        return f"its training ended as {failed[0]['status']}: {failed[0]['reason']}"
+    return "its training has left no weights"
