@@ -119,6 +119,8 @@ class Peer:
     tolerance: float = 1e-12
     """Largest relative error in float64 at which both are one function: round-off, or what the
     peer does in float32 whatever its inputs are."""
+    rounding: float = 2e-5
+    """Largest relative error that rounding may leave in float32."""
     same: bool = True
     """Computes the same function; False: shown as unlike, and no ratio is taken."""
     multiple: int = 1
