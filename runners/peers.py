@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.mixer import Unsupported
 from models.peers.catalogue import of_family
-from models.peers.peer import Case, Missing, Mix, Pair, Peer, disagreement, results
+from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
 from runners.child import MEMORY_WORDS
 from runners.hardware import HardwareProfile
 from runners.measure import in_turns, peak_tensor_bytes, timed, warm_up
@@ -186,4 +186,4 @@ def _call(pair: Pair, mix: Mix, mode: Mode, side: int) -> Callable[[], object]:
 
         return forward
     weights = [twins.theirs if side else twins.ours for twins in pair.weights]
-    return partial(results, mix, pair.inputs, weights)
+    return partial(gradients, mix, pair.inputs, weights, cotangent(pair))

@@ -154,19 +154,27 @@ class Peer:
             raise Missing(f"{self.distribution} is not installed; {WAY_OUT}") from error
 
 
-def results(mix: Mix, inputs: tuple[Tensor, ...], weights: list[nn.Parameter]) -> list[Tensor]:
-    """Return the output, and the gradients of inputs and weights for one fixed cotangent."""
-    out = mix(*inputs)
+def cotangent(pair: Pair) -> Tensor:
+    """Draw the gradient of the output, standard normal: the same for both sides."""
+    with torch.no_grad():
+        out = pair.ours(*pair.inputs)
     generator = torch.Generator().manual_seed(2)
-    cotangent = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out)
-    gradients = torch.autograd.grad(out, [*inputs, *weights], cotangent)
-    return [out.detach(), *gradients]
+    return torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out)
+
+
+def gradients(
+    mix: Mix, inputs: tuple[Tensor, ...], weights: list[nn.Parameter], pulled: Tensor
+) -> list[Tensor]:
+    """Return the output, and the gradients of inputs and weights for the output's, `pulled`."""
+    out = mix(*inputs)
+    return [out.detach(), *torch.autograd.grad(out, [*inputs, *weights], pulled)]
 
 
 def disagreement(pair: Pair) -> float:
     """Return the largest error of output and gradients, relative to the largest value of each."""
-    ours = results(pair.ours, pair.inputs, [twins.ours for twins in pair.weights])
-    theirs = results(pair.theirs, pair.inputs, [twins.theirs for twins in pair.weights])
+    pulled = cotangent(pair)
+    ours = gradients(pair.ours, pair.inputs, [twins.ours for twins in pair.weights], pulled)
+    theirs = gradients(pair.theirs, pair.inputs, [twins.theirs for twins in pair.weights], pulled)
     views: list[View] = [torch.Tensor.detach] * (1 + len(pair.inputs))
     views += [twins.view for twins in pair.weights]
     return max(
