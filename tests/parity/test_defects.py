@@ -57,6 +57,23 @@ def test_sinkhorn_transformer_pairs_sorted_keys_with_other_values() -> None:
     assert (out - 1).abs().max() > 0.1
 
 
+def test_h_transformer_1d_miscounts_coarse_keys() -> None:
+    """With values of one, every weighted mean is one; here coarse levels count them too often."""
+    peer = package("h_transformer_1d.h_transformer_1d")
+    torch.manual_seed(0)
+    attention = peer.HAttention1D(32, heads=1, dim_head=32, block_size=8).double()
+    x = drawn(1, 256, 32)
+    x[..., 0] = 1.0
+    with torch.no_grad():
+        attention.to_qkv.weight[64:] = 0
+        attention.to_qkv.weight[64:, 0] = 1.0  # all values are the constant channel
+        attention.to_out.weight.copy_(torch.eye(32))
+        attention.to_out.bias.zero_()
+        out = attention(x)
+    assert out.min() > 1.05
+    assert out.max() > 2
+
+
 def test_transformers_big_bird_attends_to_block_0_again_outside_of_training() -> None:
     peer = package("transformers.models.big_bird.modeling_big_bird")
     config = package("transformers").BigBirdConfig(
