@@ -39,7 +39,7 @@ rules: $(VENV)/.dev
 
 # torch.compile cannot trace through the shape-checking hook, so its tests run without it.
 pytest: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network and not parity"
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m compile -o addopts="--strict-markers --strict-config -ra"
 
 # LRA_PARITY makes a missing package a failure instead of a skipped test.
