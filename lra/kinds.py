@@ -49,6 +49,14 @@ KINDS = {
         timed=True,
         by_length=True,
     ),
+    "approximation": Kind(
+        module="runners.approximation",
+        config="ApproximationConfig",
+        outcome="output_error",
+        data=False,
+        timed=True,
+        by_length=True,
+    ),
 }
 """By name, in the order in which a sweep runs them."""
 
