@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -65,7 +65,7 @@ class ApproximationConfig:
     top: list[int] = field(default_factory=lambda: [1, 16, 64])
     """Numbers of heaviest keys whose mass is followed."""
     matrix_max_length: int = 2048
-    """Beyond, no matrix is formed."""
+    """Beyond, no matrix is formed, which a row says; 0: none is wanted."""
     named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
     """Options of the mixer that become labels of the rows, where the family has them."""
     warmup_steps: int = 2
@@ -120,6 +120,7 @@ class ApproximationConfig:
         return sorted(self.own_budgets.get(model, self.budgets))
 
 
+@runtime_checkable
 class Cores(Protocol):
     """Makes the attention functions that are compared, each for one layer."""
 
@@ -175,7 +176,7 @@ def approximate(
                 continue
             made.setdefault(str(budget), first)
             yield from lab.errors(exact, first, budget, layer)
-        if not exact.matrices:
+        if not exact.matrices and config.matrix_max_length:
             yield lab.without_matrix(layer)
     yield Progress(done=total - 1, total=total, text="timing")
     yield from lab.times(made)

@@ -53,7 +53,7 @@ METRICS: dict[str, Metric] = {
     "stalls": _metric("1", False, "timed samples above 3 x median"),
     "compile_time": _metric("s", False, "first call under torch.compile, not part of time"),
     # an approximation beside what it approximates; labels option, budget, target, layer
-    "output_error": _metric("ratio", False, "norm of o - exact o / norm of exact o, mean over draws"),
+    "output_error": _metric("ratio", False, "Frobenius norm of o - exact o over that of exact o"),
     "matrix_error": _metric("ratio", False, "the same of the matrix implied by v = identity"),
     "topk_mass_recall": _metric("fraction", True, "exact mass of k heaviest keys kept; label k"),
     "core_time": _metric("s", False, "one forward pass of the core alone, median of samples"),
