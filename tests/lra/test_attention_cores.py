@@ -157,3 +157,8 @@ def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, c
     assert max(whole) < 1e-12
     assert main(["run", *told]) == 0
     assert "are complete already" in capsys.readouterr().out
+    (key,) = set(own[(own["mode"] == "trained") & (own["length"] == 16)]["cell"][:1])
+    assert main(["show", str(key), f"--results={tmp_path}"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert command.split()[-3:-1] == ["runner.qk=trained", "'runner.lengths=[16]'"]
+    assert "runner.modes" not in command
