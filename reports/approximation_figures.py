@@ -41,7 +41,7 @@ def _figure(
     panels: int, title: str, subtitle: str, labels: Sequence[str]
 ) -> tuple[Figure, list[Axes], Callable[[Sequence[Line2D]], None]]:
     """Return a figure with so many panels, and what draws a legend of these labels below them."""
-    across = min(_ACROSS, panels)
+    across = 2 if panels == 4 else min(_ACROSS, panels)
     down = -(-panels // across)
     wide = _WIDE if panels > 1 else 2 * _WIDE
     width = wide * across + 0.2

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
@@ -155,6 +156,9 @@ def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, c
     windows = own[(own["model"] == "sliding_window")]
     whole = [row["value"] for _, row in windows.iterrows() if dict(row["labels"])["budget"] == "64"]
     assert max(whole) < 1e-12
+    for mode in ("random", "trained"):
+        (table,) = tmp_path.glob(f"reports/*/approximation-time-{mode}.csv")
+        assert set(pd.read_csv(table)["model"]) == {"performer", "sliding_window"}
     assert main(["run", *told]) == 0
     assert "are complete already" in capsys.readouterr().out
     (key,) = set(own[(own["mode"] == "trained") & (own["length"] == 16)]["cell"][:1])
