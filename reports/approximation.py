@@ -208,7 +208,11 @@ def describe(mode: str) -> str:
 
 def _entry(lines: pd.DataFrame) -> Entry:
     if lines.empty:
-        return Entry(text="–", status="missing", notes=("not measured",))
+        return Entry(
+            text="–",
+            status="missing",
+            notes=("not measured (matrices: up to runner.matrix_max_length tokens)",),
+        )
     line = lines.iloc[0]
     if line["status"] != "ok":
         return Entry(

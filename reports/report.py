@@ -225,7 +225,7 @@ def failures(frame: pd.DataFrame) -> list[str]:
         against = f" against {row.reference!s}" if row.reference else ""
         place = (
             f"length {shown(row.length)}"
-            if row.metric in {"time", "output_error", "matrix_error"} or against
+            if row.metric in {"time", "output_error"} or against
             else (f"seed {shown(row.seed)}")
         )
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")

@@ -65,7 +65,7 @@ class ApproximationConfig:
     top: list[int] = field(default_factory=lambda: [1, 16, 64])
     """Numbers of heaviest keys whose mass is followed."""
     matrix_max_length: int = 2048
-    """Beyond, no matrix is formed, which a row says; 0: none is wanted."""
+    """Beyond, no matrix is formed, and outputs alone are compared."""
     named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
     """Options of the mixer that become labels of the rows, where the family has them."""
     warmup_steps: int = 2
@@ -176,8 +176,6 @@ def approximate(
                 continue
             made.setdefault(str(budget), first)
             yield from lab.errors(exact, first, budget, layer)
-        if not exact.matrices and config.matrix_max_length:
-            yield lab.without_matrix(layer)
     yield Progress(done=total - 1, total=total, text="timing")
     yield from lab.times(made)
 
@@ -249,15 +247,6 @@ class _Lab:
         labels = self.of(layer, budget)
         return Measurement(
             metric="output_error", status=Status.unsupported, reason=reason, labels=labels
-        )
-
-    def without_matrix(self, layer: int) -> Measurement:
-        limit = self.config.matrix_max_length
-        return Measurement(
-            metric="matrix_error",
-            status=Status.skipped,
-            reason=f"matrices are formed up to {limit:,} tokens (runner.matrix_max_length)",
-            labels=self.of(layer),
         )
 
     def times(self, made: Mapping[str, Core]) -> Iterator[Measurement]:

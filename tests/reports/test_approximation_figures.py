@@ -199,16 +199,16 @@ def test_a_report_shows_it_and_no_cost_table(
     make: SimpleNamespace, variants: pd.DataFrame, tmp_path: Path
 ) -> None:
     rows = [*rows_of(make), *rows_of(make, length=512)]
-    labels = {"option": "features", "target": "softmax"}
-    why = "matrices are formed up to 256 tokens"
+    labels = {"option": "features", "target": "softmax", "budget": "99"}
+    why = "got features=99"
     cell = {"runner": "approximation", "mode": "random", "length": 512}
-    rows.append(make.failed("matrix_error", "performer", "skipped", why, labels=labels, **cell))
+    rows.append(make.failed("output_error", "performer", "unsupported", why, labels=labels, **cell))
     names = {p.name for p in write_report(make.frame(*rows), tmp_path / "a", title="x")}
     stems = {"approximation-budget-256-random", "approximation-budget-512-random",
              "approximation-time-random", "approximation-length-random"}  # fmt: skip
     wanted = {f"{stem}.{form}" for stem in stems for form in ("pdf", "svg", "png", "csv")}
     wanted |= {f"approximation-random.{form}" for form in ("md", "csv", "tex")}
     assert names == wanted | {"report.md", "report.html"}
-    assert f"skipped: {why} (length 512)" in (tmp_path / "a" / "report.md").read_text()
+    assert f"unsupported: {why} (length 512)" in (tmp_path / "a" / "report.md").read_text()
     names = {p.name for p in write_report(variants, tmp_path / "b", title="x")}
     assert "approximation-features-random.svg" in names
