@@ -32,6 +32,8 @@ class Kind:
     by_length: bool = False
     """A cell for each of `runner.modes` and `runner.lengths`; a length that was too much ends its
     curve."""
+    mode_word: str = "runner.modes=[{}]"
+    """With `by_length`, the word of the command line that leads to one mode."""
 
     def options(self) -> Any:
         """Import and return the dataclass of the runner's options."""
@@ -56,6 +58,15 @@ KINDS = {
         data=False,
         timed=True,
         by_length=True,
+    ),
+    "approximation": Kind(
+        module="runners.approximation",
+        config="ApproximationConfig",
+        outcome="output_error",
+        data=False,
+        timed=True,
+        by_length=True,
+        mode_word="runner.qk={}",
     ),
 }
 """By name, in the order in which a sweep runs them."""

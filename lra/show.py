@@ -14,7 +14,7 @@ from lra.listing import table
 from runners.records import Cell
 from runners.store import Store
 
-PLACE = ("runner.lengths", "runner.modes")
+PLACE = ("runner.lengths", "runner.modes", "runner.qk")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,8 +84,9 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
     if KINDS[cell.columns["runner"]].by_length:
+        kind = KINDS[cell.columns["runner"]]
         words += [
-            f"runner.modes=[{cell.columns['mode']}]",
+            kind.mode_word.format(cell.columns["mode"]),
             f"runner.lengths=[{cell.columns['length']}]",
         ]
     return shlex.join(["lra", "run", *words, f"results={results}"])

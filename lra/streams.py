@@ -4,9 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lra.attention_cores import FamilyCores
 from lra.compose import Run, build_model, facts
 from lra.trainings import OWN, trainings
 from models.backbone import Backbone
+from runners.approximation import QK, approximate
+from runners.attention_errors import random_heads, trained_heads
 from runners.certify import certify
 from runners.checkpoint import Checkpoints
 from runners.peers import compare
@@ -69,4 +72,39 @@ def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
-_STREAMS = {"certify": _certify, "peers": _peers, "scaling": _scaling, "train": _train}
+def _approximation(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    length, config, shape = int(argument["length"]), run.runner, run.backbone
+    cores = FamilyCores(run, length)
+    if config.qk is QK.trained:
+        run.task.prepare()
+        layers = trained_heads(
+            trained(run, argument, "softmax"),
+            run.task.batches("test", batch_size=32, seed=run.seed),
+            sequences=config.sequences,
+            length=length,
+        )
+    else:
+        width = shape.width // shape.heads
+        layers = [
+            random_heads(
+                config.sequences, shape.heads, length, width,
+                deviation=config.deviation, seed=run.seed,
+            )
+        ]  # fmt: skip
+    return approximate(
+        cores,
+        layers,
+        model=run.model,
+        config=config,
+        hardware=run.hardware,
+        labels=cores.labels(),
+    )
+
+
+_STREAMS = {
+    "certify": _certify,
+    "peers": _peers,
+    "scaling": _scaling,
+    "train": _train,
+    "approximation": _approximation,
+}

@@ -6,8 +6,10 @@ from typing import Any
 import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
-LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.")
-"""What the labels of a row name already, and reports with them."""
+LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk")
+"""What the labels or the mode of a row name already, and reports with them."""
+TRAININGS = "trainings."
+"""Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -41,7 +43,8 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
             flat[cell] |= flatten(identity.get("runner", {}), "runner.")
         keys = sorted(set().union(*flat.values()))
         unnamed = [key for key in keys if not key.startswith(LABELLED)]
-        differing = [key for key in unnamed if len({c.get(key) for c in flat.values()}) > 1]
+        seeds = {cell: str(identities.get(cell, {}).get("seed")) for cell in flat}
+        differing = [key for key in unnamed if _differs(key, flat, seeds)]
         if not differing:
             continue
         for cell, values in flat.items():
@@ -49,6 +52,17 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
             where = (renamed["cell"] == cell) & renamed["model"].eq(group["model"].iloc[0])
             renamed.loc[where, "model"] = f"{group['model'].iloc[0]} ({what})"
     return renamed
+
+
+def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
+    """Return whether cells differ in `key`; in a training, those of one seed that have it."""
+    if not key.startswith(TRAININGS):
+        return len({values.get(key) for values in flat.values()}) > 1
+    found: dict[str, set[str]] = {}
+    for cell, values in flat.items():
+        if key in values:
+            found.setdefault(seeds[cell], set()).add(values[key])
+    return any(len(values) > 1 for values in found.values())
 
 
 def _short(key: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from reports.accuracy import score_tables, splits
+from reports.approximation_section import approximation_parts
 from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
@@ -107,6 +108,7 @@ def write_report(
         _costs(draft, frame)
         _curves(draft, frame)
         _peers(draft, frame)
+        _approximation(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
         _install(draft.folder, folder, names)
@@ -195,6 +197,14 @@ def _peers(draft: _Draft, frame: pd.DataFrame) -> None:
             draft.figure(f"peers-speed-{mode}", f"{text[0].upper()}{text[1:]}", text)
 
 
+def _approximation(draft: _Draft, frame: pd.DataFrame) -> None:
+    for stem, heading, made in approximation_parts(frame, draft.looks, draft.folder):
+        if isinstance(made, Table):
+            draft.table(stem, made, heading)
+        else:
+            draft.figure(stem, heading, made)
+
+
 # --------------------------------------------------------------------------------- pages
 
 
@@ -231,7 +241,7 @@ def failures(frame: pd.DataFrame) -> list[str]:
         against = f" against {row.reference!s}" if row.reference else ""
         place = (
             f"length {shown(row.length)}"
-            if row.metric == "time" or against
+            if row.metric in {"time", "output_error"} or against
             else (f"seed {shown(row.seed)}")
         )
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")

@@ -58,4 +58,10 @@ METRICS: dict[str, Metric] = {
     "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
     "peer_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one call"),
     "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer"),
+    # an approximation beside what it approximates; labels option, budget, target, layer
+    "output_error": _metric("ratio", False, "Frobenius norm of o - exact o over that of exact o"),
+    "matrix_error": _metric("ratio", False, "the same of the matrix implied by v = identity"),
+    "topk_mass_recall": _metric("fraction", True, "exact mass of k heaviest keys kept; label k"),
+    "core_time": _metric("s", False, "one forward pass of the core alone, median of samples"),
+    "core_time_ratio": _metric("ratio", False, "core / SDPA, paired samples; label budget"),
 }  # fmt: skip

@@ -248,7 +248,7 @@ def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
         BadStore: a torn or foreign line, or rows of a newer schema; names file and line.
 
     Warns:
-        MixedSources: rows of one runner, model and task were made by different code.
+        MixedSources: rows of one runner, mode, model and task were made by different code.
     """
     root = Path(root)
     if not root.is_dir():
@@ -292,12 +292,13 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
 
 
 def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
-    seen: dict[tuple[str, str, str], set[str]] = {}
+    seen: dict[tuple[str, ...], set[str]] = {}
     for each in rows:
         layers = each["labels"].get("layers", "")  # of other families, with sources of their own
         kind = (each["runner"], f"{each['model']} {layers}".strip(), each["task"])
-        seen.setdefault(kind, set()).add(each["fingerprint"])
-    mixed = sorted("/".join(map(str, kind)) for kind, prints in seen.items() if len(prints) > 1)
+        # a mode that starts from trained weights rests on the sources of training as well
+        seen.setdefault((*map(str, kind), str(each["mode"])), set()).add(each["fingerprint"])
+    mixed = sorted({"/".join(kind[:3]) for kind, prints in seen.items() if len(prints) > 1})
     if mixed:
         warnings.warn(
             f"rows made by different versions of the code stand in one table: {_some(mixed)} "

@@ -40,3 +40,20 @@ def test_what_labels_name_is_not_named_twice() -> None:
     hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
     rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
     assert list(rows["model"]) == ["m", "m"]
+
+
+def _started(seed: int, training: str | None, qk: str = "trained") -> dict[str, Any]:
+    trainings = {} if training is None else {"trainings": {"softmax": training}}
+    return {"seed": seed, "runner": {"qk": qk}} | trainings
+
+
+def test_a_training_for_each_seed_or_in_some_modes_is_no_difference() -> None:
+    cells = {"a": _started(0, "x"), "b": _started(1, "y"), "c": _started(0, None, "random")}
+    rows = tell_apart(_rows(*((cell, "m") for cell in cells)), cells)
+    assert set(rows["model"]) == {"m"}
+
+
+def test_other_trainings_of_one_seed_are() -> None:
+    cells = {"a": _started(0, "x"), "b": _started(0, "y")}
+    rows = tell_apart(_rows(("a", "m"), ("b", "m")), cells)
+    assert list(rows["model"]) == ["m (trainings.softmax=x)", "m (trainings.softmax=y)"]

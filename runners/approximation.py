@@ -1,0 +1,303 @@
+"""How well a family approximates attention: error against its budget, its length and its time.
+
+Each family that approximates attention spends a budget: features, landmarks, a window. For every
+budget its core and the exact function read the same queries, keys and values, random ones or those
+of a trained softmax model, and their outputs and matrices are compared in float64, so that what is
+seen is the method and not rounding. What a family draws at random is drawn several times. The time
+of the core at each budget is taken in turns with exact attention through SDPA, in the profile's
+precision, on the same numbers. `runners.attention_errors` holds the definitions.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from models.mixer import Layout, Unsupported
+from models.multi_head import Core
+from runners.attention_errors import Errors, Exact, Heads
+from runners.cores import SharedCore, placed
+from runners.device import DTYPES, autocast
+from runners.hardware import HardwareProfile
+from runners.measure import in_turns, warm_up
+from runners.records import Measurement, Progress, Status
+
+Item = Measurement | Progress
+REFERENCE = "sdpa"
+"""Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
+
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
+class QK(StrEnum):
+    """Where queries, keys and values come from."""
+
+    random = auto()
+    """Independent normal entries."""
+    trained = auto()
+    """Every layer of a softmax model that was trained on the task, reading its test split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApproximationConfig:
+    """What is varied, and how error and time are measured."""
+
+    lengths: list[int] = field(default_factory=lambda: [256, 1024])
+    qk: QK = QK.random
+    budget: dict[str, str] = field(default_factory=dict)
+    """By family, the option of its mixer that is its budget."""
+    budgets: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
+    own_budgets: dict[str, list[int]] = field(default_factory=dict)
+    """Families with other values."""
+    targets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By family, the options that make it the exact function; absent: softmax attention."""
+    draws: int = 5
+    """Of what a family draws at random; a family without draws is measured once."""
+    sequences: int = 2
+    deviation: float = 1.0
+    """Standard deviation of the entries of random queries and keys."""
+    top: list[int] = field(default_factory=lambda: [1, 16, 64])
+    """Numbers of heaviest keys whose mass is followed."""
+    matrix_max_length: int = 2048
+    """Beyond, no matrix is formed, and outputs alone are compared."""
+    named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
+    """Options of the mixer that become labels of the rows, where the family has them."""
+    warmup_steps: int = 2
+    timed_steps: int = 10
+    long_step_s: float = 0.5
+    """Where one call takes longer, `long_timed_steps` samples do."""
+    long_timed_steps: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        values = {"lengths": self.lengths, "budgets": self.budgets, "top": self.top}
+        values |= {f"own_budgets.{name}": own for name, own in self.own_budgets.items()}
+        for name, given in values.items():
+            if not given or min(given) < 1 or len(set(given)) < len(given):
+                raise ValueError(f"{name} are one or more different positive numbers: got {given}")
+        if not (math.isfinite(self.deviation) and self.deviation > 0):
+            raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
+        for name, least in (
+            ("draws", 1), ("sequences", 1), ("matrix_max_length", 0), ("warmup_steps", 1),
+            ("timed_steps", 3), ("long_timed_steps", 3),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+
+    @property
+    def modes(self) -> list[QK]:
+        """What the mode of a cell says: where its queries and keys come from."""
+        return [self.qk]
+
+    @property
+    def references(self) -> list[str]:
+        """Families whose sources decide the numbers beside the model's own."""
+        return ["softmax", REFERENCE]
+
+    def starts_from(self) -> list[str]:
+        """Return the trainings whose weights are read: see `lra.trainings`."""
+        return ["softmax"] if self.qk is QK.trained else []
+
+    def option(self, model: str) -> str:
+        """Return the name of a family's budget. `Unsupported` where it has none."""
+        if model not in self.budget:
+            known = ", ".join(sorted(self.budget)) or "none"
+            raise Unsupported(
+                f"{model} has no entry in runner.budget, because it approximates no attention on "
+                f"given queries, keys and values: choose one of {known}, or name the option of "
+                f"its mixer that buys accuracy, as in +runner.budget.{model}=features"
+            )
+        return self.budget[model]
+
+    def values(self, model: str) -> list[int]:
+        """Return the budgets of a family, in rising order."""
+        return sorted(self.own_budgets.get(model, self.budgets))
+
+
+@runtime_checkable
+class Cores(Protocol):
+    """Makes the attention functions that are compared, each for one layer."""
+
+    def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
+        """Return the family's core. ValueError for a budget that it refuses."""
+        ...
+
+    def exact(self, *, layer: int) -> Core:
+        """Return what is approximated."""
+        ...
+
+    def reference(self) -> Core:
+        """Return exact attention through SDPA."""
+        ...
+
+
+def approximate(
+    cores: Cores,
+    layers: Sequence[Heads],
+    *,
+    model: str,
+    config: ApproximationConfig,
+    hardware: HardwareProfile,
+    labels: Mapping[str, str] = NO_LABELS,
+) -> Iterator[Item]:
+    """Measure one family at one length, and yield rows.
+
+    Args:
+        cores: makes what is compared.
+        layers: the queries, keys and values of each layer, in float64; one layer of random ones.
+        model: the family's name.
+        config: how to measure.
+        hardware: where, and how precisely time is taken.
+        labels: of every row.
+
+    Raises:
+        Unsupported: the family has no budget, or cannot read these queries and keys.
+    """
+    lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
+    total = len(lab.budgets) * len(layers) + 1
+    made: dict[str, Core] = {}
+    for layer in range(len(layers)):
+        exact = lab.exact(layer)
+        for number, budget in enumerate(lab.budgets):
+            done = layer * len(lab.budgets) + number
+            yield Progress(done=done, total=total, text=f"{lab.option}={budget}")
+            try:
+                first = lab.approximation(budget, layer)
+            except Unsupported:
+                raise
+            except ValueError as error:
+                yield lab.refused(budget, layer, str(error))
+                continue
+            made.setdefault(str(budget), first)
+            yield from lab.errors(exact, first, budget, layer)
+    yield Progress(done=total - 1, total=total, text="timing")
+    yield from lab.times(made)
+
+
+class _Lab:
+    """One family and the numbers that it reads."""
+
+    def __init__(
+        self,
+        cores: Cores,
+        layers: Sequence[Heads],
+        *,
+        model: str,
+        config: ApproximationConfig,
+        hardware: HardwareProfile,
+        labels: dict[str, str],
+    ) -> None:
+        self.device = torch.device(str(hardware.device))
+        self.cores, self.config, self.hardware = cores, config, hardware
+        self.layers = [given.to(self.device, torch.float64) for given in layers]
+        self.option, self.budgets = config.option(model), config.values(model)
+        target = config.targets.get(model)
+        told = ", ".join(f"{k}={v}" for k, v in target.items()) if target else "softmax"
+        self.labels = {**labels, "option": self.option, "target": told}
+        self.length = self.layers[0].q.shape[2]
+        self.ranks = sorted(config.top)
+
+    def exact(self, layer: int) -> Exact:
+        core = placed(self.cores.exact(layer=layer), self.device, torch.float64)
+        if isinstance(core, SharedCore) and self.config.qk is QK.trained:
+            raise Unsupported(
+                "this family takes one vector as query and as key, and a softmax model was trained "
+                "with two: choose runner.qk=random"
+            )
+        matrices = self.length <= self.config.matrix_max_length
+        return Exact(core, self.layers[layer], matrices=matrices, ranks=self.ranks)
+
+    def approximation(self, budget: int, layer: int, draw: int = 0) -> Core:
+        core = self.cores.approximation(budget, draw=draw, layer=layer)
+        return placed(core, self.device, torch.float64)
+
+    def of(self, layer: int, budget: int | None = None) -> dict[str, str]:
+        """Return the labels of a row."""
+        found = {**self.labels}
+        if budget is not None:
+            found["budget"] = str(budget)
+        if self.config.qk is QK.trained:
+            found["layer"] = str(layer)
+        return found
+
+    def errors(self, exact: Exact, first: Core, budget: int, layer: int) -> Iterator[Measurement]:
+        draws = self.config.draws if first.traits.random_draws else 1
+        found = [exact.errors(first)]
+        found += [exact.errors(self.approximation(budget, layer, draw)) for draw in range(1, draws)]
+        labels = self.of(layer, budget)
+        yield _row("output_error", [e.output for e in found], labels)
+        matrices = [e.matrix for e in found if e.matrix is not None]
+        if matrices:
+            yield _row("matrix_error", matrices, labels)
+            yield from self.recalls(found, labels)
+
+    def recalls(self, found: Sequence[Errors], labels: dict[str, str]) -> Iterator[Measurement]:
+        for place, k in enumerate(self.ranks):
+            yield _row(
+                "topk_mass_recall", [e.recall[place] for e in found], {**labels, "k": str(k)}
+            )
+
+    def refused(self, budget: int, layer: int, reason: str) -> Measurement:
+        labels = self.of(layer, budget)
+        return Measurement(
+            metric="output_error", status=Status.unsupported, reason=reason, labels=labels
+        )
+
+    def times(self, made: Mapping[str, Core]) -> Iterator[Measurement]:
+        """Time every budget in turns with the reference, on the first layer's numbers."""
+        if not made:
+            return
+        given = self.layers[0].to(DTYPES[self.hardware.precision])
+        cores = {**made, REFERENCE: self.cores.reference()}
+        cores = {name: placed(core, self.device, torch.float32) for name, core in cores.items()}
+
+        def call(core: Core) -> object:
+            with torch.inference_mode(), autocast(self.hardware):
+                return core(given.q, given.k, given.v, Layout())
+
+        calls = {name: lambda core=core: call(core) for name, core in cores.items()}
+        least, long_s = self.config.warmup_steps, self.config.long_step_s
+        slowest = max(
+            warm_up(one, self.device, least=least, long_s=long_s) for one in calls.values()
+        )
+        rounds = self.config.timed_steps if slowest <= long_s else self.config.long_timed_steps
+        samples = in_turns(calls, self.device, rounds)
+        exact = samples.pop(REFERENCE)
+        for budget, own in samples.items():
+            labels = {**self.labels, "budget": budget}
+            ratios = [mine / other for mine, other in zip(own, exact, strict=True)]
+            yield Measurement(
+                metric="core_time", value=median(own), samples=tuple(own), labels=labels
+            )
+            yield Measurement(
+                metric="core_time_ratio",
+                value=median(ratios),
+                samples=tuple(ratios),
+                labels={**labels, "reference": REFERENCE},
+            )
+        yield Measurement(
+            metric="core_time",
+            value=median(exact),
+            samples=tuple(exact),
+            labels={"reference": REFERENCE},
+        )
+        yield Measurement(metric="batch_size", value=float(len(given.q)))
+
+
+def _row(metric: str, samples: Sequence[float], labels: dict[str, str]) -> Measurement:
+    """Return the mean over draws, or the reason why there is none."""
+    if not all(map(math.isfinite, samples)):
+        lost = sum(not math.isfinite(sample) for sample in samples)
+        return Measurement(
+            metric=metric,
+            status=Status.diverged,
+            reason=f"{lost} of {len(samples)} draws gave no finite number",
+            labels=labels,
+        )
+    return Measurement(metric=metric, value=fmean(samples), samples=tuple(samples), labels=labels)
