@@ -5,6 +5,8 @@ another function stands in the table without a ratio.
 """
 
 import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from reports.drawing import new_figure, style
+from reports.drawing import Look, new_figure, save, style
 from reports.efficiency import describe_pass, significant
 from reports.rows import MARKS, short
 from reports.statistics import median_interval
@@ -170,3 +172,22 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
             axes.plot([], [], "o", markersize=4, color=colour[length], label=f"{length:,} tokens")
         figure.legend(loc="outside right upper")
     return figure
+
+
+def peer_parts(
+    frame: pd.DataFrame, looks: Mapping[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # a dot is told by its length, a line by its name
+    rows = peer_rows(frame)
+    for mode in modes_of(rows):
+        table = peer_table(rows, mode)
+        if table is None:
+            continue
+        yield f"peers-{mode}", table.title, table
+        data = speed_data(rows, mode)
+        if not data.empty:
+            stem = f"peers-speed-{mode}"
+            save(speed_figure(data, mode), folder, stem, data)
+            text = f"speed beside other implementations, {describe(mode)}"
+            yield stem, f"{text[0].upper()}{text[1:]}", text

@@ -23,7 +23,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.panels import AT_MOST, panel_figure
-from reports.peers import describe, modes_of, peer_rows, peer_table, speed_data, speed_figure
+from reports.peers import peer_parts
 from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
@@ -107,8 +107,7 @@ def write_report(
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
-        _peers(draft, frame)
-        _approximation(draft, frame)
+        _further(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
         _install(draft.folder, folder, names)
@@ -183,26 +182,14 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
             draft.figure(stem, f"{text[0].upper()}{text[1:]}", text)
 
 
-def _peers(draft: _Draft, frame: pd.DataFrame) -> None:
-    rows = peer_rows(frame)
-    for mode in modes_of(rows):
-        table = peer_table(rows, mode)
-        if table is None:
-            continue
-        draft.table(f"peers-{mode}", table, table.title)
-        data = speed_data(rows, mode)
-        if not data.empty:
-            save(speed_figure(data, mode), draft.folder, f"peers-speed-{mode}", data)
-            text = f"speed beside other implementations, {describe(mode)}"
-            draft.figure(f"peers-speed-{mode}", f"{text[0].upper()}{text[1:]}", text)
-
-
-def _approximation(draft: _Draft, frame: pd.DataFrame) -> None:
-    for stem, heading, made in approximation_parts(frame, draft.looks, draft.folder):
-        if isinstance(made, Table):
-            draft.table(stem, made, heading)
-        else:
-            draft.figure(stem, heading, made)
+def _further(draft: _Draft, frame: pd.DataFrame) -> None:
+    """Add what other runners are shown by: tables, and texts of figures that were saved."""
+    for parts in (peer_parts, approximation_parts):
+        for stem, heading, made in parts(frame, draft.looks, draft.folder):
+            if isinstance(made, Table):
+                draft.table(stem, made, heading)
+            else:
+                draft.figure(stem, heading, made)
 
 
 # --------------------------------------------------------------------------------- pages
