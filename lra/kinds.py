@@ -49,6 +49,8 @@ KINDS = {
         timed=True,
         by_length=True,
     ),
+    "extrapolate": Kind(module="runners.extrapolate", config="ExtrapolateConfig"),
+    "span": Kind(module="runners.span", config="SpanConfig", outcome="span"),
 }
 """By name, in the order in which a sweep runs them."""
 
