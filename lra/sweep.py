@@ -12,7 +12,7 @@ from lra.compose import Control, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, headline, title
+from lra.progress import Board, failure, headline, title
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
 from runners.claims import Claim
@@ -209,8 +209,8 @@ def _run_group(
     def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
         store.write(cell, _marked(by_key[cell.key].run, found), seen, environment())
         claims.pop(cell.key).release()
-        statuses = {row.status for row in found if "reference" not in row.labels}
-        sweep.endings[cell.key] = next(iter(statuses - {Status.ok}), Status.ok)
+        ended = failure(found)
+        sweep.endings[cell.key] = Status.ok if ended is None else ended.status
         board.finish(cell, headline(found))
 
     with contextlib.ExitStack() as stack:

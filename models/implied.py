@@ -5,7 +5,7 @@ whoever hands it unit vectors for values: o[q, j] = A[q, j]. So the weights of a
 buckets or of a feature map are read as those of literal softmax are, without a method of their own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -72,14 +72,18 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
 
 
 @contextmanager
-def listening(cores: dict[int, nn.Module]) -> Iterator[dict[int, Call]]:
-    """Note what each core is called with inside; the last call stays."""
+def listening(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, Call]]:
+    """Note what each core is called with inside; the last call stays.
+
+    A core that is handed more than queries, keys and values (landmarks, blocks, a second
+    projection) is not in the answer: its weights are not those of one query on one key.
+    """
     heard: dict[int, Call] = {}
 
-    def listen(layer: int) -> Any:
-        def hook(_: nn.Module, arguments: tuple[Tensor, Tensor, Tensor, Layout]) -> None:
-            q, k, _v, layout = arguments
-            heard[layer] = Call(q.detach(), k.detach(), layout)
+    def listen(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+            if len(arguments) == 4 and isinstance(arguments[3], Layout):
+                heard[layer] = Call(arguments[0].detach(), arguments[1].detach(), arguments[3])
 
         return hook
 

@@ -8,25 +8,26 @@ Places are those of the stack's input, where a CLS vector stands at 0 and shifts
 `docs/extrapolation.md` has the definitions in full.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from models.backbone import Backbone, Pooling
-from models.frame import Tokens
 from models.implied import Call, listening, readable, weights
 from models.mixer import Flow, Layout, Unsupported
 from models.multi_head import Core
+from models.stack import family
+from runners.asked import Asked, answers, ask, counted, doubling, hidden_answers, least
 from runners.device import autocast
 from runners.hardware import HardwareProfile
 from runners.records import Measurement, Progress, Status
 from runners.stream import first_of
-from tasks.task import SPLITS, Batch, Task
+from tasks.task import SPLITS, Task
 
 Item = Measurement | Progress
 ALL = "all"
@@ -74,19 +75,6 @@ class SpanConfig:
         return ["model"]
 
 
-class Asked(NamedTuple):
-    """A batch and the places where the model is asked; p sequences of b examples are r rows."""
-
-    tokens: Tokens
-    keep: Bool[Tensor, "b p l"] | None
-    queries: Int[Tensor, "r n"]
-    """Places of the stack's input."""
-    counts: Bool[Tensor, "r n"]
-    """False where a row has fewer places than n."""
-    noise: Tokens
-    """What hidden tokens are replaced by."""
-
-
 class Mean:
     """A mean of what is added, and of how many it is."""
 
@@ -129,7 +117,7 @@ def span(
     generator = torch.Generator().manual_seed(seed)
     whole = task.batches(config.split, batch_size=config.batch_size, seed=0)
     asked = [
-        _asked(model, batch, config.queries, generator, device)
+        ask(model, batch, config.queries, generator, device)
         for batch in first_of(whole, config.examples)
     ]
     examples = sum(len(part.tokens) for part in asked)
@@ -146,43 +134,12 @@ def span(
             )
 
 
-def _asked(
-    model: Backbone, batch: Batch, queries: int, generator: torch.Generator, device: torch.device
-) -> Asked:
-    """Draw the places that are asked: of those that count, without return."""
-    tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
-    real = torch.ones_like(rows, dtype=torch.bool)
-    if batch.keep is not None:
-        real = batch.keep.flatten(0, 1)
-    if model.has_cls:
-        places = torch.zeros(len(rows), 1, dtype=torch.long)
-        counts = torch.ones_like(places, dtype=torch.bool)
-    else:
-        judged = real
-        if model.per_token and batch.weight is not None:
-            judged = judged & (batch.weight > 0)
-        drawn = torch.rand(judged.shape, generator=generator).masked_fill(~judged, -1.0)
-        best = drawn.topk(min(queries, judged.shape[1]), dim=1)
-        places, counts = best.indices, best.values >= 0
-    pool = rows[real]
-    picks = torch.randint(len(pool), (tokens.numel(),), generator=generator)
-    noise = pool[picks].view_as(tokens)
-    keep = None if batch.keep is None else batch.keep.to(device)
-    return Asked(tokens.to(device), keep, places.to(device), counts.to(device), noise.to(device))
-
-
 def _attention(
     model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the span of each head of each layer, and their mean; why there is none, by reason."""
     del config
     cores, reasons = readable(model.stack)
-    for reason in dict.fromkeys(reasons.values()):
-        layers = [str(layer) for layer, why in reasons.items() if why == reason]
-        told = (
-            labels | {"layer": ", ".join(layers)} if cores or len(layers) < len(reasons) else labels
-        )
-        yield Measurement(metric="span", status=Status.unsupported, reason=reason, labels=told)
     means: dict[tuple[int, int], Mean] = {}
     for part in asked if cores else ():
         with torch.no_grad(), listening(cores) as heard:
@@ -192,6 +149,16 @@ def _attention(
                 spans = distances(cast(Core, cores[layer]), call)
             for head in range(spans.shape[1]):
                 means.setdefault((layer, head), Mean()).add(spans[:, head])
+    for layer, core in cores.items():
+        if (layer, 0) not in means:
+            reasons[layer] = (
+                f"{family(core)} is handed more than queries, keys and values: its weights cannot "
+                "be read by values that are unit vectors"
+            )
+    for reason in dict.fromkeys(reasons.values()):
+        layers = [str(layer) for layer, why in reasons.items() if why == reason]
+        told = labels if len(layers) == len(model.traits) else labels | {"layer": ", ".join(layers)}
+        yield Measurement(metric="span", status=Status.unsupported, reason=reason, labels=told)
     for (layer, head), mean in means.items():
         told = labels | {"layer": str(layer), "head": str(head)}
         yield Measurement(metric="span", value=mean.value, labels=told)
@@ -301,10 +268,10 @@ def _occlusion(
         with torch.no_grad():
             for part, known in zip(asked, full, strict=True):
                 same = hidden_answers(model, part, distance) == known
-                mean.add(same[_counted(model, part)])
+                mean.add(same[counted(model, part)])
         return mean.value
 
-    count = sum(int(_counted(model, part).sum()) for part in asked)
+    count = sum(int(counted(model, part).sum()) for part in asked)
     told = labels | {"answers": str(count)}
     longest = max(part.tokens.shape[-1] for part in asked) - 1 + model.has_cls
     shares: dict[int, float] = {}
@@ -319,70 +286,6 @@ def _occlusion(
     yield Measurement(
         metric="span", value=float(enough), labels=told | {"keeps": f"{config.keeps:g}"}
     )
-
-
-def doubling(longest: int) -> list[int]:
-    """Return 0, 1, 2, 4, … below `longest`, and `longest`."""
-    powers = [1 << power for power in range(longest.bit_length()) if 1 << power < longest]
-    return sorted({0, *powers, longest})
-
-
-def least(shares: dict[int, float], stay: Callable[[int], float], keeps: float) -> int:
-    """Return the least distance at and beyond which at least `keeps` of the answers stay.
-
-    Args:
-        shares: By distance, ascending; at the last one all answers stay.
-        stay: Gives the share at any distance between two of them, taken to rise there.
-        keeps: The share that is wanted.
-    """
-    known = list(shares)
-    high = len(known) - 1
-    while high and shares[known[high - 1]] >= keeps:
-        high -= 1
-    if not high:
-        return known[0]
-    below, enough = known[high - 1], known[high]
-    while enough - below > 1:
-        middle = (below + enough) // 2
-        if stay(middle) >= keeps:
-            enough = middle
-        else:
-            below = middle
-    return enough
-
-
-def _counted(model: Backbone, asked: Asked) -> Bool[Tensor, "b n"]:
-    """Return which answers count; of a classifier, one an example."""
-    return asked.counts if model.per_token else asked.counts[: len(asked.tokens)]
-
-
-def answers(model: Backbone, asked: Asked) -> Int[Tensor, "b n"]:
-    """Return the top class at each place that is asked; of a classifier, one an example."""
-    y = model.run(asked.tokens, asked.keep, None).x
-    if not model.per_token:
-        logits = model.classify(y, asked.keep, asked.tokens.shape[1])
-        return logits.argmax(-1)[:, None]
-    row = torch.arange(len(y), device=y.device)[:, None]
-    read: Tensor = cast(Any, model.head)(y[row, asked.queries])
-    return read.argmax(-1)
-
-
-def hidden_answers(model: Backbone, asked: Asked, distance: int) -> Int[Tensor, "b n"]:
-    """Return the answers with all tokens replaced that are farther than `distance`.
-
-    Padding stays padding, and places stay what they are.
-    """
-    place = torch.arange(asked.tokens.shape[-1], device=asked.tokens.device) + model.has_cls
-    shape = asked.tokens.shape
-    found = []
-    for number in range(asked.queries.shape[1]):
-        query = asked.queries[:, number, None]
-        far = ((place - query).abs() > distance).view(shape)
-        if asked.keep is not None:
-            far = far & asked.keep
-        shown = asked._replace(tokens=torch.where(far, asked.noise, asked.tokens), queries=query)
-        found.append(answers(model, shown))
-    return torch.cat(found, dim=1)
 
 
 _MEASURES = {
