@@ -21,9 +21,25 @@ from reports.efficiency import (
     growth_table,
     modes,
 )
+from reports.extrapolation import (
+    extrapolation_data,
+    extrapolation_figure,
+    extrapolation_rows,
+    extrapolation_tables,
+)
 from reports.panels import AT_MOST, panel_figure
-from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
+from reports.rows import (
+    FLOOR,
+    MARKS,
+    cost_points,
+    cost_rows,
+    labels_of,
+    prepare,
+    settings,
+    shown,
+)
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
+from reports.spans import span_data, span_figure, span_table
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
 MANIFEST = ".report.json"
@@ -105,6 +121,8 @@ def write_report(
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
+        _extrapolation(draft, frame)
+        _spans(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
         _install(draft.folder, folder, names)
@@ -179,6 +197,33 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
             draft.figure(stem, f"{text[0].upper()}{text[1:]}", text)
 
 
+def _extrapolation(draft: _Draft, frame: pd.DataFrame) -> None:
+    rows = extrapolation_rows(frame)
+    data = extrapolation_data(rows)
+    if data.empty:
+        return
+    heading = "Beyond the training length"
+    for metric, table in extrapolation_tables(rows):
+        stem = f"extrapolation-{metric.replace('_', '-')}"
+        draft.table(stem, table, f"{heading}, {metric.replace('_', ' ')}")
+    if data["value"].isna().all():
+        draft.left_out.append("extrapolation: no number among its points, only reasons")
+        return
+    save(extrapolation_figure(data, draft.looks), draft.folder, "extrapolation", data)
+    draft.figure("extrapolation", heading, "scores on the test split against evaluation length")
+
+
+def _spans(draft: _Draft, frame: pd.DataFrame) -> None:
+    data = span_data(frame)
+    table = span_table(data)
+    if table is None:
+        return
+    draft.table("spans", table, "How far trained models look")
+    if data["span"].notna().any():
+        save(span_figure(data, draft.looks), draft.folder, "span", data)
+        draft.figure("span", "Spans by layer and head", "spans in tokens by layer and measure")
+
+
 # --------------------------------------------------------------------------------- pages
 
 
@@ -216,8 +261,10 @@ def failures(frame: pd.DataFrame) -> list[str]:
         place = (
             f"length {shown(row.length)}"
             if row.metric == "time" or against
-            else (f"seed {shown(row.seed)}")
+            else f"seed {shown(row.seed)}"
         )
+        if factor := labels_of(row.labels).get("factor"):
+            place = f"{factor} times the training length, {place}"
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
         if place not in found.setdefault(key, []):
             found[key].append(place)
