@@ -122,8 +122,6 @@ def marks(run: Run) -> dict[str, str]:
         found["protocol"] = str(run.config["protocol"])
     if run.backbone.padding != "masked":
         found["padding"] = str(run.backbone.padding)
-    if run.backbone.positions != "learned":
-        found["positions"] = str(run.backbone.positions)
     return found
 
 

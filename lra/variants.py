@@ -42,6 +42,8 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         keys = sorted(set().union(*flat.values()))
         unnamed = [key for key in keys if not key.startswith(LABELLED)]
         differing = [key for key in unnamed if len({c.get(key) for c in flat.values()}) > 1]
+        # What else differs says better how the weights came about than the key of a training.
+        differing = [key for key in differing if not key.startswith("trainings.")] or differing
         if not differing:
             continue
         for cell, values in flat.items():

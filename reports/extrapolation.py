@@ -1,5 +1,6 @@
 """Scores at lengths that no model was trained for: one panel per task, and a table."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import fill, wrap
 from typing import Any
@@ -14,7 +15,7 @@ from reports.accuracy import ACCURACY, LANGUAGE, Score, entry
 from reports.curves import TITLE_WIDTH
 from reports.drawing import Look, new_figure, style
 from reports.rows import model_order, short, shown
-from reports.scaling_figures import draw_crosses, draw_line, length_axis, why_absent
+from reports.scaling_figures import draw_line, length_axis, why_absent
 from reports.tables import Column, Entry, Row, Table
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -25,8 +26,10 @@ COLUMNS = (
     "status", "reason",
 )  # fmt: skip
 _ACROSS = 2
-_WIDE, _NOTE = 3.55, 0.155
-"""Inches: a panel, and a line of notes."""
+_WIDE, _TALL, _NOTE = 3.9, 3.1, 0.155
+"""Inches: a panel's width and height, and a line of notes."""
+_LETTERS = 19
+"""Of notes, to an inch."""
 
 
 def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -94,12 +97,9 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     keys = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
     across = min(_ACROSS, len(keys))
     down = -(-len(keys) // across)
-    lines = [w for note in _notes(data) for w in wrap(note, 112, subsequent_indent="    ")]
     with style():
-        foot = _NOTE * len(lines) + (0.08 if lines else 0.0)
-        height = 2.9 * down + foot
-        figure = new_figure(width=_WIDE * across + 1.75, height=height)
-        figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - foot / height))
+        plots, tall = _WIDE * across, _TALL * down
+        figure = new_figure(width=plots, height=tall)
         panels = figure.subplots(down, across, squeeze=False)
         handles: dict[str, Line2D] = {}
         for axes, key in zip(panels.ravel(), keys, strict=False):
@@ -107,14 +107,29 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             handles |= _draw(axes, own, looks)
             task, version, source, _, *marks = key
             said = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
-            axes.set_title(fill(f"{task} ({said})", TITLE_WIDTH, break_on_hyphens=False))
+            title = fill(f"{task} ({said})", TITLE_WIDTH, break_on_hyphens=False)
+            axes.set_title(title, pad=14)
         for axes in panels.ravel()[len(keys) :]:
             axes.set_axis_off()
         order = [handles[name] for name in model_order(list(handles))]
-        figure.legend(handles=order, loc="outside right center")
+        legend = figure.legend(handles=order, loc="upper left", borderaxespad=0)
+        # the figure grows with its legend and its notes, so that every plot has one size
+        size = legend.get_window_extent()
+        width = plots + size.width / figure.dpi + 0.15
+        notes = _notes(data)
+        fitting = int(width * _LETTERS)
+        lines = [w for note in notes for w in wrap(note, fitting, subsequent_indent="    ")]
+        foot = _NOTE * len(lines) + 0.1 if lines else 0.0
+        height = max(tall, size.height / figure.dpi + 0.6) + foot
+        figure.set_size_inches(width, height)
+        figure.set_layout_engine(
+            "constrained", rect=(0, foot / height, plots / width, 1 - foot / height)
+        )
+        legend.set_bbox_to_anchor((plots / width, 1 - 0.5 / height))
+        legend.set_in_layout(False)
         for i, line in enumerate(lines):
             y = (foot - _NOTE * (i + 0.5)) / height
-            figure.text(0.08 / figure.get_figwidth(), y, line, va="center", size=7, color="0.25")
+            figure.text(0.08 / width, y, line, va="center", size=7, color="0.25")
     return figure
 
 
@@ -138,21 +153,38 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         # the strip of crosses takes its share of the height above the highest line
         share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
         axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
-    draw_crosses(axes, drawn, looks, names)
+    _crosses(axes, drawn, looks, names)
     for trained in set(drawn["trained_tokens"]):
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         axes.annotate(
-            "trained",
-            (float(trained), 0.02),
+            f"trained at {trained:,}",
+            (float(trained), 1.02),
             xycoords=axes.get_xaxis_transform(),
-            xytext=(3, 0),
-            textcoords="offset points",
+            ha="center",
             size=7,
             color="0.35",
-        )
+        ).set_in_layout(False)
     axes.set_xlabel("evaluation length (tokens)")
     axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else _unit(score)})")
     return handles
+
+
+def _crosses(axes: Axes, data: pd.DataFrame, looks: dict[str, Look], names: Sequence[str]) -> None:
+    """Put a cross for each absent number above the lines, in the colour of its model."""
+    absent = data[data["value"].isna()]
+    for i, name in enumerate(n for n in names if n in set(absent["model"])):
+        lengths = absent[absent["model"] == name]["length"].astype(float)
+        axes.plot(
+            lengths,
+            [0.975 - 0.052 * i] * len(lengths),
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            markersize=5.5,
+            markeredgewidth=1.6,
+            color=looks[name].color,
+            zorder=4,
+        )
 
 
 def _unit(score: Score) -> str:

@@ -98,8 +98,8 @@ def samples_of(value: Any) -> tuple[float, ...]:
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     """Check the columns and add `name`, `split`, `regime`, `tokenizer` and `reference`.
 
-    A name is the model's, with its variant where that is not the paper's own, the families of its
-    layers where they differ, and its positions where a task has rows of it with several.
+    A name is the model's, with its variant where that is not the paper's own, and the families of
+    its layers where they differ.
 
     Raises:
         NoRows: the frame is empty.
@@ -116,9 +116,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
     variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
     layers = [found.get("layers", "") for found in labels]
-    positions = _positions(frame, [found.get("positions", "learned") for found in labels])
-    marks = zip(variants, layers, positions, strict=True)
-    departures = [", ".join(filter(None, each)) for each in marks]
+    departures = [", ".join(filter(None, both)) for both in zip(variants, layers, strict=True)]
     frame["name"] = [
         f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
     ]
@@ -127,18 +125,6 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     return frame
-
-
-def _positions(frame: pd.DataFrame, positions: Sequence[str]) -> list[str]:
-    """Return the positions of each row where they tell models apart, else nothing."""
-    places = list(zip(frame["model"].astype(str), frame["task"].astype(str), strict=True))
-    found: dict[tuple[str, str], set[str]] = {}
-    for place, own in zip(places, positions, strict=True):
-        found.setdefault(place, set()).add(own)
-    return [
-        own if len(found[place]) > 1 and not place[0].startswith(FLOOR) else ""
-        for place, own in zip(places, positions, strict=True)
-    ]
 
 
 def shown(value: Any) -> str:

@@ -69,16 +69,16 @@ def fit(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
     """
     for name, own in model.state_dict().items():
         if name in weights and own.shape != weights[name].shape:
-            trained, wanted = list(weights[name].shape), list(own.shape)
+            trained = list(weights[name].shape)
             if name.startswith("positions."):
                 raise Unsupported(
-                    f"{model.config.positions} positions are parameters, and were trained for "
-                    f"{trained[0]} places where this length needs {wanted[0]}: train with "
-                    "model.backbone.positions=sinusoidal, rotary, alibi or none"
+                    f"{model.config.positions} positions are parameters, trained as {trained}, and "
+                    "there are none beyond: train with model.backbone.positions=sinusoidal, "
+                    "rotary, alibi or none"
                 )
             raise Unsupported(
-                f"{name} depends on the length: it was trained as {trained}, and this length needs "
-                f"{wanted}; choose a family without parameters along the length"
+                f"{name} depends on the length, and was trained as {trained}: choose a family "
+                "without parameters along the length"
             )
     model.load_state_dict(dict(weights))
     return model
