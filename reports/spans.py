@@ -115,8 +115,8 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         axes.axvline(border, color="0.88", linewidth=0.5, zorder=0)
     axes.set_yscale("symlog", base=2, linthresh=1)
     top = float(own["span"].max())
-    axes.set_ylim(-0.15, max(1.0, top) * 1.5)
-    powers = [0.0, *(2.0**power for power in range(int(np.log2(max(1.0, top))) + 1))]
+    powers = [0.0, *(2.0**power for power in range(int(np.ceil(np.log2(max(1.0, top)))) + 1))]
+    axes.set_ylim(-0.15, powers[-1] * 1.2)
     axes.set_yticks(powers[:1] + powers[1:][:: -(-len(powers[1:]) // 8)])
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
