@@ -184,8 +184,6 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
         return Entry(text=significant(value), value=value)
     lost = rows if len(rows) else own[(own["measure"] == ALL) & (own["status"] != "ok")]
     if lost.empty:
-        lost = own[(own["measure"] == "attention") & (own["status"] != "ok")]
-    if lost.empty:
         return Entry(text="–", status=MISSING, notes=("not measured",))
     status, reason = str(lost["status"].iloc[0]), str(lost["reason"].iloc[0])
     return Entry(text=MARKS[status], status=status, notes=(reason,))
