@@ -22,8 +22,8 @@ from tasks.duplicate import Duplicate
 from tasks.task import Batch
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
-LENGTH, BACK = 40, 5
-ROWS = 12
+LENGTH, BACK = 24, 5
+ROWS = 5
 
 
 class Back(nn.Module):
@@ -75,7 +75,7 @@ def whole(rows):
 
 
 def test_a_model_that_looks_five_back_has_a_span_of_five() -> None:
-    rows = spans(model_of(LookBack, positions=Positions.none), queries=40)
+    rows = spans(model_of(LookBack, positions=Positions.none), queries=LENGTH)
     found = whole(rows)
     wanted = sum(min(place, BACK) for place in range(LENGTH)) / LENGTH
     assert found["attention"] == pytest.approx(wanted)
@@ -83,9 +83,9 @@ def test_a_model_that_looks_five_back_has_a_span_of_five() -> None:
     assert heads["0", "0"] == heads["0", "1"] == pytest.approx(wanted)
     assert found["occlusion"] == BACK
     kept = {int(r.labels["within"]): r.value for r in rows if r.metric == "occlusion_agreement"}
-    assert list(kept) == [0, 1, 2, 4, 8, 16, 32, LENGTH - 1]
+    assert list(kept) == [0, 1, 2, 4, 8, 16, LENGTH - 1]
     assert max(kept[s] for s in (0, 1, 2, 4)) < 0.5
-    assert kept[8] == kept[39] == 1.0
+    assert kept[8] == kept[LENGTH - 1] == 1.0
 
 
 def test_the_identity_sees_its_own_token_alone() -> None:
@@ -96,7 +96,7 @@ def test_the_identity_sees_its_own_token_alone() -> None:
     assert "Identity has no core" in refused.reason
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, 2])
 def test_windows_end_where_they_must(depth) -> None:
     window = 4
 
@@ -104,7 +104,10 @@ def test_windows_end_where_they_must(depth) -> None:
         return SlidingWindow(site, window=[window])
 
     model = model_of(mixer, depth=depth)
-    rows = spans(model, queries=40, keeps=1.0)
+    with torch.no_grad():
+        for block in model.blocks:  # so that answers hang on what is in the window
+            block.mixer.out_proj.weight.mul_(30.0)
+    rows = spans(model, queries=6, keeps=1.0)
     heads = [r.value for r in rows if r.metric == "span" and r.labels["head"] in {"0", "1"}]
     assert len(heads) == 2 * depth
     assert max(heads) <= window
@@ -238,7 +241,7 @@ def test_a_state_along_time_is_refused() -> None:
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:
-    once, again = (spans(model_of(SoftmaxAttention, depth=2)) for _ in range(2))
+    once, again = (spans(model_of(SoftmaxAttention, depth=2), queries=1) for _ in range(2))
     assert once == again
 
 
