@@ -9,6 +9,9 @@ AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.")
 """What the labels of a row name already, and reports with them."""
 
+TRAININGS = "trainings."
+"""Keys of the cells whose weights a cell starts from."""
+
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
     """Return a nested mapping as one level with dotted keys and text values."""
@@ -41,9 +44,10 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
             flat[cell] |= flatten(identity.get("runner", {}), "runner.")
         keys = sorted(set().union(*flat.values()))
         unnamed = [key for key in keys if not key.startswith(LABELLED)]
-        differing = [key for key in unnamed if len({c.get(key) for c in flat.values()}) > 1]
+        seeds = {cell: identities.get(cell, {}).get("seed") for cell in flat}
+        differing = [key for key in unnamed if _differs(key, flat, seeds)]
         # What else differs says better how the weights came about than the key of a training.
-        differing = [key for key in differing if not key.startswith("trainings.")] or differing
+        differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
         if not differing:
             continue
         for cell, values in flat.items():
@@ -51,6 +55,16 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
             where = (renamed["cell"] == cell) & renamed["model"].eq(group["model"].iloc[0])
             renamed.loc[where, "model"] = f"{group['model'].iloc[0]} ({what})"
     return renamed
+
+
+def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, object]) -> bool:
+    """Tell whether cells disagree; the key of a training, which its seed decides too, by seed."""
+    found: dict[object, set[str | None]] = {}
+    for cell, values in flat.items():
+        found.setdefault(seeds[cell] if key.startswith(TRAININGS) else None, set()).add(
+            values.get(key)
+        )
+    return any(len(values) > 1 for values in found.values())
 
 
 def _short(key: str) -> str:

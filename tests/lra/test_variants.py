@@ -40,3 +40,23 @@ def test_what_labels_name_is_not_named_twice() -> None:
     hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
     rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
     assert list(rows["model"]) == ["m", "m"]
+
+
+def _from(training: str, seed: int, positions: str) -> dict[str, Any]:
+    backbone = {"positions": positions}
+    return {"backbone": backbone, "seed": seed, "trainings": {"model": training}}
+
+
+def test_trainings_of_other_seeds_share_a_name() -> None:
+    cells = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 1, "rotary")}
+    assert list(tell_apart(_rows(("a", "m"), ("b", "m")), cells)["model"]) == ["m", "m"]
+
+
+def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
+    rows = _rows(("a", "m"), ("b", "m"))
+    open_ = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "alibi")}
+    told = tell_apart(rows, open_)["model"]
+    assert list(told) == ["m (positions=rotary)", "m (positions=alibi)"]
+    hidden = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "rotary")}
+    told = tell_apart(rows, hidden)["model"]
+    assert list(told) == ["m (trainings.model=t1)", "m (trainings.model=t2)"]
