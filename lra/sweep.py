@@ -119,7 +119,7 @@ def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> li
     ended = {p.cell.key: p for p in sweep.planned if p not in waiting}
     needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
     return [
-        ended[key]
+        replace(ended[key], again=True)
         for key in needed
         if key in ended
         and store.statuses(ended[key].cell) == {Status.ok}
@@ -175,7 +175,8 @@ def _run_group(
                 board.finish(cell, claim)
                 continue
             claims[cell.key] = claim
-            if store.complete(cell, retry):  # finished by another sweep just now
+            gone = planned.again and missing(cell, store) is not None
+            if store.complete(cell, retry) and not gone:  # finished by another sweep just now
                 claims.pop(cell.key).release()
                 continue
             known = ending(planned, group, store)

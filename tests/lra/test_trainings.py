@@ -48,8 +48,8 @@ def test_a_training_serves_every_runner_and_is_made_again_where_its_weights_are_
     }  # fmt: skip
     rows = read_rows(tmp_path)
     assert set(rows["status"]) == {"ok"}
-    tested = [dict(labels).get("split") == "test" for labels in rows["labels"]]
-    scores = rows[tested & rows["metric"].isin(["accuracy", "loss", "bits_per_character"])]
+    tested = rows[[dict(labels).get("split") == "test" for labels in rows["labels"]]]
+    scores = tested[tested["metric"].isin(["accuracy", "loss", "bits_per_character"])]
     own = scores[scores["runner"] == "train"].set_index("metric")["value"].to_dict()
     factors = [dict(labels).get("factor") for labels in scores["labels"]]
     at_one = scores[[factor == "1" for factor in factors]].set_index("metric")["value"].to_dict()
