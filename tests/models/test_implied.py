@@ -29,9 +29,7 @@ def read(model, keep=None, size=16):
     with torch.no_grad(), listening(cores) as heard:
         model.run(tokens, keep, None)
         found = {
-            layer: torch.cat(
-                [p for _, p in weights(cores[layer], call, keys_at_once=keys_at_once)], -1
-            )
+            layer: torch.cat([p for _, p in weights(cores[layer], call, keys_at_once=size)], -1)
             for layer, call in heard.items()
         }
     return found, heard, reasons
