@@ -23,6 +23,8 @@ class Planned:
     run: Run
     trainings: Mapping[str, Cell] = field(default_factory=dict)
     """Cells whose weights it starts from."""
+    again: bool = False
+    """Complete, but done once more for what is gone of it: the weights of a training."""
 
 
 def lacking(planned: Planned, store: Store) -> str | None:

@@ -68,6 +68,8 @@ KINDS = {
         by_length=True,
         mode_word="runner.qk={}",
     ),
+    "extrapolate": Kind(module="runners.extrapolate", config="ExtrapolateConfig"),
+    "span": Kind(module="runners.span", config="SpanConfig", outcome="span"),
 }
 """By name, in the order in which a sweep runs them."""
 

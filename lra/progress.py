@@ -11,6 +11,9 @@ from runners.records import Cell, Measurement, Progress, Status
 HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
 
+PARTS = frozenset({"reference", "factor", "measure"})
+"""Labels of rows that are a part of a cell's result: one without a number leaves the others."""
+
 
 class Board:
     """A bar on a terminal; in a log, only the lines."""
@@ -74,19 +77,34 @@ def title(cell: Cell) -> str:
     return f"{columns['mode']} {columns['model']} on {columns['task']}, seed {columns['seed']}"
 
 
+def failure(rows: list[Measurement]) -> Measurement | None:
+    """Return the row by which a cell failed: one that is no mere part, or any if nothing is ok."""
+    bad = [row for row in rows if row.status is not Status.ok]
+    whole = [row for row in bad if not PARTS & row.labels.keys()]
+    if whole or len(bad) < len(rows):
+        bad = whole
+    return bad[0] if bad else None
+
+
+def _named(row: Measurement) -> str:
+    if row.model:
+        return row.model.removeprefix("floor/")
+    factor = row.labels.get("factor")
+    return row.metric if factor is None else f"{row.metric} at {factor} x"
+
+
 def headline(rows: list[Measurement]) -> str:
     """Return what a finished cell found, in a few words."""
-    for row in rows:
-        if row.status is not Status.ok and "reference" not in row.labels:
-            return f"{row.status}: {row.reason.splitlines()[0]}"
+    ended = failure(rows)
+    if ended is not None:
+        return f"{ended.status}: {ended.reason.splitlines()[0]}"
     final = [row for row in rows if row.step is None and row.value is not None]
     judged = [row for row in final if row.labels.get("split") == "test"]
     for metric in HEADLINES:
         if scores := [row for row in judged if row.metric == metric]:
-            return ", ".join(
-                f"{r.model.removeprefix('floor/') if r.model else metric} {r.value:.3f}"
-                for r in scores
-            )
+            return ", ".join(f"{_named(r)} {r.value:.3f}" for r in scores)
+    if spans := [r for r in final if r.metric == "span" and r.labels.get("head") == "all"]:
+        return ", ".join(f"{r.labels['measure']} {r.value:.1f}" for r in spans) + " tokens"
     value = {r.metric: r.value for r in final if r.value is not None}
     if "time" in value:
         memory = value.get("peak_tensor_bytes")

@@ -1,20 +1,24 @@
 """What each kind of runner is given, and the items that it yields. Runs in a cell's own process."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lra.attention_cores import FamilyCores
-from lra.compose import Run, build_model, facts
+from lra.compose import Run, build_model, build_task, facts
 from lra.trainings import OWN, trainings
 from models.backbone import Backbone
 from runners.approximation import QK, approximate
 from runners.attention_errors import random_heads, trained_heads
 from runners.certify import certify
 from runners.checkpoint import Checkpoints
+from runners.extrapolate import extrapolate, fit
 from runners.peers import compare
 from runners.scaling import Mode, scale
+from runners.span import span
 from runners.train import train
+from tasks.task import Stretches
 
 
 def of(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
@@ -101,10 +105,33 @@ def _approximation(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
+def _extrapolate(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    own, weights = facts(run), Checkpoints(Path(argument["trainings"][OWN])).weights()
+
+    def build(tokens: int) -> Backbone:
+        longer = replace(own, max_length=max(own.max_length, tokens))
+        model = Backbone(run.backbone, longer, run.mixers, stack=run.stack, seed=run.seed)
+        return fit(model, weights)
+
+    def stretch(options: Mapping[str, object]) -> Stretches:
+        task = build_task({**run.config["task"], **options}, list(run.config["plugins"]))
+        task.prepare()
+        return cast(Stretches, task)
+
+    return extrapolate(build, stretch, run.task, config=run.runner, hardware=run.hardware)
+
+
+def _span(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    model = trained(run, argument)
+    return span(model, run.task, config=run.runner, hardware=run.hardware, seed=run.seed)
+
+
 _STREAMS = {
     "certify": _certify,
     "peers": _peers,
     "scaling": _scaling,
     "train": _train,
     "approximation": _approximation,
+    "extrapolate": _extrapolate,
+    "span": _span,
 }

@@ -12,7 +12,7 @@ from lra.compose import Control, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, headline, title
+from lra.progress import Board, failure, headline, title
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
 from runners.claims import Claim
@@ -119,7 +119,7 @@ def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> li
     ended = {p.cell.key: p for p in sweep.planned if p not in waiting}
     needed = dict.fromkeys(cell.key for p in waiting for cell in p.trainings.values())
     return [
-        ended[key]
+        replace(ended[key], again=True)
         for key in needed
         if key in ended
         and store.statuses(ended[key].cell) == {Status.ok}
@@ -175,7 +175,8 @@ def _run_group(
                 board.finish(cell, claim)
                 continue
             claims[cell.key] = claim
-            if store.complete(cell, retry):  # finished by another sweep just now
+            gone = planned.again and missing(cell, store) is not None
+            if store.complete(cell, retry) and not gone:  # finished by another sweep just now
                 claims.pop(cell.key).release()
                 continue
             known = ending(planned, group, store)
@@ -209,8 +210,8 @@ def _run_group(
     def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
         store.write(cell, _marked(by_key[cell.key].run, found), seen, environment())
         claims.pop(cell.key).release()
-        statuses = {row.status for row in found if "reference" not in row.labels}
-        sweep.endings[cell.key] = next(iter(statuses - {Status.ok}), Status.ok)
+        ended = failure(found)
+        sweep.endings[cell.key] = Status.ok if ended is None else ended.status
         board.finish(cell, headline(found))
 
     with contextlib.ExitStack() as stack:

@@ -45,6 +45,8 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         unnamed = [key for key in keys if not key.startswith(LABELLED)]
         seeds = {cell: str(identities.get(cell, {}).get("seed")) for cell in flat}
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
+        # What else differs says better how the weights came about than the key of a training.
+        differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
         if not differing:
             continue
         for cell, values in flat.items():

@@ -53,8 +53,14 @@ LANGUAGE = (
 )
 
 
+def own_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the scores at lengths that no model was trained for."""
+    return rows[rows["runner"] != "extrapolate"]
+
+
 def splits(rows: pd.DataFrame) -> list[str]:
     """Return the evaluated splits that have final accuracies, test first."""
+    rows = own_length(rows)
     final = rows[(rows["metric"] == "accuracy") & rows["step"].isna() & (rows["split"] != "")]
     found = set(final["split"]) - {"train"}
     return sorted(found, key=lambda s: (s != "test", s))
@@ -76,7 +82,7 @@ def accuracy_table(
     A column holds one task in one version from one source. A failed or absent place is a mark with
     a footnote; it never enters a mean.
     """
-    scores = rows[rows["step"].isna()]
+    scores = own_length(rows[rows["step"].isna()])
     final = scores[scores["metric"] == score.metric]
     if not (final["split"] == split).any():
         return None
@@ -98,7 +104,7 @@ def accuracy_table(
     floors = sorted((n for n in names if n.startswith(FLOOR)), key=lambda n: (found.get(n, 0), n))
     for name in [*models, *floors]:
         own = final[final["name"] == name]
-        entries = tuple(_entry(own[own["column"] == c], name, score) for c in columns)
+        entries = tuple(entry(own[own["column"] == c], name, score) for c in columns)
         floor = name in floors
         title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
         table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))
@@ -128,7 +134,8 @@ def _title(column: tuple[str, ...], *, with_length: bool) -> str:
     return f"{title}, length {length}" if with_length and length != "–" else title
 
 
-def _entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
+def entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
+    """Return one place of a table from its rows: one for each seed, or why there is no number."""
     if rows.empty:
         return Entry(text="–", status=MISSING, notes=("not run",))
     good = rows[rows["status"] == "ok"]

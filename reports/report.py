@@ -22,10 +22,21 @@ from reports.efficiency import (
     growth_table,
     modes,
 )
+from reports.extrapolation import extrapolation_parts
 from reports.panels import AT_MOST, panel_figure
 from reports.peers import peer_parts
-from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
+from reports.rows import (
+    FLOOR,
+    MARKS,
+    cost_points,
+    cost_rows,
+    labels_of,
+    prepare,
+    settings,
+    shown,
+)
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
+from reports.spans import span_parts
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
 MANIFEST = ".report.json"
@@ -184,12 +195,14 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
 
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
-    for parts in (peer_parts, approximation_parts):
+    for parts in (peer_parts, approximation_parts, extrapolation_parts, span_parts):
         for stem, heading, made in parts(frame, draft.looks, draft.folder):
             if isinstance(made, Table):
                 draft.table(stem, made, heading)
-            else:
+            elif made:
                 draft.figure(stem, heading, made)
+            else:
+                draft.left_out.append(f"{stem}: {heading}")
 
 
 # --------------------------------------------------------------------------------- pages
@@ -229,8 +242,10 @@ def failures(frame: pd.DataFrame) -> list[str]:
         place = (
             f"length {shown(row.length)}"
             if row.metric in {"time", "output_error"} or against
-            else (f"seed {shown(row.seed)}")
+            else f"seed {shown(row.seed)}"
         )
+        if factor := labels_of(row.labels).get("factor"):
+            place = f"{factor} times the training length, {place}"
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
         if place not in found.setdefault(key, []):
             found[key].append(place)

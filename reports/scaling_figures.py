@@ -211,13 +211,8 @@ def draw_crosses(
 
 def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
     """Scale and label both axes; `crosses` = lines of crosses above the plot, None = as found."""
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    lengths = sorted({int(n) for n in data["length"]})
-    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
-    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    length_axis(axes, sorted({int(n) for n in data["length"]}))
     bounds = data[["value", "p20", "p80"]].astype(float).to_numpy().ravel()
     bounds = bounds[np.isfinite(bounds) & (bounds > 0)]
     if bounds.size:
@@ -239,6 +234,15 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
     if quantity == "memory":
         axes.yaxis.set_major_locator(LogLocator(base=2 if narrow else 4))
         axes.yaxis.set_minor_locator(LogLocator(base=2))
+
+
+def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
+    """Scale and label the horizontal axis: tokens, by powers of two."""
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
+    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _ticks(lengths: Sequence[int]) -> list[int]:

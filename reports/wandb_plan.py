@@ -18,6 +18,8 @@ Scalar = float | int | str | None
 # Each axis with the metrics that are drawn over it.
 LENGTH_AXIS, STEP_AXIS = "sequence_length", "optimiser_step"
 AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*")}
+_PARTS = ("factor", "measure", "layer", "head", "within")
+"""Labels that tell the final values of one cell apart."""
 _TAG_LIMIT = 64
 """Characters that the server takes in a tag."""
 
@@ -175,6 +177,11 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
 
 
 def _quality(row: Any) -> str:
+    told = [f"{key}_{row.labels[key]}" for key in _PARTS if row.labels.get(key, "all") != "all"]
+    if row.metric in {"span", "occlusion_agreement"}:
+        return "/".join((str(row.metric), *told))
+    if told:
+        return f"quality/{row.split}_{row.metric}/{'_'.join(told)}"
     if str(row.metric) == "train_loss":
         return "train/loss"
     if row.split:

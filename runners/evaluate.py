@@ -10,7 +10,7 @@ from models.backbone import Backbone
 from models.mixer import State
 from runners.metrics import METRICS
 from runners.records import Outcomes
-from runners.stream import to_device
+from runners.stream import first_of, to_device
 from tasks.task import Derives, Tally, Task
 
 
@@ -32,6 +32,7 @@ def evaluate(
     batch_size: int,
     device: torch.device,
     each: Callable[[], None] = lambda: None,
+    examples: int | None = None,
 ) -> Evaluation:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
@@ -45,6 +46,8 @@ def evaluate(
         batch_size: rows at once; cannot change what is returned but by rounding.
         device: where the model is.
         each: called before every batch; may raise.
+        examples: judge these many alone, the first of the split; None = all. Not where a state is
+            carried: its rows belong together.
 
     Raises:
         ValueError: the split is empty.
@@ -53,7 +56,8 @@ def evaluate(
     tallies: list[Tally] = []
     state: State = None
     with torch.inference_mode():
-        for batch in task.batches(split, batch_size=batch_size, seed=0):
+        whole = task.batches(split, batch_size=batch_size, seed=0)
+        for batch in whole if examples is None else first_of(whole, examples):
             each()
             there = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):

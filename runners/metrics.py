@@ -27,6 +27,9 @@ METRICS: dict[str, Metric] = {
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens so frequent in train"),
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
+    # what a trained model looks at
+    "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
+    "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
     "data_wait": _metric("fraction", False, "share of training time spent waiting for batches"),

@@ -4,11 +4,13 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from tasks.task import Batch, Task
 
@@ -127,7 +129,20 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return batch._replace(**moved)
 
 
-def rows_of(batch: Batch, rows: slice) -> Batch:
+def rows_of(batch: Batch, rows: slice | Bool[Tensor, " b"]) -> Batch:
     """Return some rows of a batch."""
     parts = {k: v[rows] for k, v in batch._asdict().items() if v is not None}
     return batch._replace(**parts)
+
+
+def first_of(batches: Iterable[Batch], examples: int) -> Iterator[Batch]:
+    """Yield the rows that are among the first `examples` of their split, in the batches' order.
+
+    By place in the split and not by order of batches, which may begin with the longest rows.
+    """
+    for batch in batches:
+        rows = batch.index < examples
+        if bool(rows.all()):
+            yield batch
+        elif bool(rows.any()):
+            yield rows_of(batch, rows)

@@ -56,6 +56,8 @@ class DiagnosticTask(RowsTask):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
+    multiple: ClassVar[int] = 1
+    """Every length is a multiple of this."""
     bucket_batches = 1
 
     def generated_as(
@@ -162,6 +164,32 @@ class DiagnosticTask(RowsTask):
     def length_of(self, split: str) -> int:
         """Return the tokens of a row of a split."""
         return self.test_length if split == "test" else self.length
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training row."""
+        return self.length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a test row."""
+        return self.test_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make test rows `factor` times as long as training rows.
+
+        Rows of another length meet no training row, so that next to none of those are made.
+        """
+        length = max(1, round(factor * self.length / self.multiple)) * self.multiple
+        if length == self.test_length:
+            return {}
+        few = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
+        return {"test_length": length, **few}
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return `examples`: a row asks as much at every length, or more."""
+        del factor
+        return examples
 
     def scarce(self, length: int) -> bool:
         """Tell whether there are too few different rows for splits without copies."""

@@ -33,6 +33,7 @@ class Duplicate(DiagnosticTask):
     """
 
     name: ClassVar[str] = "duplicate"
+    multiple: ClassVar[int] = 2
 
     def __init__(
         self,

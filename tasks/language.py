@@ -141,6 +141,40 @@ class LanguageTask(StoredTask):
         return self.length if split == "train" else self.evaluation_length
 
     @property
+    def trained_length(self) -> int:
+        """Tokens of a training window."""
+        return self.length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a window of evaluation."""
+        return self.evaluation_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make windows of evaluation `factor` times training's.
+
+        Raises:
+            ValueError: A state is carried from window to window, or the test split is shorter.
+        """
+        if self.regime is Regime.memory:
+            raise ValueError(
+                f"with regime=memory a state of {self.memory} tokens is what a model sees, not "
+                "the window: set task.regime=non_overlapping or sliding, task.memory=0"
+            )
+        length, there = max(1, round(factor * self.length)), len(self.split("test").tokens) - 1
+        if length > there:
+            raise ValueError(
+                f"the test split has {there:,} tokens to predict, less than one window of "
+                f"{length:,}; leave this factor out, or take more text"
+            )
+        return {} if length == self.evaluation_length else {"evaluation_length": length}
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return how many windows judge as many tokens as `examples` of the training length."""
+        judged = factor if self.regime is Regime.non_overlapping else 1.0
+        return max(1, math.ceil(examples / judged))
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest window."""
         return max(self.length, self.evaluation_length)

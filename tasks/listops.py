@@ -199,6 +199,47 @@ class ListOps(ClassificationTask):
         """Where the prepared data lie."""
         return data_root() / f"listops-{self.source}-{self.spec.data_hash}"
 
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training tree are fewer than this."""
+        return self.max_length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a test tree are fewer than this."""
+        return self.max_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make trees `factor` times as long, of the same depth and width.
+
+        They are drawn from another seed: none of them is a training tree but by chance.
+
+        Raises:
+            ValueError: The trees are not generated to measure.
+        """
+        if factor == 1:
+            return {}
+        if self.source is not Source.generated:
+            raise ValueError(
+                f"trees of another length are generated: got source={self.source}; set "
+                "task.source=generated"
+            )
+        limits = self.limits
+        return {
+            "min_length": round(factor * limits.min_length),
+            "max_length": round(factor * limits.max_length),
+            "filler": round(factor * self.filler),
+            "train_examples": 1,
+            "validation_examples": 1,
+            "data_seed": self.data_seed + 1,
+            "processes": 1,
+        }
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return `examples`: a tree asks for one answer at every length."""
+        del factor
+        return examples
+
     def describe(self, split: str, index: int) -> str:
         """Return one tree in plain form and its answer."""
         (row,), target = self.example(split, index)

@@ -143,6 +143,35 @@ class Derives(Protocol):
         ...
 
 
+@runtime_checkable
+class Stretches(Task, Protocol):
+    """A task whose test examples can be made longer or shorter, and no harder by anything else."""
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training example, at most."""
+        ...
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a test example, at most."""
+        ...
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make test examples `factor` times as long as training ones.
+
+        None to change where they are so long already. Needs prepared data.
+
+        Raises:
+            ValueError: The data hold no example of that length.
+        """
+        ...
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return how many stretched examples ask as much as `examples` of the training length."""
+        ...
+
+
 class Floor(NamedTuple):
     """A score that needs no long-range model; results are read against it."""
 

@@ -57,3 +57,23 @@ def test_other_trainings_of_one_seed_are() -> None:
     cells = {"a": _started(0, "x"), "b": _started(0, "y")}
     rows = tell_apart(_rows(("a", "m"), ("b", "m")), cells)
     assert list(rows["model"]) == ["m (trainings.softmax=x)", "m (trainings.softmax=y)"]
+
+
+def _from(training: str, seed: int, positions: str) -> dict[str, Any]:
+    backbone = {"positions": positions}
+    return {"backbone": backbone, "seed": seed, "trainings": {"model": training}}
+
+
+def test_trainings_of_other_seeds_share_a_name() -> None:
+    cells = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 1, "rotary")}
+    assert list(tell_apart(_rows(("a", "m"), ("b", "m")), cells)["model"]) == ["m", "m"]
+
+
+def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
+    rows = _rows(("a", "m"), ("b", "m"))
+    open_ = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "alibi")}
+    told = tell_apart(rows, open_)["model"]
+    assert list(told) == ["m (positions=rotary)", "m (positions=alibi)"]
+    hidden = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "rotary")}
+    told = tell_apart(rows, hidden)["model"]
+    assert list(told) == ["m (trainings.model=t1)", "m (trainings.model=t2)"]

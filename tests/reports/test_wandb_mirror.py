@@ -306,3 +306,24 @@ def test_run_ids_are_stable_and_tell_sweeps_seeds_and_runners_apart(
     assert len(set(ids(rows, "quick"))) == 3
     assert not set(ids(rows, "quick")) & set(ids(rows, "other"))
     assert not set(ids(rows.assign(seed=1), "quick")) & set(ids(rows, "quick"))
+
+
+def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> None:
+    def longer(factor: str, value: float) -> dict[str, Any]:
+        return make.accuracy(
+            "linear", 0, value, labels={"factor": factor}, runner="extrapolate", mode="extrapolate"
+        )
+
+    def span(value: float, **labels: str) -> dict[str, Any]:
+        told = {"layer": "all", "head": "all", "split": "validation"} | labels
+        return make.row("span", value, labels=told, runner="span", mode="span")
+
+    frame = make.frame(
+        longer("1", 0.5), longer("2", 0.4), span(3.0, measure="attention", layer="0", head="1"),
+        span(4.0, measure="gradient"),
+    )  # fmt: skip
+    plans = {p.job_type: p.summary for p in plan_runs(frame, sweep="s", config_by_cell={})}
+    assert plans["extrapolate"]["quality/test_accuracy/factor_1"] == 0.5
+    assert plans["extrapolate"]["quality/test_accuracy/factor_2"] == 0.4
+    assert plans["span"]["span/measure_attention/layer_0/head_1"] == 3.0
+    assert plans["span"]["span/measure_gradient"] == 4.0

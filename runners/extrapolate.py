@@ -1,0 +1,180 @@
+"""Length extrapolation: a trained model on test examples longer and shorter than its training ones.
+
+One model is built for each length, with the weights of one training. Nothing is trained, and no
+difficulty changes but length. Where the family's parameters depend on length, or it refuses one,
+that length is a row with the reason.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone
+from models.mixer import Unsupported
+from runners.device import autocast
+from runners.evaluate import Evaluation, evaluate
+from runners.hardware import HardwareProfile
+from runners.records import Measurement, Progress, Status
+from tasks.task import BadData, Stretches, Task
+
+Item = Measurement | Progress
+SPLIT = "test"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtrapolateConfig:
+    """At which lengths a trained model is evaluated, and on how much."""
+
+    factors: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+    """Tokens of a test example / tokens of a training example."""
+    examples: int | None = 200
+    """Test examples that are judged; of a stream of text, windows of the training length, whose
+    tokens are then cut into longer or shorter windows. None = the whole split."""
+    batch_size: int = 64
+    """Examples at once up to the training length; fewer beyond, so that tokens stay as many."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.factors or not all(0 < f < math.inf for f in self.factors):
+            raise ValueError(
+                f"factors are one or more positive numbers: got {self.factors}; 1 is the training "
+                "length"
+            )
+        if len(set(self.factors)) < len(self.factors):
+            raise ValueError(f"factors: got {self.factors}; name each one once")
+        if self.examples is not None and self.examples < 1:
+            raise ValueError(
+                f"examples must be at least 1: got {self.examples}; null judges the whole split"
+            )
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1: got {self.batch_size}")
+
+    def starts_from(self) -> list[str]:
+        """Return the trainings that must be there: the run's own model."""
+        return ["model"]
+
+    def rows(self, factor: float) -> int:
+        """Return how many examples of `factor` times the training length a batch holds."""
+        return max(1, int(self.batch_size / max(1.0, factor)))
+
+
+def fit(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
+    """Give a model of another length the weights of a training, and return it.
+
+    Raises:
+        Unsupported: A parameter or buffer has another shape at this length.
+    """
+    for name, own in model.state_dict().items():
+        if name in weights and own.shape != weights[name].shape:
+            trained = list(weights[name].shape)
+            if name.startswith("positions."):
+                raise Unsupported(
+                    f"{model.config.positions} positions are parameters, trained as {trained}, and "
+                    "there are none beyond: train with model.backbone.positions=sinusoidal, "
+                    "rotary, alibi or none"
+                )
+            raise Unsupported(
+                f"{name} depends on the length, and was trained as {trained}: choose a family "
+                "without parameters along the length"
+            )
+    model.load_state_dict(dict(weights))
+    return model
+
+
+def extrapolate(
+    build: Callable[[int], Backbone],
+    stretch: Callable[[Mapping[str, object]], Stretches],
+    task: Task,
+    *,
+    config: ExtrapolateConfig,
+    hardware: HardwareProfile,
+) -> Iterator[Item]:
+    """Evaluate a trained model at every factor, short ones first, and yield rows.
+
+    Args:
+        build: Makes the trained model for so many tokens; raises `Unsupported` where it cannot.
+        stretch: Makes the task from changed options, prepared; raises ValueError where there is
+            none.
+        task: The task of the training, prepared.
+        config: At which lengths.
+        hardware: Where, and how precisely.
+
+    Raises:
+        Unsupported: The task has no test examples of other lengths.
+    """
+    if not isinstance(task, Stretches):
+        raise Unsupported(
+            f"{task.spec.name} has no test examples of other lengths; choose listops, a diagnostic "
+            "or language modelling"
+        )
+    factors = sorted(config.factors)
+    for number, factor in enumerate(factors):
+        yield Progress(done=number, total=len(factors), text=f"factor {factor:g}")
+        yield from _at(factor, build, stretch, task, config=config, hardware=hardware)
+
+
+def _at(
+    factor: float,
+    build: Callable[[int], Backbone],
+    stretch: Callable[[Mapping[str, object]], Stretches],
+    task: Stretches,
+    *,
+    config: ExtrapolateConfig,
+    hardware: HardwareProfile,
+) -> Iterator[Measurement]:
+    """Yield the rows of one factor: the task's metrics, or why there are none."""
+    metric = task.spec.metric
+    labels = {
+        "split": SPLIT,
+        "factor": f"{factor:g}",
+        "tokens": str(round(factor * task.trained_length)),
+        "trained_tokens": str(task.trained_length),
+    }
+
+    def failed(status: Status, reason: str) -> Measurement:
+        return Measurement(metric=metric, status=status, reason=reason, labels=labels)
+
+    try:
+        options = task.stretched(factor)
+        longer = stretch(options) if options else task
+    except BadData:
+        raise
+    except ValueError as error:
+        yield failed(Status.skipped, f"no test examples of this length: {error}")
+        return
+    labels["tokens"] = str(longer.tested_length)
+    limit = config.examples
+    try:
+        found = _evaluated(
+            build(longer.tested_length),
+            longer,
+            examples=None if limit is None else task.as_many(limit, factor),
+            rows=config.rows(factor),
+            hardware=hardware,
+        )
+    except Unsupported as error:
+        yield failed(Status.unsupported, str(error))
+        return
+    except OverflowError:
+        yield failed(Status.diverged, "the loss is too large for a perplexity")
+        return
+    if not math.isfinite(found.measured["loss"]):
+        yield failed(Status.diverged, f"the loss was {found.measured['loss']} at this length")
+        return
+    counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
+    labels[counted] = str(len(found.outcomes.index))
+    for name, value in found.measured.items():
+        yield Measurement(metric=name, value=value, labels=labels)
+
+
+def _evaluated(
+    model: Backbone, task: Task, *, examples: int | None, rows: int, hardware: HardwareProfile
+) -> Evaluation:
+    device = torch.device(str(hardware.device))
+    with autocast(hardware):
+        return evaluate(
+            model.to(device), task, SPLIT, batch_size=rows, device=device, examples=examples
+        )

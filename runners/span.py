@@ -1,0 +1,295 @@
+"""How far a trained model looks, in tokens: by its attention, by its gradient, by hiding tokens.
+
+    attention   sum_j A[q, j] |q - j|                          A: weights of one head of one layer
+    gradient    sum_j g[q, j] |q - j| / sum_j g[q, j]          g: norm of d (top logit) / d x_j
+    occlusion   the least s for which answers stay when all tokens farther than s are replaced
+
+Places are those of the stack's input, where a CLS vector stands at 0 and shifts the tokens by one.
+`docs/extrapolation.md` has the definitions in full.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.backbone import Backbone, Pooling
+from models.implied import Call, listening, readable, weights
+from models.mixer import Flow, Layout, Unsupported
+from models.multi_head import Core
+from models.stack import family
+from runners.asked import Asked, answers, ask, counted, doubling, hidden_answers, least
+from runners.device import autocast
+from runners.hardware import HardwareProfile
+from runners.records import Measurement, Progress, Status
+from runners.stream import first_of
+from tasks.task import SPLITS, Task
+
+Item = Measurement | Progress
+ALL = "all"
+
+
+class Measure(StrEnum):
+    """How a span is measured."""
+
+    attention = auto()
+    gradient = auto()
+    occlusion = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanConfig:
+    """Which spans are measured, and on how much."""
+
+    measures: list[Measure] = field(default_factory=lambda: list(Measure))
+    split: str = "validation"
+    examples: int = 64
+    """The first ones of the split."""
+    queries: int = 8
+    """Places of each example whose answers are asked, by gradient and occlusion."""
+    keeps: float = 0.95
+    """Occlusion: share of the answers that must stay as they are."""
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.measures or len(set(self.measures)) < len(self.measures):
+            raise ValueError(
+                f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
+                f"{', '.join(Measure)}, each once"
+            )
+        if self.split not in SPLITS:
+            raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
+        for name in ("examples", "queries", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        if not 0 < self.keeps <= 1:
+            raise ValueError(f"keeps is a share above 0, at most 1: got {self.keeps}")
+
+    def starts_from(self) -> list[str]:
+        """Return the trainings that must be there: the run's own model."""
+        return ["model"]
+
+
+class Mean:
+    """A mean of what is added, and of how many it is."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def add(self, values: Tensor) -> None:
+        """Take some more values."""
+        self.total += float(values.double().sum())
+        self.count += values.numel()
+
+    @property
+    def value(self) -> float:
+        """Return the mean. Raises ZeroDivisionError where nothing was added."""
+        return self.total / self.count
+
+
+def span(
+    model: Backbone, task: Task, *, config: SpanConfig, hardware: HardwareProfile, seed: int
+) -> Iterator[Item]:
+    """Measure the spans of a trained model, and yield rows.
+
+    Args:
+        model: Trained.
+        task: Prepared.
+        config: What is measured.
+        hardware: Where, and how precisely.
+        seed: Of the places that are asked and of what replaces tokens.
+
+    Raises:
+        Unsupported: A state is carried along time, which reaches beyond what is shown.
+    """
+    if task.spec.memory:
+        raise Unsupported(
+            f"a state of {task.spec.memory} tokens reaches beyond the window: measure spans with "
+            "task.regime=non_overlapping, task.memory=0"
+        )
+    device = torch.device(str(hardware.device))
+    model = model.to(device).eval()
+    generator = torch.Generator().manual_seed(seed)
+    whole = task.batches(config.split, batch_size=config.batch_size, seed=0)
+    asked = [
+        ask(model, batch, config.queries, generator, device)
+        for batch in first_of(whole, config.examples)
+    ]
+    examples = sum(len(part.tokens) for part in asked)
+    labels = {"split": config.split, "examples": str(examples)}
+    for number, measure in enumerate(config.measures):
+        yield Progress(done=number, total=len(config.measures), text=str(measure))
+        told = {"measure": str(measure), "layer": ALL, "head": ALL, **labels}
+        try:
+            with autocast(hardware):
+                yield from _MEASURES[measure](model, asked, config, told)
+        except Unsupported as error:
+            yield Measurement(
+                metric="span", status=Status.unsupported, reason=str(error), labels=told
+            )
+
+
+def _attention(
+    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+) -> Iterator[Measurement]:
+    """Yield the span of each head of each layer, and their mean; why there is none, by reason."""
+    del config
+    cores, reasons = readable(model.stack)
+    means: dict[tuple[int, int], Mean] = {}
+    for part in asked if cores else ():
+        with torch.no_grad(), listening(cores) as heard:
+            model.run(part.tokens, part.keep, None)
+        for layer, call in heard.items():
+            with torch.no_grad():
+                spans = distances(cast(Core, cores[layer]), call)
+            for head in range(spans.shape[1]):
+                means.setdefault((layer, head), Mean()).add(spans[:, head])
+    for layer, core in cores.items():
+        if (layer, 0) not in means:
+            reasons[layer] = (
+                f"{family(core)} is handed more than queries, keys and values: its weights cannot "
+                "be read by values that are unit vectors"
+            )
+    for reason in dict.fromkeys(reasons.values()):
+        layers = [str(layer) for layer, why in reasons.items() if why == reason]
+        told = labels if len(layers) == len(model.traits) else labels | {"layer": ", ".join(layers)}
+        yield Measurement(metric="span", status=Status.unsupported, reason=reason, labels=told)
+    for (layer, head), mean in means.items():
+        told = labels | {"layer": str(layer), "head": str(head)}
+        yield Measurement(metric="span", value=mean.value, labels=told)
+    if means and not reasons:
+        over_heads = sum(mean.value for mean in means.values()) / len(means)
+        yield Measurement(metric="span", value=over_heads, labels=labels)
+
+
+def distances(core: Core, call: Call) -> Float[Tensor, "b h"]:
+    """Return the mean over queries of sum_j A[q, j] |q - j|, by example and head.
+
+    Args:
+        core: Whose weights A are.
+        call: What it was called with; padding is no query.
+    """
+    q, layout = call.q, call.layout
+    place = torch.arange(q.shape[2], device=q.device)
+    total = torch.zeros(q.shape[:3], device=q.device)
+    for first, part in weights(core, call):
+        keys = place[first : first + part.shape[-1]]
+        total += (part.float() * (place[:, None] - keys).abs()).sum(-1)
+    if layout.keep is None:
+        return total.mean(-1)
+    real = layout.keep[:, None].float()
+    return (total * real).sum(-1) / real.sum(-1).clamp(min=1.0)
+
+
+def _gradient(
+    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+) -> Iterator[Measurement]:
+    """Yield the mean over places of their span by gradient."""
+    del config
+    mean = Mean()
+    for part in asked:
+        mean.add(gradient_spans(model, part))
+    if not mean.count:
+        raise Unsupported("no answer depends on any token: every gradient is zero")
+    told = labels | {"answers": str(mean.count)}
+    yield Measurement(metric="span", value=mean.value, labels=told)
+
+
+def gradient_spans(model: Backbone, asked: Asked) -> Float[Tensor, " m"]:
+    """Return the span by gradient of each place that counts and has a gradient.
+
+    The gradient of the top logit that reaches x_j through output q alone: all of it where the
+    answer is read at one place, a part where outputs are pooled.
+    """
+    x, y = _through(model, asked)
+    if y.shape[1] != x.shape[1]:
+        raise Unsupported(
+            f"the stack answers with {y.shape[1]} tokens of its own for {x.shape[1]}: an answer "
+            "has no place from which distances could be measured"
+        )
+    row = torch.arange(len(y), device=y.device)[:, None]
+    if model.per_token:
+        read = y[row, asked.queries]
+        top = cast(Any, model.head)(read).amax(-1)
+        slope = torch.autograd.grad(top.sum(), read, retain_graph=True)[0]
+    else:
+        top = model.classify(y, asked.keep, asked.tokens.shape[1]).amax(-1)
+        slope = torch.autograd.grad(top.sum(), y, retain_graph=True)[0][row, asked.queries]
+    place = torch.arange(x.shape[1], device=x.device)
+    found = []
+    for number in range(asked.queries.shape[1]):
+        query = asked.queries[:, number]
+        answer = (y[row[:, 0], query] * slope[:, number]).sum()
+        norms = torch.autograd.grad(answer, x, retain_graph=True)[0].double().norm(dim=-1)
+        total = norms.sum(1)
+        spans = (norms * (place - query[:, None]).abs()).sum(1) / total
+        found.append(spans[asked.counts[:, number] & (total > 0)])
+    return torch.cat(found)
+
+
+def _through(
+    model: Backbone, asked: Asked
+) -> tuple[Float[Tensor, "r l d"], Float[Tensor, "r m d"]]:
+    """Return the stack's input, as a leaf that takes gradients, and its output."""
+    seen: dict[str, Tensor] = {}
+
+    def before(_: torch.nn.Module, arguments: tuple[Flow, Layout]) -> tuple[Flow, Layout]:
+        flow, layout = arguments
+        seen["x"] = flow.x.detach().requires_grad_()
+        return flow._replace(x=seen["x"]), layout
+
+    handle = model.stack.register_forward_pre_hook(before)
+    try:
+        flow = model.run(asked.tokens, asked.keep, None)
+    finally:
+        handle.remove()
+    return seen["x"], flow.x
+
+
+def _occlusion(
+    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+) -> Iterator[Measurement]:
+    """Yield the share of answers that stay, by distance, and the least distance that is enough."""
+    if not model.per_token and model.config.pooling is not Pooling.cls:
+        raise Unsupported(
+            f"pooling={model.config.pooling} reads the answer everywhere: there is no place from "
+            "which distances could be measured; choose model.backbone.pooling=cls"
+        )
+    with torch.no_grad():
+        full = [answers(model, part) for part in asked]
+
+    def stay(distance: int) -> float:
+        mean = Mean()
+        with torch.no_grad():
+            for part, known in zip(asked, full, strict=True):
+                same = hidden_answers(model, part, distance) == known
+                mean.add(same[counted(model, part)])
+        return mean.value
+
+    count = sum(int(counted(model, part).sum()) for part in asked)
+    told = labels | {"answers": str(count)}
+    longest = max(part.tokens.shape[-1] for part in asked) - 1 + model.has_cls
+    shares: dict[int, float] = {}
+    for distance in doubling(longest):
+        shares[distance] = stay(distance)
+        yield Measurement(
+            metric="occlusion_agreement",
+            value=shares[distance],
+            labels=told | {"within": str(distance)},
+        )
+    enough = least(shares, stay, config.keeps)
+    yield Measurement(
+        metric="span", value=float(enough), labels=told | {"keeps": f"{config.keeps:g}"}
+    )
+
+
+_MEASURES = {
+    Measure.attention: _attention,
+    Measure.gradient: _gradient,
+    Measure.occlusion: _occlusion,
+}
