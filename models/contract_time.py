@@ -9,6 +9,9 @@ from models.contract_case import ROWS, Case, Seen, call, traits_of, worst
 from models.mixer import INSIDE, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
+STEPS = 2
+"""Single tokens behind a prompt: the second reads a state that a step made."""
+
 
 def stream_length(case: Case) -> int:
     """Return the number of tokens that the checks stream: prime where it fits."""
@@ -43,9 +46,9 @@ def stream(
     return torch.cat(out, dim=1), state
 
 
-def empty(mixer: nn.Module, case: Case) -> State:
-    """Return the state of `ROWS` streams with room for every token."""
-    return cast(Remembers, mixer).initial_state(ROWS, stream_length(case))
+def empty(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
+    """Return the state of `ROWS` streams with room for `memory` tokens, or those of a stream."""
+    return cast(Remembers, mixer).initial_state(ROWS, memory or stream_length(case))
 
 
 def partitions(length: int) -> dict[str, list[int]]:
@@ -74,6 +77,36 @@ def check_extend(case: Case) -> Seen:
         for name, cut in partitions(length).items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
             seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
+    return worst(seen)
+
+
+def prefills(longest: int) -> list[int]:
+    """Return the lengths of prompts after which single steps are compared with one pass.
+
+    A family works in chunks, blocks or windows of some C tokens, which it need not tell: with 0 and
+    1, C - 1, C and C + 1 are among these for every C that is a power of two.
+    """
+    edges = (2**power for power in range(longest.bit_length()))
+    near = {edge + step for edge in edges for step in (-1, 0, 1)}
+    return sorted(length for length in near if 0 <= length <= longest - STEPS)
+
+
+def check_prefill(case: Case) -> Seen:
+    """Single steps behind a prompt of whatever length give what one pass gives."""
+    mixer = remembering(case)
+    if isinstance(mixer, str):
+        return Seen(True, mixer)
+    x, seen = case.input(), []
+    with torch.no_grad():
+        wanted = call(mixer, x)
+        for cut in prefills(case.max_length):
+            state = empty(mixer, case, case.max_length)
+            if cut:
+                _, state = stream(mixer, [x[:, :cut]], state)
+            steps = [x[:, place : place + 1] for place in range(cut, cut + STEPS)]
+            y, _ = stream(mixer, steps, state, first=cut)
+            what = f"{STEPS} steps behind a prompt of {cut}"
+            seen.append(case.agree(what, y, wanted[:, cut : cut + STEPS]))
     return worst(seen)
 
 
