@@ -49,6 +49,14 @@ KINDS = {
         timed=True,
         by_length=True,
     ),
+    "decode": Kind(
+        module="runners.decode",
+        config="DecodeConfig",
+        outcome="token_time",
+        data=False,
+        timed=True,
+        by_length=True,
+    ),
 }
 """By name, in the order in which a sweep runs them."""
 

@@ -9,6 +9,8 @@ from lra.trainings import OWN, trainings
 from models.backbone import Backbone
 from runners.certify import certify
 from runners.checkpoint import Checkpoints
+from runners.decode import Mode as DecodeMode
+from runners.decode import decode
 from runners.scaling import Mode, scale
 from runners.train import train
 
@@ -28,6 +30,17 @@ def trained(run: Run, argument: Mapping[str, Any], name: str = OWN) -> Backbone:
 def _certify(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     del argument
     return certify(run.task, split=run.runner.split)
+
+
+def _decode(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    return decode(
+        lambda longest: build_model(run, max_length=longest),
+        length=int(argument["length"]),
+        mode=DecodeMode[argument["mode"]],
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+    )
 
 
 def _scaling(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
@@ -57,4 +70,4 @@ def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
-_STREAMS = {"certify": _certify, "scaling": _scaling, "train": _train}
+_STREAMS = {"certify": _certify, "decode": _decode, "scaling": _scaling, "train": _train}

@@ -1,0 +1,238 @@
+"""What one token costs while a language model writes: latency and memory against the context.
+
+Two modes. `state` reads the context once (prefill) and then each new token alone, from what the
+model remembers: the keys and values of exact attention, the sums of linear attention, the last
+tokens of a window. `recompute` remembers nothing and reads everything so far for each token, which
+any causal model can do. A model without a state has a row that says so in mode `state`.
+
+A cell is one context length. The context is random tokens. Behind it the model writes, each token
+chosen from its logits and fed back: the first one costs what reading the context costs, and after
+it the clock is read for each of `timed_tokens` more, so the last one stands that far behind the
+context. The state has room for exactly that.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone
+from models.flops import count_operations
+from models.generation import Point, Sampling, advance, begin, read
+from models.state import size_bytes
+from runners.device import autocast
+from runners.hardware import HardwareProfile
+from runners.measure import in_turns, observe, process_peak_bytes, stalls, timed, warm_up
+from runners.records import Measurement, Progress, Status
+from runners.scaling import Direction
+
+Item = Measurement | Progress
+
+
+class Mode(StrEnum):
+    """What is kept from one token to the next."""
+
+    state = auto()
+    """The model's state along time."""
+    recompute = auto()
+    """The tokens alone: all of them are read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """How the cost of a token is measured against the context."""
+
+    direction: ClassVar[Direction] = Direction.causal
+    """Whatever the task asks: a language model over its vocabulary."""
+
+    lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
+    """Tokens of the context."""
+    modes: list[Mode] = field(default_factory=lambda: [Mode.state, Mode.recompute])
+    batch_size: int = 1
+    """Texts that are written side by side."""
+    timed_tokens: int = 32
+    timed_prefills: int = 5
+    warmup_tokens: int = 3
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_k: int | None = None
+    """Draw among so many tokens; None: among all."""
+    long_call_s: float = 0.5
+    """A call that takes longer is its own warm-up."""
+    first_token_limit_s: float | None = 30.0
+    """Where the first token behind the context takes longer, the cell is left out, with a row."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted state, recompute or both")
+        for name, least, why in (
+            ("batch_size", 1, "texts side by side"),
+            ("timed_tokens", 20, "fewer have no 95th percentile"),
+            ("timed_prefills", 3, "fewer have no spread"),
+            ("warmup_tokens", 1, "the first token pays for what is made once"),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"{name} must be at least {least} ({why}): got {getattr(self, name)}"
+                )
+        for limit in ("long_call_s", "first_token_limit_s"):
+            if (value := getattr(self, limit)) is not None and not value > 0:
+                raise ValueError(f"{limit} must be positive: got {value}")
+        _ = self.sampling
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a token is chosen."""
+        return Sampling(temperature=self.temperature, top_k=self.top_k)
+
+    def longest(self, length: int) -> int:
+        """Return the tokens of context and continuation together."""
+        return length + self.timed_tokens
+
+
+def decode(
+    build: Callable[[int], Backbone],
+    *,
+    length: int,
+    mode: Mode,
+    config: DecodeConfig,
+    hardware: HardwareProfile,
+    seed: int,
+) -> Iterator[Item]:
+    """Measure one model behind one context, and yield rows.
+
+    Args:
+        build: makes the model for so many tokens.
+        length: tokens of the context.
+        mode: with a state or without.
+        config: how to measure.
+        hardware: where, and how precisely.
+        seed: of the context and of the draws.
+
+    Raises:
+        Unsupported: the model has no state, and the mode needs one.
+    """
+    writer = _Writer(build, length=length, mode=mode, config=config, hardware=hardware, seed=seed)
+    yield Progress(done=0, total=3, text="warming up")
+    first = timed(writer.first_token, writer.device)
+    limit = config.first_token_limit_s
+    if limit is not None and first > limit:
+        yield Measurement(
+            metric="token_time",
+            status=Status.skipped,
+            reason=f"the first token took {first:.1f} s, the limit is {limit:g} s "
+            "(runner.first_token_limit_s)",
+        )
+        return
+    if first <= config.long_call_s:
+        warm_up(writer.first_token, writer.device, least=2, long_s=config.long_call_s)
+    _, after = writer.first_token()
+    token = writer.following(after)
+    warm_up(token, writer.device, least=config.warmup_tokens, long_s=config.long_call_s)
+
+    yield Progress(done=1, total=3, text="memory")
+    held, kernels = observe(token, writer.device)
+    yield Measurement(metric="peak_tensor_bytes", value=float(held), labels={"pass": "token"})
+    if mode is Mode.state:
+        held, _ = observe(writer.prefill, writer.device)
+        yield Measurement(metric="peak_tensor_bytes", value=float(held), labels={"pass": "prefill"})
+        yield Measurement(metric="state_bytes", value=float(size_bytes(after.state)))
+    yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+
+    yield Progress(done=2, total=3, text="timing")
+    calls: dict[str, Callable[[], object]] = {"first_token_time": writer.first_token}
+    if mode is Mode.state:
+        calls["prefill_time"] = writer.prefill
+    for metric, samples in in_turns(calls, writer.device, config.timed_prefills).items():
+        yield Measurement(metric=metric, value=median(samples), samples=tuple(samples))
+    samples = writer.written(after)
+    labels = {"kernel": kernels} if kernels else {}
+    typical = median(samples)
+    yield Measurement(metric="token_time", value=typical, samples=tuple(samples), labels=labels)
+    yield Measurement(metric="token_time_p95", value=float(np.percentile(samples, 95)))
+    model = writer.model
+    for metric, value in (
+        ("tokens_per_second", config.batch_size / typical),
+        ("timed_steps", len(samples)),
+        ("stalls", stalls(samples)),
+        ("batch_size", config.batch_size),
+        ("flops", count_operations(token)),
+        ("parameters", sum(p.numel() for p in model.parameters() if p.requires_grad)),
+    ):
+        yield Measurement(metric=metric, value=float(value))
+
+
+class _Writer:
+    """One model, one context, and the calls that are measured."""
+
+    def __init__(
+        self,
+        build: Callable[[int], Backbone],
+        *,
+        length: int,
+        mode: Mode,
+        config: DecodeConfig,
+        hardware: HardwareProfile,
+        seed: int,
+    ) -> None:
+        self.config, self.hardware = config, hardware
+        self.device = torch.device(str(hardware.device))
+        self.memory = config.longest(length) if mode is Mode.state else None
+        self.model = build(config.longest(length)).to(self.device).eval()
+        if hardware.compile:
+            for block in self.model.blocks:
+                block.compile()
+        drawn = torch.randint(
+            self.model.facts.vocabulary,
+            (config.batch_size, length),
+            generator=torch.Generator().manual_seed(seed),
+        )
+        self.context = drawn.to(self.device)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+
+    def begin(self) -> Point:
+        """Return the point before the context, with an empty state of its own."""
+        return begin(self.model, self.context, memory=self.memory)
+
+    def prefill(self) -> Tensor:
+        """Read the context, as far as the logits of the first token."""
+        with torch.inference_mode(), autocast(self.hardware):
+            logits, _ = read(self.model, self.begin())
+            return logits
+
+    def first_token(self) -> tuple[Tensor, Point]:
+        """Read the context and choose the first token."""
+        with torch.inference_mode():
+            return self.advance(self.begin())
+
+    def advance(self, point: Point) -> tuple[Tensor, Point]:
+        """Choose one token more."""
+        with torch.inference_mode(), autocast(self.hardware):
+            return advance(self.model, point, self.config.sampling, self.generator)
+
+    def following(self, point: Point) -> Callable[[], object]:
+        """Return the call for the token behind `point`, which can be repeated."""
+        return lambda: self.advance(point)
+
+    def written(self, point: Point) -> list[float]:
+        """Write on from `point`, and return the seconds of each token."""
+        here = [point]
+
+        def write() -> None:
+            _, here[0] = self.advance(here[0])
+
+        gc.collect()
+        gc.disable()  # a collection would fall into one token and not into the others
+        try:
+            return [timed(write, self.device) for _ in range(self.config.timed_tokens)]
+        finally:
+            gc.enable()
