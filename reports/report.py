@@ -13,6 +13,7 @@ import pandas as pd
 
 from reports.accuracy import score_tables, splits
 from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
+from reports.decoding import decode_figures, decode_points, decode_rows, decode_table
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
     crossover_table,
@@ -22,7 +23,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.panels import AT_MOST, panel_figure
-from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
+from reports.rows import FLOOR, MARKS, TIMED, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
@@ -104,6 +105,7 @@ def write_report(
         draft = _Draft(Path(temporary), looks(models), groups or {})
         _accuracy(draft, frame)
         _costs(draft, frame)
+        _decoding(draft, frame)
         _curves(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
@@ -163,6 +165,25 @@ def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
                 draft.table(f"{stem}{part.suffix}", table, f"{heading}{where}")
 
 
+def _decoding(draft: _Draft, frame: pd.DataFrame) -> None:
+    parts = settings(decode_rows(frame))
+    for part in parts:
+        points = decode_points(part.rows)
+        table = decode_table(points)
+        if table is None:
+            continue
+        where = f" ({part.title})" if len(parts) > 1 else ""
+        draft.table(f"decoding{part.suffix}", table, f"Decoding{where}")
+        drawn = decode_figures(points, draft.looks, draft.groups, setting=part.title)
+        for name, title, data, figure in drawn:
+            stem = f"{name}{part.suffix}"
+            if figure is None:
+                draft.left_out.append(f"{stem}: no number among its points, only reasons")
+                continue
+            save(figure, draft.folder, stem, data)
+            draft.figure(stem, f"{title}{where}", title[0].lower() + title[1:])
+
+
 def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
     data = loss_data(frame)
     if data.empty:
@@ -215,7 +236,7 @@ def failures(frame: pd.DataFrame) -> list[str]:
         against = f" against {row.reference!s}" if row.reference else ""
         place = (
             f"length {shown(row.length)}"
-            if row.metric == "time" or against
+            if row.metric in TIMED or against
             else (f"seed {shown(row.seed)}")
         )
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")

@@ -141,10 +141,10 @@ def decode(
 
     yield Progress(done=1, total=3, text="memory")
     held, kernels = observe(token, writer.device)
-    yield Measurement(metric="peak_tensor_bytes", value=float(held), labels={"pass": "token"})
+    yield Measurement(metric="peak_tensor_bytes", value=float(held))
     if mode is Mode.state:
         held, _ = observe(writer.prefill, writer.device)
-        yield Measurement(metric="peak_tensor_bytes", value=float(held), labels={"pass": "prefill"})
+        yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
         yield Measurement(metric="state_bytes", value=float(size_bytes(after.state)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
