@@ -20,7 +20,7 @@ MODES = {"state": "with a state", "recompute": "recomputed"}
 """Modes of the runner, and how a line of that mode is called."""
 TITLES = {
     "token_time": "Time of one token against the context",
-    "state_bytes": "What one text's state holds against the context",
+    "state_bytes": "State of one text against the context",
 }
 AXES = {"token_time": "time of one token", "state_bytes": "state of one text"}
 RECOMPUTED = (0.8, 2.4)

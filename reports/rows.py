@@ -142,7 +142,7 @@ def _sentence(column: str, value: Any) -> str:
     if column == "causal":
         return "causal" if str(value) in {"True", "1", "1.0"} else "bidirectional"
     if column == "threads":
-        return f"{shown(value)} threads"
+        return f"{shown(value)} thread{'' if shown(value) == '1' else 's'}"
     if column == "task_version":
         return f"version {shown(value)}"
     return shown(value)

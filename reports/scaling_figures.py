@@ -205,10 +205,15 @@ def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
         return label + "  no value"
     first = good.iloc[0]
     if pd.notna(first["exponent"]):
-        label += f"  {float(first['exponent']):.2f}"
+        label += f"  {_hundredths(first['exponent'])}"
     if pd.notna(first["exponent_low"]):
-        label += f" [{float(first['exponent_low']):.2f}, {float(first['exponent_high']):.2f}]"
+        label += f" [{_hundredths(first['exponent_low'])}, {_hundredths(first['exponent_high'])}]"
     return label
+
+
+def _hundredths(value: float) -> str:
+    """Return a number without the sign of a zero that rounding made."""
+    return f"{round(float(value), 2) + 0.0:.2f}"
 
 
 def draw_crosses(

@@ -56,7 +56,9 @@ def rows(make: SimpleNamespace) -> pd.DataFrame:
         found += written(make, "reformer", "recompute", n, 2e-5 * n)
         cell = {"runner": "decode", "length": n, "task": "mnist", "causal": True}
         why = "Reformer has no state along time"
-        found.append(make.failed("token_time", "reformer", "unsupported", why, mode="state", **cell))
+        found.append(
+            make.failed("token_time", "reformer", "unsupported", why, mode="state", **cell)
+        )
     why = "the first token took 7.2 s, the limit is 5 s"
     found.append(make.failed("token_time", "softmax", "skipped", why, mode="recompute", **cell))
     return make.frame(*found)
