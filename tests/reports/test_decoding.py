@@ -55,7 +55,9 @@ def rows(make: SimpleNamespace) -> pd.DataFrame:
             found += written(make, "softmax", "recompute", n, 1e-8 * n**2)
         found += written(make, "reformer", "recompute", n, 2e-5 * n)
         cell = {"runner": "decode", "length": n, "task": "mnist", "causal": True}
+        told = {**cell, "mode": "state"}
         why = "Reformer has no state along time"
+        found.append(make.failed("token_time", "reformer", "unsupported", why, **told))
         found.append(
             make.failed("token_time", "reformer", "unsupported", why, mode="state", **cell)
         )
