@@ -18,9 +18,11 @@ def stream_length(case: Case) -> int:
     return min(101, case.max_length)
 
 
-def remembering(case: Case, positions: Positions = Positions.none) -> nn.Module | str:
+def remembering(
+    case: Case, positions: Positions = Positions.none, max_length: int | None = None
+) -> nn.Module | str:
     """Return the mixer, or the reason why it has no state along time to check."""
-    mixer = case.mixer(positions=positions)
+    mixer = case.mixer(positions=positions, max_length=max_length)
     if not traits_of(mixer).causal:
         return "not applicable: it is not causal"
     if not isinstance(mixer, Remembers):
@@ -93,14 +95,15 @@ def prefills(longest: int) -> list[int]:
 
 def check_prefill(case: Case) -> Seen:
     """Single steps behind a prompt of whatever length give what one pass gives."""
-    mixer = remembering(case)
+    longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
+    mixer = remembering(case, max_length=longest)
     if isinstance(mixer, str):
         return Seen(True, mixer)
-    x, seen = case.input(), []
+    x, seen = case.input(longest), []
     with torch.no_grad():
         wanted = call(mixer, x)
-        for cut in prefills(case.max_length):
-            state = empty(mixer, case, case.max_length)
+        for cut in prefills(longest):
+            state = empty(mixer, case, longest)
             if cut:
                 _, state = stream(mixer, [x[:, :cut]], state)
             steps = [x[:, place : place + 1] for place in range(cut, cut + STEPS)]

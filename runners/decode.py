@@ -133,6 +133,8 @@ def decode(
             "(runner.first_token_limit_s)",
         )
         return
+    if hardware.compile:
+        yield Measurement(metric="compile_time", value=first)
     if first <= config.long_call_s:
         warm_up(writer.first_token, writer.device, least=2, long_s=config.long_call_s)
     _, after = writer.first_token()
