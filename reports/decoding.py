@@ -187,7 +187,11 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     lengths = sorted({p.length for p in points})
     panels: list[tuple[str, Callable[[DecodePoint], Value], float]] = [
         ("time of one token, median (ms)", lambda p: p.value("token_time"), 1e-3),
-        ("time of one token, 95th percentile (ms)", lambda p: p.value("token_time_p95"), 1e-3),
+        (
+            "time of one token, 95th percentile (ms)",
+            lambda p: p.value("token_time_percentile"),
+            1e-3,
+        ),
         ("tokens per second, all texts", lambda p: p.value("tokens_per_second"), 1.0),
         ("time to the first token (ms)", lambda p: p.value("first_token_time"), 1e-3),
         ("state of one text (KiB)", lambda p: p.per_text("state_bytes"), 2.0**10),

@@ -33,6 +33,8 @@ from runners.records import Measurement, Progress, Status
 from runners.scaling import Direction
 
 Item = Measurement | Progress
+PERCENTILE = 95
+"""Of the times of single tokens: what a reader waits for now and then."""
 
 
 class Mode(StrEnum):
@@ -160,7 +162,11 @@ def decode(
     labels = {"kernel": kernels} if kernels else {}
     typical = median(samples)
     yield Measurement(metric="token_time", value=typical, samples=tuple(samples), labels=labels)
-    yield Measurement(metric="token_time_p95", value=float(np.percentile(samples, 95)))
+    yield Measurement(
+        metric="token_time_percentile",
+        value=float(np.percentile(samples, PERCENTILE)),
+        labels={"percentile": str(PERCENTILE)},
+    )
     model = writer.model
     for metric, value in (
         ("tokens_per_second", config.batch_size / typical),

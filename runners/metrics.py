@@ -56,7 +56,7 @@ METRICS: dict[str, Metric] = {
     "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
     "first_token_time": _metric("s", False, "from the context to the first new token, median"),
     "token_time": _metric("s", False, "one further token of each text of the batch, median"),
-    "token_time_p95": _metric("s", False, "95th percentile of the same samples"),
+    "token_time_percentile": _metric("s", False, "of the same samples; label percentile"),
     "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
     "state_bytes": _metric("B", False, "what a batch remembers from one token to the next"),
 }  # fmt: skip

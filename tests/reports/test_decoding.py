@@ -33,7 +33,7 @@ def written(
     samples = list(seconds * np.linspace(0.9, 1.1, 11))
     rows = [
         make.row("token_time", seconds, samples=samples, **cell),
-        make.row("token_time_p95", 1.09 * seconds, **cell),
+        make.row("token_time_percentile", 1.09 * seconds, **cell),
         make.row("first_token_time", 50 * seconds, **cell),
         make.row("tokens_per_second", BATCH / seconds, **cell),
         make.row("peak_tensor_bytes", 2.0**20, **cell),

@@ -60,8 +60,9 @@ def values(*arguments: Any, **options: Any) -> dict[str, float]:
 def test_rows_are_complete(mode: Mode) -> None:
     rows = measured(mode=mode)
     both = {
-        "token_time", "token_time_p95", "first_token_time", "tokens_per_second", "timed_steps",
-        "stalls", "batch_size", "flops", "parameters", "peak_tensor_bytes", "process_peak_bytes",
+        "token_time", "token_time_percentile", "first_token_time", "tokens_per_second",
+        "timed_steps", "stalls", "batch_size", "flops", "parameters", "peak_tensor_bytes",
+        "process_peak_bytes",
     }  # fmt: skip
     remembered = {"prefill_time", "prefill_peak_tensor_bytes", "state_bytes"}
     assert set(rows) == both | (remembered if mode is Mode.state else set())
@@ -70,7 +71,7 @@ def test_rows_are_complete(mode: Mode) -> None:
     assert len(samples) == rows["timed_steps"].value == TOKENS
     assert len(rows["first_token_time"].samples) == 3
     assert rows["token_time"].value == pytest.approx(np.median(samples))
-    assert rows["token_time_p95"].value == pytest.approx(np.percentile(samples, 95))
+    assert rows["token_time_percentile"].value == pytest.approx(np.percentile(samples, 95))
     assert rows["tokens_per_second"].value == pytest.approx(BATCH / np.median(samples))
 
 
