@@ -13,8 +13,10 @@ context. The state has room for exactly that.
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import partial
 from statistics import median
 from typing import ClassVar
 
@@ -28,7 +30,7 @@ from models.generation import Point, Sampling, advance, begin, read
 from models.state import size_bytes
 from runners.device import autocast
 from runners.hardware import HardwareProfile
-from runners.measure import in_turns, observe, process_peak_bytes, stalls, timed, warm_up
+from runners.measure import observe, process_peak_bytes, stalls, timed, warm_up
 from runners.records import Measurement, Progress, Status
 from runners.scaling import Direction
 
@@ -67,8 +69,8 @@ class DecodeConfig:
     """Draw among so many tokens; None: among all."""
     long_call_s: float = 0.5
     """A call that takes longer is its own warm-up."""
-    first_token_limit_s: float | None = 30.0
-    """Where the first token behind the context takes longer, the cell is left out, with a row."""
+    token_limit_s: float | None = 30.0
+    """Where one token behind the context takes longer, the cell is left out, with a row."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
@@ -86,7 +88,7 @@ class DecodeConfig:
                 raise ValueError(
                     f"{name} must be at least {least} ({why}): got {getattr(self, name)}"
                 )
-        for limit in ("long_call_s", "first_token_limit_s"):
+        for limit in ("long_call_s", "token_limit_s"):
             if (value := getattr(self, limit)) is not None and not value > 0:
                 raise ValueError(f"{limit} must be positive: got {value}")
         _ = self.sampling
@@ -125,22 +127,23 @@ def decode(
     """
     writer = _Writer(build, length=length, mode=mode, config=config, hardware=hardware, seed=seed)
     yield Progress(done=0, total=3, text="warming up")
-    first = timed(writer.first_token, writer.device)
-    limit = config.first_token_limit_s
-    if limit is not None and first > limit:
+    begun: list[Point] = []
+    first = timed(lambda: begun.append(writer.first_token()), writer.device)
+    token = writer.following(begun[0])
+    # without a state any token costs what the first one did
+    once = first if mode is Mode.recompute else timed(token, writer.device)
+    if config.token_limit_s is not None and once > config.token_limit_s:
         yield Measurement(
             metric="token_time",
             status=Status.skipped,
-            reason=f"the first token took {first:.1f} s, the limit is {limit:g} s "
-            "(runner.first_token_limit_s)",
+            reason=f"one token took {once:.1f} s, the limit is {config.token_limit_s:g} s "
+            "(runner.token_limit_s)",
         )
         return
     if hardware.compile:
         yield Measurement(metric="compile_time", value=first)
     if first <= config.long_call_s:
-        warm_up(writer.first_token, writer.device, least=2, long_s=config.long_call_s)
-    _, after = writer.first_token()
-    token = writer.following(after)
+        warm_up(writer.first_token, writer.device, least=1, long_s=config.long_call_s)
     warm_up(token, writer.device, least=config.warmup_tokens, long_s=config.long_call_s)
 
     yield Progress(done=1, total=3, text="memory")
@@ -149,16 +152,17 @@ def decode(
     if mode is Mode.state:
         held, _ = observe(writer.prefill, writer.device)
         yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
-        yield Measurement(metric="state_bytes", value=float(size_bytes(after.state)))
+        yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
     yield Progress(done=2, total=3, text="timing")
-    calls: dict[str, Callable[[], object]] = {"first_token_time": writer.first_token}
+    with uncollected():
+        openings = [writer.opening() for _ in range(config.timed_prefills)]
+    prefills, firsts = zip(*openings, strict=True)
+    yield Measurement(metric="first_token_time", value=median(firsts), samples=firsts)
     if mode is Mode.state:
-        calls["prefill_time"] = writer.prefill
-    for metric, samples in in_turns(calls, writer.device, config.timed_prefills).items():
-        yield Measurement(metric=metric, value=median(samples), samples=tuple(samples))
-    samples = writer.written(after)
+        yield Measurement(metric="prefill_time", value=median(prefills), samples=prefills)
+    samples = writer.written(begun[0])
     labels = {"kernel": kernels} if kernels else {}
     typical = median(samples)
     yield Measurement(metric="token_time", value=typical, samples=tuple(samples), labels=labels)
@@ -217,30 +221,44 @@ class _Writer:
             logits, _ = read(self.model, self.begin())
             return logits
 
-    def first_token(self) -> tuple[Tensor, Point]:
+    def first_token(self) -> Point:
         """Read the context and choose the first token."""
         with torch.inference_mode():
             return self.advance(self.begin())
 
-    def advance(self, point: Point) -> tuple[Tensor, Point]:
+    def advance(self, point: Point) -> Point:
         """Choose one token more."""
         with torch.inference_mode(), autocast(self.hardware):
-            return advance(self.model, point, self.config.sampling, self.generator)
+            return advance(self.model, point, self.config.sampling, self.generator)[1]
 
     def following(self, point: Point) -> Callable[[], object]:
         """Return the call for the token behind `point`, which can be repeated."""
         return lambda: self.advance(point)
+
+    def opening(self) -> tuple[float, float]:
+        """Return the seconds of a prefill, and those until the first token is chosen."""
+        logits: list[Tensor] = []
+        prefill = timed(lambda: logits.append(self.prefill()), self.device)
+        choose = partial(self.config.sampling.draw, logits[0], self.generator)
+        return prefill, prefill + timed(choose, self.device)
 
     def written(self, point: Point) -> list[float]:
         """Write on from `point`, and return the seconds of each token."""
         here = [point]
 
         def write() -> None:
-            _, here[0] = self.advance(here[0])
+            here[0] = self.advance(here[0])
 
-        gc.collect()
-        gc.disable()  # a collection would fall into one token and not into the others
-        try:
+        with uncollected():
             return [timed(write, self.device) for _ in range(self.config.timed_tokens)]
-        finally:
-            gc.enable()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage before and not inside: it would fall into one sample and not into others."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,5 +1,6 @@
 """Rows of one context: complete, counted as the formulas say, timed as a text is written."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,9 +150,14 @@ def test_ways_to_choose_a_token(sampling: dict[str, Any]) -> None:
     assert measured(**sampling)["token_time"].status is Status.ok
 
 
-def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "timed", lambda call, device: 7.25)
-    rows = measured(first_token_limit_s=5.0)
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_slow_token_leaves_the_cell_out(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(call: Callable[[], object], device: torch.device) -> float:
+        call()
+        return 7.25
+
+    monkeypatch.setattr(module, "timed", slow)
+    rows = measured(mode=mode, token_limit_s=5.0)
     assert set(rows) == {"token_time"}
     assert rows["token_time"].status is Status.skipped
     assert "took 7.2 s, the limit is 5 s" in rows["token_time"].reason
@@ -167,7 +173,7 @@ def test_a_slow_model_is_left_out_with_a_row(monkeypatch: pytest.MonkeyPatch) ->
         ({"timed_tokens": 19}, "timed_tokens must be at least 20 .*95th percentile.*: got 19"),
         ({"timed_prefills": 2}, "timed_prefills must be at least 3"),
         ({"warmup_tokens": 0}, "warmup_tokens must be at least 1"),
-        ({"first_token_limit_s": 0.0}, "first_token_limit_s must be positive"),
+        ({"token_limit_s": 0.0}, "token_limit_s must be positive"),
         ({"temperature": -1.0}, "temperature must be 0"),
         ({"top_k": 0}, "top_k must be at least 1"),
     ],
@@ -192,3 +198,20 @@ def test_the_context_is_the_seeds() -> None:
 
     assert torch.equal(context(3), context(3))
     assert not torch.equal(context(3), context(4))
+
+
+def test_a_slow_prefill_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([9.0])  # the first call alone
+
+    def slow_once(call: Callable[[], object], device: torch.device) -> float:
+        call()
+        return next(seconds, 0.01)
+
+    monkeypatch.setattr(module, "timed", slow_once)
+    assert measured(token_limit_s=5.0)["token_time"].value == 0.01
+
+
+def test_the_first_token_is_a_prefill_and_a_choice() -> None:
+    rows = measured()
+    pairs = zip(rows["prefill_time"].samples, rows["first_token_time"].samples, strict=True)
+    assert all(prefill < first for prefill, first in pairs)
