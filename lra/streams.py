@@ -11,6 +11,7 @@ from runners.certify import certify
 from runners.checkpoint import Checkpoints
 from runners.decode import Mode as DecodeMode
 from runners.decode import decode
+from runners.peers import compare
 from runners.scaling import Mode, scale
 from runners.train import train
 
@@ -57,6 +58,17 @@ def _scaling(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
+def _peers(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    return compare(
+        run.model,
+        length=int(argument["length"]),
+        mode=Mode[argument["mode"]],
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+    )
+
+
 def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     folder = argument["checkpoints"]
     return train(
@@ -70,4 +82,10 @@ def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
-_STREAMS = {"certify": _certify, "decode": _decode, "scaling": _scaling, "train": _train}
+_STREAMS = {
+    "certify": _certify,
+    "decode": _decode,
+    "peers": _peers,
+    "scaling": _scaling,
+    "train": _train,
+}

@@ -59,4 +59,10 @@ METRICS: dict[str, Metric] = {
     "token_time_percentile": _metric("s", False, "of the same samples; label percentile"),
     "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
     "state_bytes": _metric("B", False, "what a batch remembers from one token to the next"),
+    # beside other implementations
+    "peer_error": _metric("1", False, "largest error of output and gradients / largest value"),
+    "peer_time": _metric("s", False, "one call, in turns; labels peer, side (ours or peer)"),
+    "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
+    "peer_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one call"),
+    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer"),
 }  # fmt: skip
