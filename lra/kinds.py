@@ -51,6 +51,14 @@ KINDS = {
         timed=True,
         by_length=True,
     ),
+    "decode": Kind(
+        module="runners.decode",
+        config="DecodeConfig",
+        outcome="token_time",
+        data=False,
+        timed=True,
+        by_length=True,
+    ),
     "peers": Kind(
         module="runners.peers",
         config="PeersConfig",

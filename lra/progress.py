@@ -110,4 +110,8 @@ def headline(rows: list[Measurement]) -> str:
         memory = value.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
         return f"{value['time'] * 1e3:.1f} ms{spent}"
+    if "token_time" in value:
+        kept = value.get("state_bytes")
+        held = "" if kept is None else f", state of {kept / 2**20:.2f} MiB"
+        return f"{value['token_time'] * 1e3:.2f} ms a token{held}"
     return f"{len(rows)} rows"

@@ -13,6 +13,8 @@ from runners.approximation import QK, approximate
 from runners.attention_errors import random_heads, trained_heads
 from runners.certify import certify
 from runners.checkpoint import Checkpoints
+from runners.decode import Mode as DecodeMode
+from runners.decode import decode
 from runners.extrapolate import extrapolate, fit
 from runners.peers import compare
 from runners.scaling import Mode, scale
@@ -36,6 +38,17 @@ def trained(run: Run, argument: Mapping[str, Any], name: str = OWN) -> Backbone:
 def _certify(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     del argument
     return certify(run.task, split=run.runner.split)
+
+
+def _decode(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    return decode(
+        lambda longest: build_model(run, max_length=longest),
+        length=int(argument["length"]),
+        mode=DecodeMode[argument["mode"]],
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+    )
 
 
 def _scaling(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
@@ -128,6 +141,7 @@ def _span(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
 
 _STREAMS = {
     "certify": _certify,
+    "decode": _decode,
     "peers": _peers,
     "scaling": _scaling,
     "train": _train,

@@ -28,7 +28,7 @@ from models.contract_checks import (
     check_weighted_mean,
 )
 from models.contract_costs import check_memory, check_operations
-from models.contract_time import check_extend, check_history, check_state
+from models.contract_time import check_extend, check_history, check_prefill, check_state
 from models.mixer import MixerFactory, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
@@ -49,6 +49,7 @@ CHECKS: dict[str, Check] = {
     "precisions": check_precisions,
     "weighted_mean": check_weighted_mean,
     "extend": check_extend,
+    "prefill": check_prefill,
     "state": check_state,
     "history": check_history,
     "operations": check_operations,

@@ -9,15 +9,20 @@ from models.contract_case import ROWS, Case, Seen, call, traits_of, worst
 from models.mixer import INSIDE, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
+STEPS = 2
+"""Single tokens behind a prompt: the second reads a state that a step made."""
+
 
 def stream_length(case: Case) -> int:
     """Return the number of tokens that the checks stream: prime where it fits."""
     return min(101, case.max_length)
 
 
-def remembering(case: Case, positions: Positions = Positions.none) -> nn.Module | str:
+def remembering(
+    case: Case, positions: Positions = Positions.none, max_length: int | None = None
+) -> nn.Module | str:
     """Return the mixer, or the reason why it has no state along time to check."""
-    mixer = case.mixer(positions=positions)
+    mixer = case.mixer(positions=positions, max_length=max_length)
     if not traits_of(mixer).causal:
         return "not applicable: it is not causal"
     if not isinstance(mixer, Remembers):
@@ -43,9 +48,9 @@ def stream(
     return torch.cat(out, dim=1), state
 
 
-def empty(mixer: nn.Module, case: Case) -> State:
-    """Return the state of `ROWS` streams with room for every token."""
-    return cast(Remembers, mixer).initial_state(ROWS, stream_length(case))
+def empty(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
+    """Return the state of `ROWS` streams with room for `memory` tokens, or those of a stream."""
+    return cast(Remembers, mixer).initial_state(ROWS, memory or stream_length(case))
 
 
 def partitions(length: int) -> dict[str, list[int]]:
@@ -74,6 +79,37 @@ def check_extend(case: Case) -> Seen:
         for name, cut in partitions(length).items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
             seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
+    return worst(seen)
+
+
+def prefills(longest: int) -> list[int]:
+    """Return the lengths of prompts after which single steps are compared with one pass.
+
+    A family works in chunks, blocks or windows of some C tokens, which it need not tell: with 0 and
+    1, C - 1, C and C + 1 are among these for every C that is a power of two.
+    """
+    edges = (2**power for power in range(longest.bit_length()))
+    near = {edge + step for edge in edges for step in (-1, 0, 1)}
+    return sorted(length for length in near if 0 <= length <= longest - STEPS)
+
+
+def check_prefill(case: Case) -> Seen:
+    """Single steps behind a prompt of whatever length give what one pass gives."""
+    longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
+    mixer = remembering(case, max_length=longest)
+    if isinstance(mixer, str):
+        return Seen(True, mixer)
+    x, seen = case.input(longest), []
+    with torch.no_grad():
+        wanted = call(mixer, x)
+        for cut in prefills(longest):
+            state = empty(mixer, case, longest)
+            if cut:
+                _, state = stream(mixer, [x[:, :cut]], state)
+            steps = [x[:, place : place + 1] for place in range(cut, cut + STEPS)]
+            y, _ = stream(mixer, steps, state, first=cut)
+            what = f"{STEPS} steps behind a prompt of {cut}"
+            seen.append(case.agree(what, y, wanted[:, cut : cut + STEPS]))
     return worst(seen)
 
 

@@ -57,11 +57,12 @@ def panel_figure(
     groups: Mapping[str, Sequence[str]],
     *,
     subtitle: str = "",
+    title: str = "",
 ) -> Figure:
     """Draw what `scaling_data` returned, a panel per group.
 
     Lines are medians, bands the 20th to 80th percentile; a cross marks a length without a number,
-    explained under the figure.
+    explained under the figure. `title` is by default that of a cost per sequence.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     names = list(dict.fromkeys(data["model"]))
@@ -81,7 +82,7 @@ def panel_figure(
         foot, head = 0.15 * len(lines) + 0.1, 0.55
         width, height = _WIDE * across + 0.15, cell * rows + head + foot
         figure = new_figure(width=width, height=height)
-        for number, (title, own) in enumerate(found.items()):
+        for number, (kind, own) in enumerate(found.items()):
             row, column = divmod(number, _ACROSS)
             left = (_WIDE * column + 0.72) / width
             bottom = (foot + cell * (rows - 1 - row) + 0.6) / height
@@ -98,12 +99,12 @@ def panel_figure(
             _name_background(axes, data, names)
             axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 1), fontsize=6.6,
                         frameon=False, borderaxespad=0.2, handlelength=3.2)  # fmt: skip
-            axes.set_title(title, size=8.5, loc="left", pad=72 * _NAME * len(own) + 7)
+            axes.set_title(kind, size=8.5, loc="left", pad=72 * _NAME * len(own) + 7)
             axes.tick_params(labelsize=6.5)
             axes.tick_params(axis="x", rotation=35)
             if row == rows - 1 or number + _ACROSS >= len(found):
                 axes.set_xlabel("sequence length (tokens)", size=7.5)
-        title = f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
+        title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
         if across == 1:  # no room for what the pass consists of
             title = title.partition(" (")[0]
         size = 10 if across > 1 else 8.5

@@ -5,8 +5,9 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ import pandas as pd
 from reports.accuracy import score_tables, splits
 from reports.approximation_section import approximation_parts
 from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
+from reports.decoding import decode_parts
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
     crossover_table,
@@ -28,6 +30,7 @@ from reports.peers import peer_parts
 from reports.rows import (
     FLOOR,
     MARKS,
+    TIMED,
     cost_points,
     cost_rows,
     labels_of,
@@ -39,6 +42,8 @@ from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.spans import span_parts
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
+Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
+"""Saves the figures of one runner; yields stem, heading, and a table, or the text of a figure."""
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""
 
@@ -195,7 +200,14 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
 
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
-    for parts in (peer_parts, approximation_parts, extrapolation_parts, span_parts):
+    sections: Sequence[Parts] = (
+        partial(decode_parts, groups=draft.groups),
+        peer_parts,
+        approximation_parts,
+        extrapolation_parts,
+        span_parts,
+    )
+    for parts in sections:
         for stem, heading, made in parts(frame, draft.looks, draft.folder):
             if isinstance(made, Table):
                 draft.table(stem, made, heading)
@@ -241,7 +253,7 @@ def failures(frame: pd.DataFrame) -> list[str]:
         against = f" against {row.reference!s}" if row.reference else ""
         place = (
             f"length {shown(row.length)}"
-            if row.metric in {"time", "output_error"} or against
+            if row.metric in {*TIMED, "output_error"} or against
             else f"seed {shown(row.seed)}"
         )
         if factor := labels_of(row.labels).get("factor"):

@@ -29,6 +29,8 @@ MISSING = "missing"
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
 
+TIMED = ("time", "token_time")
+"""Metrics that every cell has which was timed at a length, be it to say why there is no number."""
 _NO_PEAK = "peak tensor bytes were not recorded"
 
 # Two costs may stand in one table only where all of these agree.
@@ -140,7 +142,7 @@ def _sentence(column: str, value: Any) -> str:
     if column == "causal":
         return "causal" if str(value) in {"True", "1", "1.0"} else "bidirectional"
     if column == "threads":
-        return f"{shown(value)} threads"
+        return f"{shown(value)} thread{'' if shown(value) == '1' else 's'}"
     if column == "task_version":
         return f"version {shown(value)}"
     return shown(value)
@@ -180,7 +182,7 @@ def short(reason: str) -> str:
 Record = dict[str, Any]
 
 
-def _merged(records: Sequence[Record]) -> Value:
+def merged(records: Sequence[Record]) -> Value:
     """One value from the rows of one place: pooled samples over seeds, or the first failure."""
     for record in records:
         if record["status"] != "ok":
@@ -191,13 +193,30 @@ def _merged(records: Sequence[Record]) -> Value:
     return Value(value=float(np.median([r["value"] for r in records])), samples=pooled)
 
 
+def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
+    """Return what stands where rows of one place must not be merged; None where they may.
+
+    Args:
+        sizes: batch sizes found at the place.
+        records: rows of its cells, one for each.
+    """
+    problem = ""
+    if len(sizes) > 1:
+        problem = f"measured with batch sizes {[*sizes]}, which must not be merged"
+    elif len({r["seed"] for r in records}) < len({r["cell"] for r in records}):
+        problem = f"{len({r['cell'] for r in records})} configurations share this name"
+    if not problem:
+        return None
+    return Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
+
+
 def _by_reference(records: Sequence[Record], metric: str) -> dict[str, Value]:
     found: dict[str, list[Record]] = {}
     for record in records:
         # a reference that could not run says so in one row, whatever its metric
         if record["reference"] and (record["metric"] == metric or record["status"] != "ok"):
             found.setdefault(record["reference"], []).append(record)
-    return {reference: _merged(own) for reference, own in found.items()}
+    return {reference: merged(own) for reference, own in found.items()}
 
 
 def cost_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -229,21 +248,15 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
         return None
     sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
     place = partial(CostPoint, model=name, mode=mode, length=length)
-    problem = ""
-    if len(sizes) > 1:
-        problem = f"measured with batch sizes {sizes}, which must not be merged"
-    elif len({r["seed"] for r in times}) < len({r["cell"] for r in times}):
-        problem = f"{len({r['cell'] for r in times})} configurations share this name"
-    if problem:
-        value = Value(status=AMBIGUOUS, reason=f"{problem}; report one sweep at a time")
+    if (value := ambiguous(sizes, times)) is not None:
         return place(time=value, memory=value)
-    time, peaks = _merged(times), own("peak_tensor_bytes")
+    time, peaks = merged(times), own("peak_tensor_bytes")
     if not time.ok:
         return place(time=time, memory=time)
     return place(
         time=time,
         batch_size=sizes[0] if sizes else None,
-        memory=_merged(peaks) if peaks else Value(status=MISSING, reason=_NO_PEAK),
+        memory=merged(peaks) if peaks else Value(status=MISSING, reason=_NO_PEAK),
         time_ratio=_by_reference(records, "time_ratio"),
         memory_ratio=_by_reference(records, "peak_tensor_bytes_ratio"),
     )

@@ -23,7 +23,8 @@ COLUMNS = (
 )  # fmt: skip
 _LEFT, _ACROSS = 0.85, 3.75
 """Inches: room for the vertical axis, and the plot itself."""
-_UNITS = {"time": "s", "memory": "B"}
+UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
+"""Of what may be drawn against length."""
 
 
 def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.DataFrame:
@@ -39,10 +40,36 @@ def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.Da
     for name in model_order([p.model for p in own]):
         line = sorted((p for p in own if p.model == name), key=lambda p: p.length)
         costs = [p.per_sequence(p.time if quantity == "time" else p.memory) for p in line]
-        fit = _fit([p.length for p in line], costs)
-        for point, cost in zip(line, costs, strict=True):
-            records.append(_record(point, quantity, cost, fit))
+        places = [(p.length, p.batch_size) for p in line]
+        records += line_records(name, mode, quantity, places, costs)
     return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def line_records(
+    model: str,
+    mode: str,
+    quantity: str,
+    places: Sequence[tuple[int, int | None]],
+    costs: Sequence[Value],
+) -> list[dict[str, Any]]:
+    """Return one line of a figure, a record per point, with the exponent that fits them all.
+
+    Args:
+        model: its name.
+        mode: of its points.
+        quantity: one of `UNITS`.
+        places: length and batch size of each point, lengths rising.
+        costs: what is drawn there.
+    """
+    fit = _fit([length for length, _ in places], costs)
+    records = []
+    for (length, batch_size), cost in zip(places, costs, strict=True):
+        record: dict[str, Any] = dict.fromkeys(COLUMNS)
+        record |= {"model": model, "mode": mode, "quantity": quantity}
+        record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
+        record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
+        records.append(record | _spread(cost, fit))
+    return records
 
 
 def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
@@ -54,11 +81,8 @@ def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
     return fit_exponent([n for n, *_ in known], [v for _, v, _ in known], [s for *_, s in known])
 
 
-def _record(point: CostPoint, quantity: str, cost: Value, fit: Fit | None) -> dict[str, Any]:
-    record: dict[str, Any] = dict.fromkeys(COLUMNS)
-    record |= {"model": point.model, "mode": point.mode, "quantity": quantity}
-    record |= {"length": point.length, "value": cost.value, "unit": _UNITS[quantity]}
-    record |= {"batch_size": point.batch_size, "status": cost.status, "reason": cost.reason}
+def _spread(cost: Value, fit: Fit | None) -> dict[str, Any]:
+    record: dict[str, Any] = {}
     if len(cost.samples) > 1:
         record["p20"], record["p80"] = percentiles(cost.samples)
     if fit is not None:
@@ -69,13 +93,28 @@ def _record(point: CostPoint, quantity: str, cost: Value, fit: Fit | None) -> di
     return record
 
 
-def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str = "") -> Figure:
-    """Draw what `scaling_data` returned.
+def scaling_figure(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    *,
+    subtitle: str = "",
+    title: str = "",
+    names: tuple[str, str] | None = None,
+) -> Figure:
+    """Draw what `scaling_data` returned, or other records like those.
 
     Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
     is a cross above the lines, and a note under the figure says why.
+
+    Args:
+        data: the records.
+        looks: of every model in them.
+        subtitle: the setting.
+        title: heading; by default that of a cost per sequence.
+        names: of the horizontal and of the vertical axis; by default those of such a cost.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
+    across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
     notes = why_absent(data)
     with style():
         lines = [w for note in notes for w in textwrap.wrap(note, 118, subsequent_indent="    ")]
@@ -83,14 +122,13 @@ def scaling_figure(data: pd.DataFrame, looks: dict[str, Look], *, subtitle: str 
         height = 3.7 + foot
         figure = new_figure(width=_LEFT + _ACROSS, height=height)
         axes = figure.add_axes((0, 0, 1, 1))
-        names = list(dict.fromkeys(data["model"]))
-        order = by_last_value(data, names)
+        order = by_last_value(data, list(dict.fromkeys(data["model"])))
         handles = [draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
         set_axes(axes, data, quantity)
         draw_crosses(axes, data, looks, order)
-        axes.set_ylabel(QUANTITIES[quantity])
-        axes.set_xlabel("sequence length (tokens)")
-        title = f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
+        axes.set_ylabel(along)
+        axes.set_xlabel(across)
+        title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
         legend = figure.legend(
             handles=handles,
             loc="upper right",
@@ -167,10 +205,15 @@ def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
         return label + "  no value"
     first = good.iloc[0]
     if pd.notna(first["exponent"]):
-        label += f"  {float(first['exponent']):.2f}"
+        label += f"  {_hundredths(first['exponent'])}"
     if pd.notna(first["exponent_low"]):
-        label += f" [{float(first['exponent_low']):.2f}, {float(first['exponent_high']):.2f}]"
+        label += f" [{_hundredths(first['exponent_low'])}, {_hundredths(first['exponent_high'])}]"
     return label
+
+
+def _hundredths(value: float) -> str:
+    """Return a number without the sign of a zero that rounding made."""
+    return f"{round(float(value), 2) + 0.0:.2f}"
 
 
 def draw_crosses(
@@ -229,9 +272,9 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    show = _seconds if quantity == "time" else _bytes
+    show = _seconds if UNITS[quantity] == "s" else _bytes
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: show(v)))
-    if quantity == "memory":
+    if UNITS[quantity] == "B":
         axes.yaxis.set_major_locator(LogLocator(base=2 if narrow else 4))
         axes.yaxis.set_minor_locator(LogLocator(base=2))
 

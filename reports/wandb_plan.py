@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import prepare, shown
+from reports.rows import TIMED, prepare, shown
 from runners.records import COLUMNS, canonical, digest
 
 Scalar = float | int | str | None
@@ -168,7 +168,7 @@ def _key(row: Any) -> str:
 
 def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
     """Return the values of timing cells by length."""
-    timed = part[part["cell"].isin(set(part[part["metric"] == "time"]["cell"]))]
+    timed = part[part["cell"].isin(set(part[part["metric"].isin(TIMED)]["cell"]))]
     found: dict[int, dict[str, float]] = {}
     good = timed[(timed["status"] == "ok") & timed["length"].notna()].sort_values("length")
     for row in good.itertuples():
@@ -200,7 +200,7 @@ def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
 
 def _final(part: pd.DataFrame) -> Iterator[tuple[str, float]]:
     """Yield the final values of cells that are not timed by length."""
-    timed = set(part[part["metric"] == "time"]["cell"])
+    timed = set(part[part["metric"].isin(TIMED)]["cell"])
     for row in part[(part["status"] == "ok") & part["step"].isna()].itertuples():
         if row.cell not in timed:
             yield _quality(row), float(str(row.value))

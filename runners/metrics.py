@@ -55,6 +55,13 @@ METRICS: dict[str, Metric] = {
     "timed_steps": _metric("1", None, "number of timed samples"),
     "stalls": _metric("1", False, "timed samples above 3 x median"),
     "compile_time": _metric("s", False, "first call under torch.compile, not part of time"),
+    # writing token by token
+    "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
+    "first_token_time": _metric("s", False, "from the context to the first new token, median"),
+    "token_time": _metric("s", False, "one further token of each text of the batch, median"),
+    "token_time_percentile": _metric("s", False, "of the same samples; label percentile"),
+    "prefill_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over the prefill"),
+    "state_bytes": _metric("B", False, "what a batch remembers from one token to the next"),
     # beside other implementations
     "peer_error": _metric("1", False, "largest error of output and gradients / largest value"),
     "peer_time": _metric("s", False, "one call, in turns; labels peer, side (ours or peer)"),

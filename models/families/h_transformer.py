@@ -23,20 +23,24 @@ Differs    Lengths need not be C times a power of two: the last block of each le
            option, off as in the paper: one number for each head and distance in clusters, the same
            at all levels.
 
-There is no state along time: a new token would change the clusters of every level.
+State along time, when causal: two blocks of each level, 2 C (d_k + d_v) numbers and a query per
+level and head, so that it grows as log n. A prompt is read in one pass; after it tokens are worked
+on one by one, at 8 C d operations per level.
 """
 
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from models.families import hierarchy_state
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.hierarchy import Plan, Stretch, add_product
-from models.mixer import Layout, Site, Traits
+from models.families.hierarchy_state import Remembered
+from models.mixer import Layout, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
 
 
@@ -268,6 +272,39 @@ class HTransformerCore(nn.Module):
             bias=self.bias(sum_dtype(q)),
             dropout=self.dropout if self.training else 0.0,
         )
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return two empty blocks for each level that `memory` tokens need."""
+        if not self.traits.causal:
+            raise Unsupported("a hierarchy of the whole sequence has no state: set causal")
+        return tuple(hierarchy_state.empty(shape, self.block, like))
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Continue; ValueError for more tokens than the state has levels for."""
+        here = Remembered(*cast(tuple[Tensor, ...], state))
+        most = 0 if here.seen.device.type == "meta" else int(here.seen.max())
+        if most + q.shape[2] > here.capacity:
+            raise ValueError(
+                f"the state's levels reach {here.capacity} tokens: it has seen {most} and "
+                f"{q.shape[2]} more came; ask for a larger memory"
+            )
+        if not most:
+            o = self(q, k, v, layout._replace(start=None))
+            return o, tuple(hierarchy_state.filled(here, q, k, v))
+        bias, dropout = self.bias(sum_dtype(q)), self.dropout if self.training else 0.0
+        found = []
+        for token in range(q.shape[2]):
+            parts = (x[:, :, token] for x in (q, k, v))
+            o, here = hierarchy_state.attend_next(here, *parts, bias=bias, dropout=dropout)
+            found.append(o)
+        return torch.stack(found, 2), tuple(here)
 
 
 class HTransformer(MultiHead):

@@ -31,6 +31,9 @@ Differences from the paper: R is drawn by Xavier where it is trained and from N(
 not, since it would stay a plain mean. Attention dropout drops the same weights for the whole batch
 where A is common to it.
 
+State along time, when causal: the values of all tokens, and their keys where there is dot; rows of
+logits are then written out, s numbers per head for a memory of s tokens.
+
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
 added, without alpha. It applies padding only beside dot; elsewhere padding is refused here. Its
 dense has one W2 for all heads and, by a reshape in place of a transpose, gives position i of head h
@@ -39,19 +42,23 @@ the logits of another position: neither padding nor a causal model is possible.
 
 import math
 from enum import StrEnum, auto
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from models.families import kv_cache
+from models.families.feature_product import sum_dtype
 from models.families.synthetic_attention import (
+    NEVER,
     ROWS,
     Logits,
     fused_attention,
     synthetic_attention,
 )
-from models.mixer import Layout, Positions, Site, Traits, Unsupported, Variant
+from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.positions import alibi_slopes, rotate
 
 LENGTHS = (2**12, 2**14)
@@ -102,6 +109,7 @@ class Synthesizer(nn.Module):
     """
 
     table: Float[Tensor, "h n n"]
+    slopes: Float[Tensor, " h"] | None
 
     def __init__(
         self,
@@ -146,8 +154,9 @@ class Synthesizer(nn.Module):
         products = {Component.dot, Component.dense, Component.factorised_random}
         self.fused = has <= products and has != {Component.factorised_random} and not alibi
         exact = not self.lra or (Component.dot in has and Component.dense not in has)
+        honours = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
-            honours=frozenset({"keep"} if exact else ()),
+            honours=frozenset(fact for fact, is_honoured in honours.items() if is_honoured),
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,
             max_length=site.max_length,
@@ -208,14 +217,17 @@ class Synthesizer(nn.Module):
         """Fold the width into heads."""
         return x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
+    def shares(self) -> list[tuple[Component, Any]]:
+        """Return every component with its alpha; 1 where components are not weighed."""
+        alpha = None if self.alpha is None else self.alpha.softmax(0)
+        return [(c, 1.0 if alpha is None else alpha[i]) for i, c in enumerate(self.components)]
+
     def logits(self, x: Float[Tensor, "b l d"]) -> Logits:
         """Return what the logits are made of, each component weighed by its alpha."""
         batch, length = x.shape[:2]
         parts: list[tuple[Tensor, Tensor]] = []
         made: dict[str, Any] = {"slopes": self.slopes}
-        for index, component in enumerate(self.components):
-            alpha = None if self.alpha is None else self.alpha.softmax(0)[index]
-            share: Any = 1.0 if alpha is None else alpha
+        for component, share in self.shares():
             match component:
                 case Component.dot:
                     q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
@@ -237,7 +249,8 @@ class Synthesizer(nn.Module):
                     made["first"] = self.split(self.first_proj(x)) * share
                     made["second"] = self.split(self.second_proj(x))
                 case _:
-                    made |= {"table": self.table, "weight": alpha}
+                    weight = None if self.alpha is None else share
+                    made |= {"table": self.table, "weight": weight}
         if parts:
             groups = 1 if all(len(q) == 1 for q, _ in parts) and "first" not in made else batch
             shape = (groups, self.heads, length, -1)
@@ -250,6 +263,11 @@ class Synthesizer(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length; ValueError for a longer input than the logits have columns."""
+        if layout.start is not None:
+            raise Unsupported(
+                "tokens that do not begin at position 0 need the state behind those before: call "
+                "extend with one"
+            )
         if x.shape[1] > self.max_length:
             raise ValueError(
                 f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
@@ -261,3 +279,58 @@ class Synthesizer(nn.Module):
         o = attend(logits, v, keep=layout.keep, causal=self.causal, dropout=dropout)
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
         return mixed
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory of values, and of keys where there is dot."""
+        if not self.causal:
+            raise Unsupported("logits of later tokens leave no state along time: set causal")
+        key_width = self.head_width if Component.dot in self.components else 0
+        slots = min(memory, self.max_length)
+        shape = (batch_size, self.heads, slots, key_width, self.head_width)
+        return kv_cache.empty(shape, self.v_proj.weight.new_empty(0))
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`, whose count says where the tokens stand."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        if layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x, seen = flow.x, cast(tuple[Tensor, ...], flow.state)[2]
+        v = self.split(self.v_proj(x))
+        q = k = v[..., :0]
+        if Component.dot in self.components:
+            q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
+            if self.rotary:
+                q, k = rotate(q, seen), rotate(k, seen)
+        keys, values, visible, state = kv_cache.append(flow.state, k, v)
+        logits = self.rows(x, q @ keys.to(q.dtype).mT, seen)
+        weights = logits.masked_fill(~visible, NEVER).softmax(-1)
+        weights = F.dropout(weights, self.dropout if self.training else 0.0)
+        o = weights.to(v.dtype) @ values.to(v.dtype)
+        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=state)
+
+    def rows(
+        self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]
+    ) -> Float[Tensor, "b h l s"]:
+        """Return the logits of tokens behind `seen` others for the first s columns, written out."""
+        slots, place = dots.shape[-1], seen[:, None] + torch.arange(x.shape[1], device=x.device)
+        total = torch.zeros_like(dots, dtype=sum_dtype(dots))
+        for component, share in self.shares():
+            match component:
+                case Component.dot:
+                    part = dots * self.head_width**-0.5
+                case Component.dense:
+                    hidden = self.split(self.dense_in(x).relu())
+                    part = hidden @ self.dense_out[:, :slots].mT + self.dense_bias[:, :slots].mT
+                case Component.factorised_random:
+                    part = self.left[:, place].transpose(0, 1) @ self.right[:, :slots].mT
+                case Component.factorised_dense:
+                    first, second = self.split(self.first_proj(x)), self.split(self.second_proj(x))
+                    part = (second[..., None] * first[..., None, :]).flatten(-2)[..., :slots]
+                case _:
+                    part = self.table[:, place, :slots].transpose(0, 1)
+            total = total + share * part
+        if self.slopes is None:
+            return total
+        distance = (place[..., None] - torch.arange(slots, device=x.device)).abs()
+        return total - self.slopes[:, None, None] * distance[:, None]

@@ -14,6 +14,7 @@ from spoilt_mixers import (
     Decoder,
     DenseWindow,
     Detached,
+    Edged,
     Encoder,
     Forgetful,
     FutureScale,
@@ -136,7 +137,8 @@ def test_draws_that_recomputation_cannot_repeat_are_found():
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
-        (with_core(Forgetful), {"extend", "history"}),
+        (with_core(Forgetful), {"extend", "prefill", "history"}),
+        (with_core(Edged), {"prefill"}),
         (with_core(Growing), {"state"}),
         (with_core(Cutting), {"history"}),
         (with_core(BatchLast), {"state"}),

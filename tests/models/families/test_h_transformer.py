@@ -11,7 +11,7 @@ from models.families.h_transformer import HTransformer, hierarchical_attention
 from models.families.hierarchy import Plan
 from models.families.softmax import softmax_attention
 from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Layout, Site, Unsupported
+from models.mixer import Layout, Site
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -342,8 +342,6 @@ def test_what_cannot_be_is_refused():
     for block in (0, 1, 7, -2):
         with pytest.raises(ValueError, match=f"even number from 2 on: got {block}; use"):
             built(block=block)
-    with pytest.raises(Unsupported, match="no state along time"):
-        built(causal=True).initial_state(2, 30)
 
 
 def test_builds_and_runs_on_the_meta_device():

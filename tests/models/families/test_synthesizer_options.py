@@ -18,7 +18,7 @@ from synthesizer_forms import (
 from models.contract import CHECKS, check_mixer
 from models.families.synthesizer import Component, Synthesizer, factors
 from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Layout, Site, Unsupported, Variant
+from models.mixer import Flow, Layout, Site, Unsupported, Variant
 
 
 def test_alpha_is_learned_by_component_and_head_and_starts_even():
@@ -135,6 +135,32 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="have 23 columns: got 24 tokens; truncate"):
         built(Component.random)(drawn(1, 24, WIDTH), Layout())
     assert built(Component.random).traits.max_length == LONGEST
+
+
+@KINDS
+def test_single_tokens_behind_a_prompt_are_the_sequence(components):
+    mixer, x = built(*components, causal=True), drawn(2, LONGEST, WIDTH)
+    wanted = mixer(x, Layout())
+    for prompt in (1, 7, LONGEST - 1):
+        flow = mixer.extend(Flow(x[:, :prompt], mixer.initial_state(2, 100)), Layout())
+        found = [flow.x]
+        for token in range(prompt, LONGEST):
+            flow = mixer.extend(flow._replace(x=x[:, token : token + 1]), Layout())
+            found.append(flow.x)
+        torch.testing.assert_close(torch.cat(found, 1), wanted)
+    with pytest.raises(ValueError, match=f"holds {LONGEST} of {LONGEST} tokens and 1 more came"):
+        mixer.extend(flow, Layout())
+
+
+def test_a_state_that_cannot_be():
+    with pytest.raises(Unsupported, match="set causal"):
+        built(Component.dense).initial_state(2, 8)
+    mixer, x = built(Component.dense, causal=True), drawn(2, 3, WIDTH)
+    state, keep = mixer.initial_state(2, 8), torch.ones(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="full rows: pass keep=None"):
+        mixer.extend(Flow(x, state), Layout(keep=keep))
+    with pytest.raises(Unsupported, match="need the state behind those before"):
+        mixer(x, Layout(start=torch.tensor([4, 4])))
 
 
 @KINDS

@@ -1,0 +1,264 @@
+"""What one token costs while a language model writes: latency and memory against the context.
+
+Two modes. `state` reads the context once (prefill) and then each new token alone, from what the
+model remembers: the keys and values of exact attention, the sums of linear attention, the last
+tokens of a window. `recompute` remembers nothing and reads everything so far for each token, which
+any causal model can do. A model without a state has a row that says so in mode `state`.
+
+A cell is one context length. The context is random tokens. Behind it the model writes, each token
+chosen from its logits and fed back: the first one costs what reading the context costs, and after
+it the clock is read for each of `timed_tokens` more, so the last one stands that far behind the
+context. The state has room for exactly that.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from functools import partial
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone
+from models.flops import count_operations
+from models.generation import Point, Sampling, advance, begin, read
+from models.state import size_bytes
+from runners.device import autocast
+from runners.hardware import HardwareProfile
+from runners.measure import observe, process_peak_bytes, stalls, timed, warm_up
+from runners.records import Measurement, Progress, Status
+from runners.scaling import Direction
+
+Item = Measurement | Progress
+PERCENTILE = 95
+"""Of the times of single tokens: what a reader waits for now and then."""
+
+
+class Mode(StrEnum):
+    """What is kept from one token to the next."""
+
+    state = auto()
+    """The model's state along time."""
+    recompute = auto()
+    """The tokens alone: all of them are read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeConfig:
+    """How the cost of a token is measured against the context."""
+
+    direction: ClassVar[Direction] = Direction.causal
+    """Whatever the task asks: a language model over its vocabulary."""
+
+    lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
+    """Tokens of the context."""
+    modes: list[Mode] = field(default_factory=lambda: [Mode.state, Mode.recompute])
+    batch_size: int = 1
+    """Texts that are written side by side."""
+    timed_tokens: int = 32
+    timed_prefills: int = 5
+    warmup_tokens: int = 3
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_k: int | None = None
+    """Draw among so many tokens; None: among all."""
+    long_call_s: float = 0.5
+    """A call that takes longer is its own warm-up."""
+    token_limit_s: float | None = 30.0
+    """Where one token behind the context takes longer, the cell is left out, with a row."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted state, recompute or both")
+        for name, least, why in (
+            ("batch_size", 1, "texts side by side"),
+            ("timed_tokens", 20, "fewer have no 95th percentile"),
+            ("timed_prefills", 3, "fewer have no spread"),
+            ("warmup_tokens", 1, "the first token pays for what is made once"),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"{name} must be at least {least} ({why}): got {getattr(self, name)}"
+                )
+        for limit in ("long_call_s", "token_limit_s"):
+            if (value := getattr(self, limit)) is not None and not value > 0:
+                raise ValueError(f"{limit} must be positive: got {value}")
+        _ = self.sampling
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a token is chosen."""
+        return Sampling(temperature=self.temperature, top_k=self.top_k)
+
+    def longest(self, length: int) -> int:
+        """Return the tokens of context and continuation together."""
+        return length + self.timed_tokens
+
+
+def decode(
+    build: Callable[[int], Backbone],
+    *,
+    length: int,
+    mode: Mode,
+    config: DecodeConfig,
+    hardware: HardwareProfile,
+    seed: int,
+) -> Iterator[Item]:
+    """Measure one model behind one context, and yield rows.
+
+    Args:
+        build: makes the model for so many tokens.
+        length: tokens of the context.
+        mode: with a state or without.
+        config: how to measure.
+        hardware: where, and how precisely.
+        seed: of the context and of the draws.
+
+    Raises:
+        Unsupported: the model has no state, and the mode needs one.
+    """
+    writer = _Writer(build, length=length, mode=mode, config=config, hardware=hardware, seed=seed)
+    yield Progress(done=0, total=3, text="warming up")
+    begun: list[Point] = []
+    first = timed(lambda: begun.append(writer.first_token()), writer.device)
+    token = writer.following(begun[0])
+    # without a state any token costs what the first one did
+    once = first if mode is Mode.recompute else timed(token, writer.device)
+    if config.token_limit_s is not None and once > config.token_limit_s:
+        yield Measurement(
+            metric="token_time",
+            status=Status.skipped,
+            reason=f"one token took {once:.1f} s, the limit is {config.token_limit_s:g} s "
+            "(runner.token_limit_s)",
+        )
+        return
+    if hardware.compile:
+        yield Measurement(metric="compile_time", value=first)
+    if first <= config.long_call_s:
+        warm_up(writer.first_token, writer.device, least=1, long_s=config.long_call_s)
+    warm_up(token, writer.device, least=config.warmup_tokens, long_s=config.long_call_s)
+
+    yield Progress(done=1, total=3, text="memory")
+    held, kernels = observe(token, writer.device)
+    yield Measurement(metric="peak_tensor_bytes", value=float(held))
+    if mode is Mode.state:
+        held, _ = observe(writer.prefill, writer.device)
+        yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
+        yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
+    yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
+
+    yield Progress(done=2, total=3, text="timing")
+    with uncollected():
+        openings = [writer.opening() for _ in range(config.timed_prefills)]
+    prefills, firsts = zip(*openings, strict=True)
+    yield Measurement(metric="first_token_time", value=median(firsts), samples=firsts)
+    if mode is Mode.state:
+        yield Measurement(metric="prefill_time", value=median(prefills), samples=prefills)
+    samples = writer.written(begun[0])
+    labels = {"kernel": kernels} if kernels else {}
+    typical = median(samples)
+    yield Measurement(metric="token_time", value=typical, samples=tuple(samples), labels=labels)
+    yield Measurement(
+        metric="token_time_percentile",
+        value=float(np.percentile(samples, PERCENTILE)),
+        labels={"percentile": str(PERCENTILE)},
+    )
+    model = writer.model
+    for metric, value in (
+        ("tokens_per_second", config.batch_size / typical),
+        ("timed_steps", len(samples)),
+        ("stalls", stalls(samples)),
+        ("batch_size", config.batch_size),
+        ("flops", count_operations(token)),
+        ("parameters", sum(p.numel() for p in model.parameters() if p.requires_grad)),
+    ):
+        yield Measurement(metric=metric, value=float(value))
+
+
+class _Writer:
+    """One model, one context, and the calls that are measured."""
+
+    def __init__(
+        self,
+        build: Callable[[int], Backbone],
+        *,
+        length: int,
+        mode: Mode,
+        config: DecodeConfig,
+        hardware: HardwareProfile,
+        seed: int,
+    ) -> None:
+        self.config, self.hardware = config, hardware
+        self.device = torch.device(str(hardware.device))
+        self.memory = config.longest(length) if mode is Mode.state else None
+        self.model = build(config.longest(length)).to(self.device).eval()
+        if hardware.compile:
+            for block in self.model.blocks:
+                block.compile()
+        drawn = torch.randint(
+            self.model.facts.vocabulary,
+            (config.batch_size, length),
+            generator=torch.Generator().manual_seed(seed),
+        )
+        self.context = drawn.to(self.device)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+
+    def begin(self) -> Point:
+        """Return the point before the context, with an empty state of its own."""
+        return begin(self.model, self.context, memory=self.memory)
+
+    def prefill(self) -> Tensor:
+        """Read the context, as far as the logits of the first token."""
+        with torch.inference_mode(), autocast(self.hardware):
+            logits, _ = read(self.model, self.begin())
+            return logits
+
+    def first_token(self) -> Point:
+        """Read the context and choose the first token."""
+        with torch.inference_mode():
+            return self.advance(self.begin())
+
+    def advance(self, point: Point) -> Point:
+        """Choose one token more."""
+        with torch.inference_mode(), autocast(self.hardware):
+            return advance(self.model, point, self.config.sampling, self.generator)[1]
+
+    def following(self, point: Point) -> Callable[[], object]:
+        """Return the call for the token behind `point`, which can be repeated."""
+        return lambda: self.advance(point)
+
+    def opening(self) -> tuple[float, float]:
+        """Return the seconds of a prefill, and those until the first token is chosen."""
+        logits: list[Tensor] = []
+        prefill = timed(lambda: logits.append(self.prefill()), self.device)
+        choose = partial(self.config.sampling.draw, logits[0], self.generator)
+        return prefill, prefill + timed(choose, self.device)
+
+    def written(self, point: Point) -> list[float]:
+        """Write on from `point`, and return the seconds of each token."""
+        here = [point]
+
+        def write() -> None:
+            here[0] = self.advance(here[0])
+
+        with uncollected():
+            return [timed(write, self.device) for _ in range(self.config.timed_tokens)]
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage before and not inside: it would fall into one sample and not into others."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
