@@ -11,6 +11,7 @@ from runners.certify import certify
 from runners.checkpoint import Checkpoints
 from runners.scaling import Mode, scale
 from runners.train import train
+from runners.transfer import Pretrained, fine_tune
 
 
 def of(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
@@ -57,4 +58,27 @@ def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
-_STREAMS = {"certify": _certify, "scaling": _scaling, "train": _train}
+def _transfer(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    source = None
+    for name in run.runner.starts_from():
+        source = Pretrained(trained(run, argument, name), trainings(run)[name].task)
+        source.task.prepare()  # the training may have been done on another machine
+    folder = argument["checkpoints"]
+    return fine_tune(
+        build_model(run),
+        run.task,
+        source=source,
+        optim=run.optim,
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+        checkpoints=Path(folder) if folder else None,
+    )
+
+
+_STREAMS = {
+    "certify": _certify,
+    "scaling": _scaling,
+    "train": _train,
+    "transfer": _transfer,
+}

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
-LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.")
-"""What the labels of a row name already, and reports with them."""
+LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.source", "trainings.")
+"""What the labels of a row name already, and reports with them, or what follows from the rest."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:

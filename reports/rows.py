@@ -96,10 +96,10 @@ def samples_of(value: Any) -> tuple[float, ...]:
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns and add `name`, `split`, `regime`, `tokenizer` and `reference`.
+    """Check the columns and add `name`, `start`, `split`, `regime`, `tokenizer` and `reference`.
 
-    A name is the model's, with its variant where that is not the paper's own, and the families of
-    its layers where they differ.
+    A name is the model's, with its variant where that is not the paper's own, the families of its
+    layers where they differ, and what its weights come from where it was not simply trained.
 
     Raises:
         NoRows: the frame is empty.
@@ -116,12 +116,14 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
     variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
     layers = [found.get("layers", "") for found in labels]
-    departures = [", ".join(filter(None, both)) for both in zip(variants, layers, strict=True)]
+    starts = [f"from {found['start']}" if "start" in found else "" for found in labels]
+    facts = zip(variants, layers, starts, strict=True)
+    departures = [", ".join(filter(None, three)) for three in facts]
     frame["name"] = [
         f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
     ]
     frame["split"] = [found.get("split", "") for found in labels]
-    for mark in ("regime", "tokenizer"):
+    for mark in ("regime", "tokenizer", "start"):
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     return frame

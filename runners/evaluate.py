@@ -10,8 +10,8 @@ from models.backbone import Backbone
 from models.mixer import State
 from runners.metrics import METRICS
 from runners.records import Outcomes
-from runners.stream import to_device
-from tasks.task import Derives, Tally, Task
+from runners.stream import rows_of, to_device
+from tasks.task import Batch, Derives, Tally, Task
 
 
 class Evaluation(NamedTuple):
@@ -32,6 +32,7 @@ def evaluate(
     batch_size: int,
     device: torch.device,
     each: Callable[[], None] = lambda: None,
+    at_most: int | None = None,
 ) -> Evaluation:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
@@ -45,16 +46,22 @@ def evaluate(
         batch_size: rows at once; cannot change what is returned but by rounding.
         device: where the model is.
         each: called before every batch; may raise.
+        at_most: rows that are judged, the split's first; None: all.
 
     Raises:
-        ValueError: the split is empty.
+        ValueError: the split is empty, or only some rows of streams are asked for.
     """
     model.eval()
     tallies: list[Tally] = []
     state: State = None
+    rows = 0
     with torch.inference_mode():
-        for batch in task.batches(split, batch_size=batch_size, seed=0):
+        for whole in task.batches(split, batch_size=batch_size, seed=0):
+            if at_most is not None and rows >= at_most:
+                break
             each()
+            batch = _first(whole, at_most - rows) if at_most is not None else whole
+            rows += len(batch.index)
             there = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 state = model.initial_state(len(batch.tokens), task.spec.memory)
@@ -79,6 +86,16 @@ def evaluate(
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
     return Evaluation(measured, outcomes, _parts(tallies))
+
+
+def _first(batch: Batch, count: int) -> Batch:
+    """Return the first rows of a batch."""
+    if batch.reset is not None:
+        raise ValueError(
+            "the rows of a stream are judged together: got a limit on their number; set "
+            "validation_examples=null"
+        )
+    return batch if count >= len(batch.index) else rows_of(batch, slice(0, count))
 
 
 def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:

@@ -27,11 +27,14 @@ METRICS: dict[str, Metric] = {
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens so frequent in train"),
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
+    "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
+    "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
     "data_wait": _metric("fraction", False, "share of training time spent waiting for batches"),
     "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded"),
     "examples_seen": _metric("1", None, "training examples used"),
+    "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
     "reference_time": _metric("s", False, "the reference, interleaved; label reference"),
