@@ -39,8 +39,8 @@ def trainings(run: Run) -> dict[str, Run]:
 
 
 def _changes(run: Run) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = getattr(run.runner, "pretraining", {})
-    return found
+    found: Mapping[str, Mapping[str, Any]] | None = getattr(run.runner, "pretraining", None)
+    return found or {}
 
 
 def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.panels import AT_MOST, panel_figure
+from reports.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
 from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
@@ -104,6 +105,7 @@ def write_report(
         draft = _Draft(Path(temporary), looks(models), groups or {})
         _accuracy(draft, frame)
         _costs(draft, frame)
+        _recovery(draft, frame)
         _curves(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
@@ -161,6 +163,19 @@ def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
                 draft.left_out.append(f"{stem}{part.suffix}: {why}")
             else:
                 draft.table(f"{stem}{part.suffix}", table, f"{heading}{where}")
+
+
+def _recovery(draft: _Draft, frame: pd.DataFrame) -> None:
+    for measure in MEASURES:
+        data = recovery_data(frame, measure)
+        if data.empty:
+            continue
+        stem = f"recovery-{measure.metric}"
+        table = recovery_table(frame, data, measure)
+        draft.table(stem, table, f"Recovery with weights of another model, {measure.metric}")
+        save(recovery_figure(data, measure), draft.folder, f"{stem}-curve", data)
+        text = f"validation {measure.metric} against steps of fine-tuning"
+        draft.figure(f"{stem}-curve", f"{text[0].upper()}{text[1:]}", text)
 
 
 def _curves(draft: _Draft, frame: pd.DataFrame) -> None:

@@ -96,10 +96,11 @@ def samples_of(value: Any) -> tuple[float, ...]:
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns and add `name`, `start`, `split`, `regime`, `tokenizer` and `reference`.
+    """Check the columns and add `name` and what labels say: `split`, `regime`, `start` and others.
 
     A name is the model's, with its variant where that is not the paper's own, the families of its
-    layers where they differ, and what its weights come from where it was not simply trained.
+    layers where they differ, and what its weights come from where it was not simply trained; `base`
+    is the name without the last.
 
     Raises:
         NoRows: the frame is empty.
@@ -117,11 +118,11 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
     layers = [found.get("layers", "") for found in labels]
     starts = [f"from {found['start']}" if "start" in found else "" for found in labels]
-    facts = zip(variants, layers, starts, strict=True)
-    departures = [", ".join(filter(None, three)) for three in facts]
-    frame["name"] = [
-        f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
-    ]
+    for column, facts in (("base", (variants, layers)), ("name", (variants, layers, starts))):
+        departures = [", ".join(filter(None, each)) for each in zip(*facts, strict=True)]
+        frame[column] = [
+            f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
+        ]
     frame["split"] = [found.get("split", "") for found in labels]
     for mark in ("regime", "tokenizer", "start"):
         frame[mark] = [found.get(mark, "") for found in labels]

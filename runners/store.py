@@ -294,8 +294,9 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
 def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
     seen: dict[tuple[str, str, str], set[str]] = {}
     for each in rows:
-        layers = each["labels"].get("layers", "")  # of other families, with sources of their own
-        kind = (each["runner"], f"{each['model']} {layers}".strip(), each["task"])
+        # Other families, in some layers or as what the weights come from, have other sources.
+        others = [each["labels"].get(label, "") for label in ("layers", "start")]
+        kind = (each["runner"], " ".join(filter(None, (each["model"], *others))), each["task"])
         seen.setdefault(kind, set()).add(each["fingerprint"])
     mixed = sorted("/".join(map(str, kind)) for kind, prints in seen.items() if len(prints) > 1)
     if mixed:

@@ -10,7 +10,7 @@ Transformer in a Performer, as they are and after fine-tuning.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -45,7 +45,7 @@ class TransferConfig(TrainConfig):
     weights: str | None = None
     """Instead of a source: a safetensors file with GPT-2's or BERT's names."""
     parts: Parts = Parts.all
-    pretraining: dict[str, Any] = field(default_factory=dict)
+    pretraining: dict[str, Any] | None = None
     """What the training of the source has other than the run: options of `optim` and `task`."""
     evaluate_every_steps: int = 25
     evaluate_first: bool = True
@@ -63,14 +63,16 @@ class TransferConfig(TrainConfig):
                 f"weights: there is no file {self.weights}; name a .safetensors file, or set "
                 "weights=null and source to a family"
             )
-        for group, options in self.pretraining.items():
+        for group, options in (self.pretraining or {}).items():
             if group not in CHANGEABLE or not isinstance(options, Mapping):
                 raise ValueError(
                     f"pretraining: got {group}={options!r}; wanted options of "
                     f"{' and '.join(CHANGEABLE)}, as in {{optim: {{steps: 2000}}}}"
                 )
         if self.pretraining and not self.starts_from() and self.source != SCRATCH:
-            raise ValueError("pretraining belongs to a source: got weights of a file; set it to {}")
+            raise ValueError(
+                "pretraining belongs to a source: got weights of a file; set it to null"
+            )
 
     def starts_from(self) -> list[str]:
         """Return the family that is to be trained first."""
