@@ -84,7 +84,11 @@ def _of(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
 
 
 def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
-    """Draw what `recovery_data` returned; bands are the extremes over seeds."""
+    """Draw what `recovery_data` returned; bands are the extremes over seeds.
+
+    Of losses, the axis leaves out that of the weights as drawn, which would flatten all others: the
+    line from scratch comes in from above.
+    """
     keys = _panels(data) or sorted(
         set(data[[*EVALUATION, "model"]].itertuples(index=False, name=None))
     )
@@ -104,6 +108,8 @@ def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
             if number % across == 0 or several:
                 axes.set_ylabel(measure.axis)
             axes.tick_params(labelleft=True)
+            if not measure.higher:
+                _set_limits(axes, data if not several else _of(data, key), measure)
             if number + across >= len(keys):
                 axes.set_xlabel("optimiser step")
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
@@ -146,6 +152,15 @@ def _line(axes: Axes, own: pd.DataFrame, measure: Measure, **look: Any) -> None:
         axes.fill_between(
             steps, values["low"], values["high"], color=look["color"], alpha=0.12, linewidth=0
         )
+
+
+def _set_limits(axes: Axes, data: pd.DataFrame, measure: Measure) -> None:
+    drawn = (data["line"] == PLAIN) & (data["step"] == 0).fillna(False)
+    shown_values = data[~drawn][["low", "high"]].astype(float) * measure.factor
+    low, high = float(shown_values["low"].min()), float(shown_values["high"].max())
+    if high > low:
+        margin = 0.06 * (high - low)
+        axes.set_ylim(low - margin, high + margin)
 
 
 def _legend(colors: dict[str, str], *, scratch: bool) -> list[Line2D]:

@@ -138,6 +138,16 @@ def test_the_figure_draws_the_data_and_nothing_is_cut(frame: pd.DataFrame) -> No
         assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
+def test_a_loss_as_drawn_does_not_flatten_the_others(frame: pd.DataFrame) -> None:
+    data = recovery_data(frame, LOSS)
+    low, high = recovery_figure(data, LOSS).axes[0].get_ylim()
+    assert low < 0.9  # the source
+    assert 5.0 < high < 6.0  # above the worst seed as it came, below the weights as drawn
+    none = recovery_data(frame, ACCURACY)
+    low, high = recovery_figure(none, ACCURACY).axes[0].get_ylim()
+    assert low < 100 / 7
+
+
 def test_tasks_have_panels_of_their_own(make: SimpleNamespace) -> None:
     other = [row | {"task": "text"} for row in curve(make, "linear", "softmax", {0: 9.0, 10: 8.0})]
     frame = prepare(make.frame(*curve(make, "linear", "softmax", {0: 4.0, 10: 3.0}), *other))
