@@ -65,6 +65,22 @@ def test_the_source_is_trained_once_and_its_options_differ(tmp_path: Path, capsy
     assert "5 of 5 cells are complete already" in capsys.readouterr().out
 
 
+def test_a_source_of_a_shorter_task(tmp_path: Path) -> None:
+    words = (
+        "task=text8", "task.length=48", "model=sliding_window", "report=false",
+        "runner.pretraining={task: {length: 32}}",
+    )  # fmt: skip
+    assert run(tmp_path, *words) == 0
+    rows = read_rows(tmp_path)
+    assert set(rows[rows["runner"] == "train"]["length"]) == {32}
+    own = rows[rows["runner"] == "transfer"]
+    assert set(own["length"]) == {48}
+    counts = {
+        dict(labels).get("origin"): v for labels, v in zip(own["labels"], own["value"], strict=True)
+    }
+    assert counts["extended"] == 48 * 64
+
+
 def weights(path: Path, scale: float = 1.0) -> Path:
     """A file with GPT-2's names in the size of the runs above; listops has 18 tokens."""
     from lra.compose import build_task_by_name

@@ -40,3 +40,15 @@ def test_what_labels_name_is_not_named_twice() -> None:
     hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}
     rows = tell_apart(_rows(("a", "m"), ("b", "m")), {"a": plain, "b": hybrid})
     assert list(rows["model"]) == ["m", "m"]
+
+
+def test_where_weights_come_from_is_named_by_its_label() -> None:
+    def identity(source: str, seed: int) -> dict[str, Any]:
+        begun = {} if source == "scratch" else {"trainings": {source: f"key {seed}"}}
+        return {"runner": {"name": "transfer", "source": source}, "seed": seed, **begun}
+
+    rows = tell_apart(
+        _rows(("a", "m"), ("b", "m"), ("c", "m")),
+        {"a": identity("s", 0), "b": identity("s", 1), "c": identity("scratch", 0)},
+    )
+    assert list(rows["model"]) == ["m", "m", "m"]
