@@ -5,7 +5,7 @@ weight of one model means in another. Validation comes before the first step and
 that the rows are a curve of recovery; the score of the model that the weights come from stands
 beside it. `source=scratch` is the same run from the weights as drawn, for comparison.
 
-The experiment is that of Choromanski et al., arXiv:2009.14794, section 4.2: the weights of a
+The experiment is that of Choromanski et al., arXiv:2009.14794: the weights of a
 Transformer in a Performer, as they are and after fine-tuning.
 """
 
