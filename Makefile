@@ -2,6 +2,7 @@
 #
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make test         linters, types, import rules, tests
+#   make parity       outputs and gradients beside other public implementations
 #   make lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
@@ -16,7 +17,7 @@ PROCESSES ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types rules pytest wheel clean
+.PHONY: help quickstart test lint types rules pytest parity wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -38,8 +39,12 @@ rules: $(VENV)/.dev
 
 # torch.compile cannot trace through the shape-checking hook, so its tests run without it.
 pytest: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network and not parity"
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m compile -o addopts="--strict-markers --strict-config -ra"
+
+# LRA_PARITY makes a missing package a failure instead of a skipped test.
+parity: $(VENV)/.parity
+	LRA_PARITY=1 $(ONE_THREAD) $(BIN)/python -m pytest -q tests/parity
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
@@ -59,6 +64,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing what is needed, with the tools for tests, into $(VENV) (one to three minutes the first time)"
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.parity: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing the other implementations, with what they need, into $(VENV) (one to three minutes the first time)"
+	$(INSTALL) --editable '.[dev,parity]'
+	@touch $@ $(VENV)/.dev $(VENV)/.runtime
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) on PATH: install Python 3.11 or newer, or run make PYTHON=/path/to/python3"; exit 1; }

@@ -50,6 +50,14 @@ KINDS = {
         timed=True,
         by_length=True,
     ),
+    "peers": Kind(
+        module="runners.peers",
+        config="PeersConfig",
+        outcome="peer_speedup",
+        data=False,
+        timed=True,
+        by_length=True,
+    ),
 }
 """By name, in the order in which a sweep runs them."""
 

@@ -9,6 +9,7 @@ from lra.trainings import OWN, trainings
 from models.backbone import Backbone
 from runners.certify import certify
 from runners.checkpoint import Checkpoints
+from runners.peers import compare
 from runners.scaling import Mode, scale
 from runners.train import train
 from runners.transfer import Pretrained, fine_tune
@@ -45,6 +46,17 @@ def _scaling(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     )
 
 
+def _peers(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    return compare(
+        run.model,
+        length=int(argument["length"]),
+        mode=Mode[argument["mode"]],
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+    )
+
+
 def _train(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     folder = argument["checkpoints"]
     return train(
@@ -78,6 +90,7 @@ def _transfer(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
 
 _STREAMS = {
     "certify": _certify,
+    "peers": _peers,
     "scaling": _scaling,
     "train": _train,
     "transfer": _transfer,

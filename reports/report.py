@@ -22,6 +22,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.panels import AT_MOST, panel_figure
+from reports.peers import describe, modes_of, peer_rows, peer_table, speed_data, speed_figure
 from reports.recovery import MEASURES, recovery_data, recovery_figure, recovery_table
 from reports.rows import FLOOR, MARKS, cost_points, cost_rows, prepare, settings, shown
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
@@ -107,6 +108,7 @@ def write_report(
         _costs(draft, frame)
         _recovery(draft, frame)
         _curves(draft, frame)
+        _peers(draft, frame)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
         _install(draft.folder, folder, names)
@@ -192,6 +194,20 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
             save(curve_figure(places, draft.looks, PLACE), draft.folder, stem, places)
             text = f"loss against the place in the window, {split} split"
             draft.figure(stem, f"{text[0].upper()}{text[1:]}", text)
+
+
+def _peers(draft: _Draft, frame: pd.DataFrame) -> None:
+    rows = peer_rows(frame)
+    for mode in modes_of(rows):
+        table = peer_table(rows, mode)
+        if table is None:
+            continue
+        draft.table(f"peers-{mode}", table, table.title)
+        data = speed_data(rows, mode)
+        if not data.empty:
+            save(speed_figure(data, mode), draft.folder, f"peers-speed-{mode}", data)
+            text = f"speed beside other implementations, {describe(mode)}"
+            draft.figure(f"peers-speed-{mode}", f"{text[0].upper()}{text[1:]}", text)
 
 
 # --------------------------------------------------------------------------------- pages

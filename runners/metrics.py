@@ -55,4 +55,10 @@ METRICS: dict[str, Metric] = {
     "timed_steps": _metric("1", None, "number of timed samples"),
     "stalls": _metric("1", False, "timed samples above 3 x median"),
     "compile_time": _metric("s", False, "first call under torch.compile, not part of time"),
+    # beside other implementations
+    "peer_error": _metric("1", False, "largest error of output and gradients / largest value"),
+    "peer_time": _metric("s", False, "one call, in turns; labels peer, side (ours or peer)"),
+    "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
+    "peer_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one call"),
+    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer"),
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Other implementations of our families: adapters that put one beside ours, with equal weights."""

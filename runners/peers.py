@@ -1,0 +1,189 @@
+"""Ours beside other public implementations of the same function: error first, then time and memory.
+
+Every peer of the family is put on the same inputs with equal weights. Outputs and gradients are
+compared at the length that is measured; where they differ the peer computes another function, and
+no ratio is taken. Ours and the peer are then called in turns, so that each ratio pairs neighbours
+in time. `forward` is a pass without gradients, `step` a forward and a backward pass with the
+gradients of inputs and weights. Attention alone is measured: a core on queries, keys and values, or
+a layer with its projections where the peer has no core; nothing else of a model.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from models.mixer import Unsupported
+from models.peers.catalogue import of_family
+from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
+from runners.child import MEMORY_WORDS
+from runners.hardware import HardwareProfile
+from runners.measure import in_turns, peak_tensor_bytes, timed, warm_up
+from runners.records import Measurement, Progress, Status
+from runners.scaling import Direction, Mode
+
+Item = Measurement | Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeersConfig:
+    """How implementations are compared."""
+
+    lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])
+    modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    direction: Direction = Direction.bidirectional
+    heads: int = 8
+    head_width: int = 64
+    batch_size: int = 1
+    tolerance: float = 1e-3
+    """Largest error, relative to the largest value, at which both compute one function."""
+    warmup_steps: int = 2
+    timed_steps: int = 10
+    long_step_s: float = 0.5
+    """Where one call takes longer, `long_timed_steps` samples do."""
+    long_timed_steps: int = 5
+    step_limit_s: float | None = 30.0
+    """A peer whose first call takes longer is left out, with a row that says so."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        if not self.lengths or min(self.lengths) < 1:
+            raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
+        if not self.modes:
+            raise ValueError("modes is empty: wanted forward, step or both")
+        if self.direction is Direction.task:
+            raise ValueError("direction: got task; wanted bidirectional or causal")
+        if not self.tolerance > 0:
+            raise ValueError(
+                f"tolerance must be positive: got {self.tolerance}; 1e-3 suits float32"
+            )
+        for name, least in (
+            ("heads", 1),
+            ("head_width", 1),
+            ("batch_size", 1),
+            ("warmup_steps", 1),
+            ("timed_steps", 3),
+            ("long_timed_steps", 3),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+
+
+def compare(
+    family: str,
+    *,
+    length: int,
+    mode: Mode,
+    config: PeersConfig,
+    hardware: HardwareProfile,
+    seed: int,
+) -> Iterator[Item]:
+    """Compare ours with every peer of a family at one length, and yield rows.
+
+    Raises:
+        Unsupported: no peer of the family is known.
+    """
+    peers = of_family(family)
+    if not peers:
+        raise Unsupported(f"no other implementation of {family} is known that runs here")
+    case = Case(
+        length,
+        causal=config.direction is Direction.causal,
+        heads=config.heads,
+        head_width=config.head_width,
+        batch=config.batch_size,
+        device=torch.device(str(hardware.device)),
+        seed=seed,
+    )
+    for number, peer in enumerate(peers):
+        yield Progress(done=number, total=len(peers), text=peer.name)
+        yield from _with_memory(peer, case, mode, config)
+
+
+def _with_memory(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterator[Measurement]:
+    """Compare with one peer; one that runs out of memory costs only its own row."""
+    try:
+        yield from _compared(peer, case, mode, config)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not MEMORY_WORDS.search(str(error)):
+            raise
+        reason = " ".join(str(error).split())[:300] or "no memory left"
+    else:
+        return
+    # Outside the handler, whose traceback would keep the tensors of the failed call alive.
+    gc.collect()
+    if case.device.type == "cuda":
+        torch.cuda.empty_cache()
+    yield _without(peer, Status.out_of_memory, reason)
+
+
+def _without(peer: Peer, status: Status, reason: str) -> Measurement:
+    labels = {"peer": peer.name, "setting": peer.setting}
+    return Measurement(metric="peer_speedup", status=status, reason=reason, labels=labels)
+
+
+def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterator[Measurement]:
+    try:
+        version = peer.version()
+        pair = peer.pair(case)
+    except Missing as error:
+        yield _without(peer, Status.skipped, str(error))
+        return
+    except ValueError as error:
+        yield _without(peer, Status.unsupported, str(error))
+        return
+    labels = {"peer": peer.name, "setting": peer.setting, "version": version}
+    calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
+    slowest = 0.0
+    for side, call in calls.items():
+        first = timed(call, case.device)
+        if config.step_limit_s is not None and first > config.step_limit_s:
+            reason = (
+                f"one {mode} of {side} took {first:.1f} s, the limit is "
+                f"{config.step_limit_s:g} s (runner.step_limit_s)"
+            )
+            yield _without(peer, Status.skipped, reason)
+            return
+        if first <= config.long_step_s:
+            first = warm_up(call, case.device, least=config.warmup_steps, long_s=config.long_step_s)
+        slowest = max(slowest, first)
+    apart = disagreement(pair)
+    yield Measurement(metric="peer_error", value=apart, labels=labels)
+    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
+    samples = in_turns(calls, case.device, rounds)
+    peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}
+    for side in ("ours", "peer"):
+        own = {**labels, "side": side}
+        yield Measurement(
+            metric="peer_time",
+            value=median(samples[side]),
+            samples=tuple(samples[side]),
+            labels=own,
+        )
+        yield Measurement(metric="peer_peak_tensor_bytes", value=float(peaks[side]), labels=own)
+    if not peer.same or apart > config.tolerance:
+        why = peer.note if not peer.same else f"the tolerance is {config.tolerance:g}"
+        yield _without(
+            peer, Status.unsupported, f"another function: largest relative error {apart:.1e}; {why}"
+        )
+        return
+    ratios = tuple(b / a for a, b in zip(samples["ours"], samples["peer"], strict=True))
+    yield Measurement(metric="peer_speedup", value=median(ratios), samples=ratios, labels=labels)
+    yield Measurement(metric="peer_bytes_ratio", value=peaks["ours"] / peaks["peer"], labels=labels)
+
+
+def _call(pair: Pair, mix: Mix, mode: Mode, side: int) -> Callable[[], object]:
+    if mode is Mode.forward:
+
+        def forward() -> Tensor:
+            with torch.no_grad():
+                out: Tensor = mix(*pair.inputs)
+            return out
+
+        return forward
+    weights = [twins.theirs if side else twins.ours for twins in pair.weights]
+    return partial(gradients, mix, pair.inputs, weights, cotangent(pair))
