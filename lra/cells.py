@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from lra import cli
@@ -12,6 +13,7 @@ from lra.trainings import trainings
 from runners.fingerprint import fingerprint
 from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell
+from tasks.sources import remembered_sha256
 
 
 def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
@@ -31,6 +33,9 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
     machine = device_name(hardware.device)
     threads = hardware.timing_threads() if kind.timed else hardware.training_threads
     options = plain(run.runner)
+    for name in getattr(run.runner, "files", ()):
+        if options[name] is not None:  # what is in a file decides, not where it lies
+            options[name] = remembered_sha256(Path(options[name]))
     identity: dict[str, Any] = {
         "schema": SCHEMA,
         "runner": {"name": runner, **{k: v for k, v in options.items() if k not in _AXES}},
@@ -114,6 +119,8 @@ def marks(run: Run) -> dict[str, str]:
         found["tokenizer"] = run.task.spec.tokenizer
     if not KINDS[str(run.config["runner"]["name"])].models:
         return found
+    if hasattr(run.runner, "start"):
+        found["start"] = str(run.runner.start)
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:

@@ -102,9 +102,11 @@ def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
         if not isinstance(own, dict):
             raise ConfigError(f"{path}: got {own!r}; wanted a mapping of options")
         for key, value in own.items():
+            if f"{path}.{key}" in by_hand:
+                continue
             if isinstance(value, dict) and isinstance(node.get(key), dict):
                 apply(node[key], value, f"{path}.{key}")
-            elif f"{path}.{key}" not in by_hand:
+            else:
                 node[key] = value
 
     for group in ("model", "task", "runner"):

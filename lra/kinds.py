@@ -43,6 +43,7 @@ class Kind:
 KINDS = {
     "certify": Kind(module="runners.certify", config="CertifyConfig", models=False),
     "train": Kind(module="runners.train", config="TrainConfig", trains=True),
+    "transfer": Kind(module="runners.transfer", config="TransferConfig", trains=True),
     "scaling": Kind(
         module="runners.scaling",
         config="ScalingConfig",

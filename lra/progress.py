@@ -74,7 +74,11 @@ def title(cell: Cell) -> str:
         return f"{columns['mode']} {columns['model']} at {columns['length']}"
     if not KINDS[columns["runner"]].models:
         return f"floors of {columns['task']}"
-    return f"{columns['mode']} {columns['model']} on {columns['task']}, seed {columns['seed']}"
+    start = cell.identity.get("runner", {}).get("source")
+    begun = f" from {start}" if start else ""
+    return (
+        f"{columns['mode']} {columns['model']}{begun} on {columns['task']}, seed {columns['seed']}"
+    )
 
 
 def failure(rows: list[Measurement]) -> Measurement | None:

@@ -20,6 +20,7 @@ from runners.peers import compare
 from runners.scaling import Mode, scale
 from runners.span import span
 from runners.train import train
+from runners.transfer import Pretrained, fine_tune
 from tasks.task import Stretches
 
 
@@ -139,12 +140,31 @@ def _span(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     return span(model, run.task, config=run.runner, hardware=run.hardware, seed=run.seed)
 
 
+def _transfer(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
+    source = None
+    for name in run.runner.starts_from():
+        source = Pretrained(trained(run, argument, name), trainings(run)[name].task)
+        source.task.prepare()  # the training may have been done on another machine
+    folder = argument["checkpoints"]
+    return fine_tune(
+        build_model(run),
+        run.task,
+        source=source,
+        optim=run.optim,
+        config=run.runner,
+        hardware=run.hardware,
+        seed=run.seed,
+        checkpoints=Path(folder) if folder else None,
+    )
+
+
 _STREAMS = {
     "certify": _certify,
+    "train": _train,
+    "transfer": _transfer,
+    "scaling": _scaling,
     "decode": _decode,
     "peers": _peers,
-    "scaling": _scaling,
-    "train": _train,
     "approximation": _approximation,
     "extrapolate": _extrapolate,
     "span": _span,

@@ -47,7 +47,7 @@ def build(entries: Sequence[Entry]) -> Sweep:
     for run, words in runs:
         begun = {}
         for name, source in trainings(run).items():
-            (cell,) = plan(source, words_of(name, source, words))
+            (cell,) = plan(source, words_of(name, source, words, run))
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
         for cell in plan(run, words):

@@ -3,8 +3,10 @@
 A runner that needs trained weights has a method `starts_from()` on its options, which returns names
 of models: "model" for the run's own, or a family in the same backbone. Their cells are those of
 `runner=train` with its default options: a model that was trained already is not trained again.
+Options with a mapping `pretraining` change what it holds, by group, for these trainings.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +24,8 @@ def trainings(run: Run) -> dict[str, Run]:
     found = {}
     for name in names:
         config: dict[str, Any] = {**run.config, "runner": group_file("runner", "train")}
+        for group, options in _changes(run).items():
+            config[group] = {**config[group], **options}
         if name not in (OWN, run.model):
             family = group_file("model", name)
             config["model"] = {
@@ -34,17 +38,35 @@ def trainings(run: Run) -> dict[str, Run]:
     return found
 
 
-def words_of(name: str, run: Run, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command-line words of the training `name`, from those of who asked for it."""
+def _changes(run: Run) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] | None = getattr(run.runner, "pretraining", None)
+    return found or {}
+
+
+def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[str, ...]:
+    """Return the command-line words of the training `name`.
+
+    Args:
+        name: Of `trainings`.
+        run: The training.
+        words: Those of the run that asked for it.
+        asked: That run.
+    """
+    changed = {
+        f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
+        for group, options in _changes(asked).items()
+        for key, value in options.items()
+    }
 
     def kept(word: str) -> bool:
         key = word.split("=", 1)[0].lstrip("+")
-        if key.split(".")[0] == "runner":
+        if key.split(".")[0] == "runner" or key in changed:
             return False
         return name == OWN or (key != "model" and not key.startswith("model.mixer"))
 
     chosen = () if name == OWN else (f"model={run.model}",)
-    return (*filter(kept, words), *chosen, "runner=train")
+    added = (f"{key}={value}" for key, value in changed.items())
+    return (*filter(kept, words), *chosen, *added, "runner=train")
 
 
 def missing(cell: Cell, store: Store) -> str | None:

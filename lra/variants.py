@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
-LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk")
+LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source")
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from models.assembly import block_of, stack_of
 from models.frame import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -48,9 +49,8 @@ from models.mixer import (
     Unsupported,
 )
 from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
-from models.reversible import ReversibleStack
 from models.seeding import derive, drawing
-from models.stack import Block, FeedForward, Stack, admit
+from models.stack import NORM_EPSILON, FeedForward, Stack, admit
 
 __all__ = [
     "Backbone",
@@ -189,6 +189,8 @@ class Backbone(nn.Module):
         config = self.config
         for name, wanted in (
             ("residual", Residual.pre_norm),
+            ("feed_forward", FeedForward.gelu),
+            ("norm_epsilon", NORM_EPSILON),
             ("padding", Padding.masked),
             ("activation_checkpointing", False),
             ("feed_forward_chunks", 1),
@@ -210,26 +212,8 @@ class Backbone(nn.Module):
             site = self._site(layer, seed, shared)
             mixer = self._admit(factory(site), site)
             torch.default_generator.manual_seed(derive(seed, f"network {layer}"))
-            blocks.append(
-                Block(
-                    mixer,
-                    width=config.width,
-                    feed_forward=config.feed_forward,
-                    feed_forward_width=config.feed_forward_width,
-                    dropout=config.dropout,
-                    chunks=config.feed_forward_chunks,
-                )
-            )
-        zeroed = config.padding is Padding.zeroed
-        if config.residual is Residual.reversible:
-            concat = config.reversible_output is StreamsOut.concat
-            return ReversibleStack(blocks, width=config.width, concat=concat, zeroed=zeroed)
-        return Stack(
-            blocks,
-            width=config.width,
-            checkpointing=config.activation_checkpointing,
-            zeroed=zeroed,
-        )
+            blocks.append(block_of(mixer, config))
+        return stack_of(blocks, config)
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))

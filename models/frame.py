@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.heads import Interaction, Pooling
 from models.mixer import Positions
-from models.stack import FeedForward
+from models.stack import NORM_EPSILON, FeedForward
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
 """Ids of tokens, or real numbers: b examples of p sequences."""
@@ -34,7 +34,9 @@ class Residual(StrEnum):
     """How a block's input and output are joined."""
 
     pre_norm = auto()
-    """x + mixer(LN x), then x + network(LN x)."""
+    """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
+    post_norm = auto()
+    """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
     reversible = auto()
     """Two streams, each changed by a function of the other: no activation is kept per layer."""
 
@@ -76,6 +78,8 @@ class BackboneConfig:
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
+    norm_epsilon: float = NORM_EPSILON
+    """What every norm of the stack adds to the variance."""
     reversible_output: StreamsOut = StreamsOut.mean
     """Read by residual=reversible alone."""
     positions: Positions = Positions.learned
@@ -113,6 +117,8 @@ class BackboneConfig:
         for name in ("dropout", "embedding_dropout", "attention_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
+        if not self.norm_epsilon > 0:
+            raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from models.mixer import Flow, Layout, State, Unsupported
-from models.stack import Blank, Block, Stack, family
+from models.stack import NORM_EPSILON, Blank, Block, Stack, family
 from models.state import detach
 
 
@@ -175,9 +175,20 @@ class ReversibleStack(Stack):
     """
 
     def __init__(
-        self, blocks: Sequence[Block], *, width: int, concat: bool = False, zeroed: bool = False
+        self,
+        blocks: Sequence[Block],
+        *,
+        width: int,
+        concat: bool = False,
+        zeroed: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
     ) -> None:
-        super().__init__(blocks, width=2 * width if concat else width, zeroed=zeroed)
+        super().__init__(
+            blocks,
+            width=2 * width if concat else width,
+            zeroed=zeroed,
+            norm_epsilon=norm_epsilon,
+        )
         self.concat = concat
         for block in blocks:
             if not cast(Any, block.mixer).traits.reversible:

@@ -1,7 +1,8 @@
 """The stack: blocks of a sequence mixer and a position-wise network, from Flow to Flow.
 
-Every block is pre-norm, `x + mixer(LN x)` and then `x + network(LN x)`; one more LN closes the
-stack. Any other module that maps (Flow, Layout) to Flow can stand in its place.
+A block is pre-norm, `x + mixer(LN x)` and then `x + network(LN x)`, and one more LN closes the
+stack; or post-norm, `LN(x + mixer(x))` and then `LN(x + network(x))`, and that LN opens the stack.
+Any other module that maps (Flow, Layout) to Flow can stand in its place.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from models.mixer import (
     Unsupported,
 )
 
+NORM_EPSILON = 1e-5
+"""What a norm adds to the variance, unless told otherwise."""
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
@@ -33,17 +36,22 @@ class FeedForward(StrEnum):
     """The position-wise network of a block."""
 
     gelu = auto()
+    gelu_tanh = auto()
+    """With the approximation of GELU by tanh, as GPT-2 has it."""
     none = auto()
     """For mixers that bring their own."""
 
 
-def gelu_network(width: int, hidden: int, dropout: float) -> nn.Sequential:
+def gelu_network(
+    width: int, hidden: int, dropout: float, *, by_tanh: bool = False
+) -> nn.Sequential:
     """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases."""
     layers = (nn.Linear(width, hidden), nn.Linear(hidden, width))
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight)
         nn.init.zeros_(layer.bias)
-    return nn.Sequential(layers[0], nn.GELU(), nn.Dropout(dropout), layers[1])
+    gelu = nn.GELU("tanh" if by_tanh else "none")
+    return nn.Sequential(layers[0], gelu, nn.Dropout(dropout), layers[1])
 
 
 def family(mixer: object) -> str:
@@ -115,34 +123,40 @@ class Block(nn.Module):
         feed_forward_width: int,
         dropout: float,
         chunks: int = 1,
+        norm_epsilon: float = NORM_EPSILON,
     ) -> None:
         super().__init__()
-        self.mixer_norm = nn.LayerNorm(width)
+        self.mixer_norm = nn.LayerNorm(width, norm_epsilon)
         self.mixer = mixer
         self.dropout = nn.Dropout(dropout)
         self.extends = isinstance(mixer, Extends)
         self.chunks = chunks
         self.network_norm: nn.LayerNorm | None = None
         self.network: nn.Sequential | None = None
-        if feed_forward is FeedForward.gelu:
-            self.network_norm = nn.LayerNorm(width)
-            self.network = gelu_network(width, feed_forward_width, dropout)
+        if feed_forward is not FeedForward.none:
+            by_tanh = feed_forward is FeedForward.gelu_tanh
+            self.network_norm = nn.LayerNorm(width, norm_epsilon)
+            self.network = gelu_network(width, feed_forward_width, dropout, by_tanh=by_tanh)
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
         """Mix along the length, then transform each position."""
         mixed = self.mixed(flow, layout, blank)
         x = flow.x + mixed.x
         if self.network is not None:
-            parts = self.pieces(x)
-            again = len(parts) > 1 and torch.is_grad_enabled()
-            changed = [
-                checkpoint(self.transformed, part, use_reentrant=False)
-                if again
-                else self.transformed(part)
-                for part in parts
-            ]
-            x = x + (changed[0] if len(changed) == 1 else torch.cat(changed, dim=1))
+            x = x + self.by_pieces(x)
         return mixed._replace(x=x)
+
+    def by_pieces(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what `transformed` makes of every position, one piece after the other."""
+        parts = self.pieces(x)
+        again = len(parts) > 1 and torch.is_grad_enabled()
+        changed = [
+            checkpoint(self.transformed, part, use_reentrant=False)
+            if again
+            else self.transformed(part)
+            for part in parts
+        ]
+        return changed[0] if len(changed) == 1 else torch.cat(changed, dim=1)
 
     def mixed(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
         """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
@@ -172,6 +186,23 @@ class Block(nn.Module):
         return flow._replace(x=mixer(flow.x, layout))
 
 
+class PostNormBlock(Block):
+    """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
+
+    def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+        """Mix along the length, then transform each position."""
+        x = flow.x if blank is None else flow.x.masked_fill(blank, 0.0)
+        mixed = self.mix(flow._replace(x=x), layout)
+        joined: Tensor = self.mixer_norm(flow.x + self.dropout(mixed.x))
+        return mixed._replace(x=joined if self.network is None else self.by_pieces(joined))
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return the block's output at each position."""
+        changed: Tensor = cast(Any, self.network)(x)
+        joined: Tensor = cast(Any, self.network_norm)(x + self.dropout(changed))
+        return joined
+
+
 class Stack(nn.Module):
     """Blocks one after the other, then a norm.
 
@@ -187,10 +218,11 @@ class Stack(nn.Module):
         width: int,
         checkpointing: bool = False,
         zeroed: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
         self.honoured = [
@@ -219,6 +251,7 @@ class Stack(nn.Module):
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
+        flow = self.opened(flow)
         layout, blank = self.admitted(layout)
         given = flow.state is not None
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
@@ -230,7 +263,16 @@ class Stack(nn.Module):
             else:
                 flow = block(flow, layout, blank)
             after.append(flow.state)
-        return flow._replace(x=self.norm(flow.x), state=tuple(after) if given else None)
+        return flow._replace(x=self.closed(flow.x), state=tuple(after) if given else None)
+
+    def opened(self, flow: Flow) -> Flow:
+        """Return what enters the first block."""
+        return flow
+
+    def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return what the stack makes of the last block's output."""
+        normed: Tensor = self.norm(x)
+        return normed
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return every mixer's empty state; `Unsupported` where one has none."""
@@ -241,3 +283,15 @@ class Stack(nn.Module):
                 raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
             states.append(mixer.initial_state(batch_size, memory))
         return tuple(states)
+
+
+class PostNormStack(Stack):
+    """A norm, then blocks one after the other, each of which ends with its own."""
+
+    def opened(self, flow: Flow) -> Flow:
+        """Return the normed embeddings."""
+        return flow._replace(x=self.norm(flow.x))
+
+    def closed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return the last block's output, which is normed already."""
+        return x

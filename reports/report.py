@@ -27,6 +27,7 @@ from reports.efficiency import (
 from reports.extrapolation import extrapolation_parts
 from reports.panels import AT_MOST, panel_figure
 from reports.peers import peer_parts
+from reports.recovery import recovery_parts
 from reports.rows import (
     FLOOR,
     MARKS,
@@ -203,6 +204,7 @@ def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     sections: Sequence[Parts] = (
         partial(decode_parts, groups=draft.groups),
         peer_parts,
+        recovery_parts,
         approximation_parts,
         extrapolation_parts,
         span_parts,

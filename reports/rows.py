@@ -98,10 +98,11 @@ def samples_of(value: Any) -> tuple[float, ...]:
 
 
 def prepare(rows: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns and add `name`, `split`, `regime`, `tokenizer` and `reference`.
+    """Check the columns and add `name` and what labels say: `split`, `regime`, `start` and others.
 
-    A name is the model's, with its variant where that is not the paper's own, and the families of
-    its layers where they differ.
+    A name is the model's, with its variant where that is not the paper's own, the families of its
+    layers where they differ, and what its weights come from where it was not simply trained; `base`
+    is the name without the last.
 
     Raises:
         NoRows: the frame is empty.
@@ -118,12 +119,14 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
     variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
     layers = [found.get("layers", "") for found in labels]
-    departures = [", ".join(filter(None, both)) for both in zip(variants, layers, strict=True)]
-    frame["name"] = [
-        f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
-    ]
+    starts = [f"from {found['start']}" if "start" in found else "" for found in labels]
+    for column, facts in (("base", (variants, layers)), ("name", (variants, layers, starts))):
+        departures = [", ".join(filter(None, each)) for each in zip(*facts, strict=True)]
+        frame[column] = [
+            f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
+        ]
     frame["split"] = [found.get("split", "") for found in labels]
-    for mark in ("regime", "tokenizer"):
+    for mark in ("regime", "tokenizer", "start"):
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     return frame

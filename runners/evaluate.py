@@ -50,7 +50,7 @@ def evaluate(
             carried: its rows belong together.
 
     Raises:
-        ValueError: the split is empty.
+        ValueError: the split is empty, or only some rows of streams are asked for.
     """
     model.eval()
     tallies: list[Tally] = []

@@ -30,11 +30,14 @@ METRICS: dict[str, Metric] = {
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
     "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
+    "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
+    "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
     "data_wait": _metric("fraction", False, "share of training time spent waiting for batches"),
     "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded"),
     "examples_seen": _metric("1", None, "training examples used"),
+    "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),
     "reference_time": _metric("s", False, "the reference, interleaved; label reference"),

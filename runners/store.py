@@ -294,9 +294,10 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
 def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
     seen: dict[tuple[str, ...], set[str]] = {}
     for each in rows:
-        layers = each["labels"].get("layers", "")  # of other families, with sources of their own
-        kind = (each["runner"], f"{each['model']} {layers}".strip(), each["task"])
-        # a mode that starts from trained weights rests on the sources of training as well
+        # Other families, in some layers or as what the weights come from, have other sources; so
+        # has a mode that starts from trained weights.
+        others = [each["labels"].get(label, "") for label in ("layers", "start")]
+        kind = (each["runner"], " ".join(filter(None, (each["model"], *others))), each["task"])
         seen.setdefault((*map(str, kind), str(each["mode"])), set()).add(each["fingerprint"])
     mixed = sorted({"/".join(kind[:3]) for kind, prints in seen.items() if len(prints) > 1})
     if mixed:

@@ -139,8 +139,16 @@ def first_of(batches: Iterable[Batch], examples: int) -> Iterator[Batch]:
     """Yield the rows that are among the first `examples` of their split, in the batches' order.
 
     By place in the split and not by order of batches, which may begin with the longest rows.
+
+    Raises:
+        ValueError: the rows of a stream are judged together.
     """
     for batch in batches:
+        if batch.reset is not None:
+            raise ValueError(
+                "the rows of a stream are judged together: got a limit on their number; judge all "
+                "(runner.examples=null, runner.validation_examples=null)"
+            )
         rows = batch.index < examples
         if bool(rows.all()):
             yield batch

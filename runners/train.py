@@ -60,6 +60,10 @@ class TrainConfig:
 
     evaluate_every_steps: int = 0
     """Validation during training; 0 = only at the end."""
+    evaluate_first: bool = False
+    """Validate before the first step, too."""
+    validation_examples: int | None = None
+    """Examples that are judged during training, the first ones; None = all."""
     evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
     """Splits of the final evaluation."""
     evaluation_batch_size: int = 64
@@ -73,9 +77,10 @@ class TrainConfig:
             ("evaluate_every_steps", 0),
             ("evaluation_batch_size", 1),
             ("log_every_steps", 1),
+            ("validation_examples", 1),
         ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
         judged = [split for split in SPLITS if split != "train"]
         for split in self.evaluate_splits:
             if split not in judged:
@@ -84,6 +89,8 @@ class TrainConfig:
                 )
         if self.keep is Keep.best and not self.evaluate_every_steps:
             raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
+        if self.evaluate_first and not self.evaluate_every_steps:
+            raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
         if not self.checkpoint_every_s > 0:
             raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
 
@@ -143,11 +150,10 @@ class Trainer:
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
         self.streams = Carried(self.model, task.spec.memory)
-        self.step = 0
+        self.step = self.examples = 0
         self.place = Place(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
-        self.since = self.validated = 0
-        self.examples = 0
+        self.since, self.validated = 0, -1 if config.evaluate_first else 0
         self.spent_s = self.window_s = self.waited_s = 0.0
         self.step_times: list[float] = []
         self.rows: list[dict[str, Any]] = []
@@ -268,10 +274,10 @@ class Trainer:
 
     def validate(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate the validation split during training; remember the best weights."""
-        measured = self.judge("validation", stop).measured
-        for metric, value in measured.items():
-            labels = {"split": "validation"}
-            yield self.note(metric=metric, value=value, step=self.step, labels=labels)
+        measured = self.judge("validation", stop, self.config.validation_examples).measured
+        told = {"split": "validation"}
+        for name, value in measured.items():
+            yield self.note(metric=name, value=value, step=self.step, labels=told)
         score = goodness(measured, self.task.spec.metric)
         if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
             weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -279,8 +285,8 @@ class Trainer:
         self.validated = self.step
         self.model.train()
 
-    def judge(self, split: str, stop: threading.Event) -> Evaluation:
-        """Evaluate one split; give way to a stop signal."""
+    def judge(self, split: str, stop: threading.Event, at_most: int | None = None) -> Evaluation:
+        """Evaluate one split, or its first examples; give way to a stop signal."""
 
         def give_way() -> None:
             if stop.is_set():
@@ -295,6 +301,7 @@ class Trainer:
                 batch_size=self.config.evaluation_batch_size,
                 device=self.device,
                 each=give_way,
+                examples=at_most,
             )
         if not math.isfinite(found.measured["loss"]):
             raise Diverged(

@@ -38,6 +38,13 @@ def test_quickstart_sweeps_and_gives_single_families_their_own_options() -> None
     assert by_name["train", "linear"]["per_model"] == {}
 
 
+def test_a_mapping_given_whole_beats_a_presets_parts_of_it() -> None:
+    (entry,) = words("+experiment=transfer", "runner.pretraining={optim: {steps: 7}}")
+    assert entry.config["runner"]["pretraining"] == {"optim": {"steps": 7}}
+    (plain,) = words("+experiment=transfer")
+    assert plain.config["runner"]["pretraining"]["optim"]["steps"] > 7
+
+
 def test_the_command_line_beats_a_preset() -> None:
     found = words("-m", "+experiment=quickstart", "model=performer", "model.mixer.features=32")
     assert [e.config["model"]["mixer"]["features"] for e in found] == [32] * 3

@@ -77,3 +77,15 @@ def test_trainings_are_named_by_what_differs_in_the_open_if_anything() -> None:
     hidden = {"a": _from("t1", 0, "rotary"), "b": _from("t2", 0, "rotary")}
     told = tell_apart(rows, hidden)["model"]
     assert list(told) == ["m (trainings.model=t1)", "m (trainings.model=t2)"]
+
+
+def test_where_weights_come_from_is_named_by_its_label() -> None:
+    def identity(source: str, seed: int) -> dict[str, Any]:
+        begun = {} if source == "scratch" else {"trainings": {source: f"key {seed}"}}
+        return {"runner": {"name": "transfer", "source": source}, "seed": seed, **begun}
+
+    rows = tell_apart(
+        _rows(("a", "m"), ("b", "m"), ("c", "m")),
+        {"a": identity("s", 0), "b": identity("s", 1), "c": identity("scratch", 0)},
+    )
+    assert list(rows["model"]) == ["m", "m", "m"]

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import warnings
 from dataclasses import replace
@@ -175,6 +176,18 @@ def test_a_table_of_mixed_code_warns_and_one_of_many_models_does_not(store):
         read_rows(store.root)
     store.write(make_cell(2, "bbb"), measurements(), [], ENVIRONMENT)
     with pytest.warns(MixedSources, match="train/linear/listops"):
+        read_rows(store.root)
+
+
+def test_weights_of_several_sources_are_no_mixed_code(store):
+    for seed, (start, fingerprint) in enumerate([("softmax", "aaa"), ("scratch", "bbb")]):
+        rows = [
+            dataclasses.replace(row, labels={**row.labels, "start": start})
+            for row in measurements()
+        ]
+        store.write(make_cell(seed, fingerprint), rows, [], ENVIRONMENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         read_rows(store.root)
 
 

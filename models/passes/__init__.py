@@ -1,0 +1,1 @@
+"""Functions from a model to a model."""

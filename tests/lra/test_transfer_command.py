@@ -1,0 +1,158 @@
+"""Fine-tuning from other weights as users run it: the source first, once, and files by content."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lra.cli import main
+from runners.store import Store, read_rows
+
+TINY = (
+    "runner=transfer", "task=listops", "task.source=sample", "optim.steps=4",
+    "optim.warmup_steps=0", "optim.batch_size=8", "runner.evaluate_every_steps=2",
+    "runner.validation_examples=8", "runner.evaluate_splits=[test]", "runner.timeout_s=300",
+    "model.backbone.depth=1", "logger=none",
+)  # fmt: skip
+
+
+def run(results: Path, *words: str) -> int:
+    return main(["run", *TINY, f"results={results}", *words])
+
+
+def test_the_source_is_trained_once_and_its_options_differ(tmp_path: Path, capsys) -> None:
+    words = (
+        "-m", "model=longformer,reformer", "runner.source=softmax,scratch", "sweep=t",
+        "runner.pretraining={optim:{steps:6}}",
+    )  # fmt: skip
+    assert run(tmp_path, *words) == 0
+    text = capsys.readouterr().out
+    assert text.count("train softmax on listops") == 1
+    assert "transfer longformer from scratch on listops" in text
+    rows = read_rows(tmp_path)
+    (trained,) = set(rows[rows["runner"] == "train"]["cell"])
+    store = Store(tmp_path)
+    about = store.describe(trained)
+    assert about["identity"]["optim"]["steps"] == 6
+    assert {"optim.steps=6", "runner=train", "model=softmax"} <= set(about["overrides"])
+    assert "optim.steps=4" not in about["overrides"]
+
+    own = rows[rows["runner"] == "transfer"]
+    labels = own["labels"].map(dict)
+    tuned = own[
+        (own["model"] == "longformer") & labels.map(lambda found: found["start"] == "softmax")
+    ]
+    steps = tuned[(tuned["metric"] == "loss") & tuned["step"].notna()]["step"]
+    assert list(steps) == [0, 2, 4]
+    origins = {
+        found["origin"]: value
+        for found, value in zip(tuned["labels"], tuned["value"], strict=True)
+        if "origin" in found
+    }
+    assert origins["started"] == 3 * (64 * 64 + 64)
+    assert origins["drawn"] == origins["extended"] == 0
+    (refused,) = own[own["status"] != "ok"].itertuples()
+    assert (refused.model, refused.status) == ("reformer", "unsupported")
+    assert "no place for stack.blocks.0.mixer." in refused.reason
+    report = (tmp_path / "reports" / "t" / "report.md").read_text()
+    assert "longformer, weights of softmax" in report
+    assert "longformer (from scratch)" in report
+
+    assert run(tmp_path, *words, "report=false") == 0
+    assert "5 of 5 cells are complete already" in capsys.readouterr().out
+
+
+def test_a_source_of_a_shorter_task(tmp_path: Path) -> None:
+    words = (
+        "task=text8", "task.length=48", "model=sliding_window", "report=false",
+        "runner.pretraining={task: {length: 32}}",
+    )  # fmt: skip
+    assert run(tmp_path, *words) == 0
+    rows = read_rows(tmp_path)
+    assert set(rows[rows["runner"] == "train"]["length"]) == {32}
+    own = rows[rows["runner"] == "transfer"]
+    assert set(own["length"]) == {48}
+    counts = {
+        dict(labels).get("origin"): v for labels, v in zip(own["labels"], own["value"], strict=True)
+    }
+    assert counts["extended"] == 48 * 64
+
+
+def weights(path: Path, scale: float = 1.0) -> Path:
+    """A file with GPT-2's names in the size of the runs above; listops has 18 tokens."""
+    from lra.compose import build_task_by_name
+
+    vocabulary = build_task_by_name("listops", ["source=sample"]).spec.vocabulary
+    generator = torch.Generator().manual_seed(0)
+    shapes = {
+        "wte.weight": (vocabulary, 64), "wpe.weight": (40, 64),
+        "ln_f.weight": (64,), "ln_f.bias": (64,),
+        "h.0.ln_1.weight": (64,), "h.0.ln_1.bias": (64,),
+        "h.0.ln_2.weight": (64,), "h.0.ln_2.bias": (64,),
+        "h.0.attn.c_attn.weight": (64, 192), "h.0.attn.c_attn.bias": (192,),
+        "h.0.attn.c_proj.weight": (64, 64), "h.0.attn.c_proj.bias": (64,),
+        "h.0.mlp.c_fc.weight": (64, 128), "h.0.mlp.c_fc.bias": (128,),
+        "h.0.mlp.c_proj.weight": (128, 64), "h.0.mlp.c_proj.bias": (64,),
+    }  # fmt: skip
+    path.parent.mkdir(exist_ok=True)
+    save_file(
+        {k: scale * torch.randn(shape, generator=generator) / 8 for k, shape in shapes.items()},
+        path,
+    )
+    return path
+
+
+def test_a_file_counts_by_its_content(tmp_path: Path, capsys) -> None:
+    path = weights(tmp_path / "one" / "tiny.safetensors")
+    words = ("model=linear", "model.backbone.feed_forward=gelu_tanh", "runner.source=null")
+    assert run(tmp_path / "r", *words, f"runner.weights={path}", "report=true") == 0
+    rows = read_rows(tmp_path / "r")
+    assert {dict(labels)["start"] for labels in rows["labels"]} == {"tiny"}
+    extended = [
+        value
+        for labels, value in zip(rows["labels"], rows["value"], strict=True)
+        if dict(labels).get("origin") == "extended"
+    ]
+    assert extended[0] > 40 * 64
+
+    (tmp_path / "two").mkdir()
+    moved = Path(shutil.copy(path, tmp_path / "two" / "tiny.safetensors"))
+    capsys.readouterr()
+    assert run(tmp_path / "r", *words, f"runner.weights={moved}", "report=false") == 0
+    assert "1 of 1 cells are complete already" in capsys.readouterr().out
+    weights(moved, scale=2.0)
+    assert run(tmp_path / "r", *words, f"runner.weights={moved}", "report=false") == 0
+    assert read_rows(tmp_path / "r")["cell"].nunique() == 2
+    identities = [
+        json.loads(p.read_text())["identity"] for p in tmp_path.glob("r/cells/*/*/cell.json")
+    ]
+    assert len({each["runner"]["weights"] for each in identities}) == 2
+    assert not any("safetensors" in json.dumps(each) for each in identities)
+
+
+def test_a_file_of_another_width_is_a_row(tmp_path: Path) -> None:
+    path = weights(tmp_path / "one" / "tiny.safetensors")
+    words = ("runner.source=null", f"runner.weights={path}", "model=linear")
+    assert run(tmp_path / "r", *words) == 1
+    (row,) = read_rows(tmp_path / "r").itertuples()
+    assert row.status == "unsupported"
+    assert "feed_forward=gelu_tanh: this model has gelu" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("runner.pretraining={optim:{stepz:6}}",), "stepz"),
+        (("runner.pretraining={runner:{}}",), "wanted options of optim and task"),
+        (("runner.source=null", "runner.weights=nowhere.safetensors"), "there is no file nowhere"),
+        (("runner.source=sofmax",), "softmax"),
+    ],
+)
+def test_bad_words_are_explained_before_anything_runs(
+    words: tuple[str, ...], sentence: str, tmp_path: Path, capsys
+) -> None:
+    assert run(tmp_path, *words) == 2
+    assert sentence in capsys.readouterr().err
