@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from lra.cells import refusal
 from lra.compose import Run
 from lra.kinds import KINDS, Kind
-from lra.progress import title
+from lra.progress import PARTS, title
 from lra.trainings import missing
 from runners.records import Cell, Measurement, Status, canonical
 from runners.store import Store
@@ -60,7 +60,8 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
             and store.complete(shorter)
         ):
             for row in store.rows_of(shorter):
-                if row["metric"] == outcome and Status(row["status"]) in TOO_MUCH:
+                whole = row["metric"] == outcome and not PARTS & row["labels"].keys()
+                if whole and Status(row["status"]) in TOO_MUCH:
                     return (
                         f"not tried, because {shorter.columns['length']:,} tokens were too many "
                         f"({row['status']}: {row['reason']})"

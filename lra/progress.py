@@ -11,7 +11,7 @@ from runners.records import Cell, Measurement, Progress, Status
 HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
 
-PARTS = frozenset({"reference", "factor", "measure"})
+PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 """Labels of rows that are a part of a cell's result: one without a number leaves the others."""
 
 
