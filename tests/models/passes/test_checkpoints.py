@@ -88,23 +88,6 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
     torch.testing.assert_close(logits[0], gpt2(TOKENS, rounded, HEADS), rtol=1e-5, atol=1e-5)
 
 
-def test_gpt2_agrees_with_the_transformers_package(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=11, n_positions=9, n_embd=12, n_layer=2, n_head=HEADS, n_inner=20
-    )
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) / 3)
-    theirs.save_pretrained(tmp_path)
-    model = build(**GPT2).float()
-    transfer(read_checkpoint(tmp_path / "model.safetensors"), model)
-    wanted = theirs(TOKENS[None]).logits
-    torch.testing.assert_close(model.predict(TOKENS[None, None])[0], wanted, rtol=1e-4, atol=1e-5)
-
-
 # ---------------------------------------------------------------------------------- BERT
 
 
@@ -136,25 +119,6 @@ def test_bert_gives_its_first_position_to_the_cls_vector(tmp_path: Path) -> None
         model.cls.copy_(tensors["embeddings.word_embeddings.weight"][TOKENS[0]])
     found = model.run(TOKENS[None, None, 1:], None, None).x
     torch.testing.assert_close(found[0], bert(TOKENS, tensors, HEADS))
-
-
-def test_bert_agrees_with_the_transformers_package(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=11, max_position_embeddings=9, hidden_size=12, num_hidden_layers=2,
-        num_attention_heads=HEADS, intermediate_size=20,
-    )  # fmt: skip
-    theirs = transformers.BertForMaskedLM(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) / 3)
-    theirs.save_pretrained(tmp_path)
-    model = build(head=Head.classification, pooling=Pooling.mean, **BERT).float()
-    transfer(read_checkpoint(tmp_path / "model.safetensors"), model)
-    wanted = theirs.bert(TOKENS[None]).last_hidden_state
-    found = model.run(TOKENS[None, None], None, None).x
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_bert_is_no_tied_language_model(tmp_path: Path) -> None:
