@@ -189,7 +189,8 @@ def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple
     """Return the blocks and their chunk size: whole chunks, then the rest as one short chunk."""
     length = q.shape[2]
     whole = length - length % chunk
-    rows = max(1, block_rows(q, features) // chunk) * chunk
+    # A short sequence is cut as well, or its blocks would hold more than all its rows do.
+    rows = max(1, min(block_rows(q, features), length // 4) // chunk) * chunk
     spans = [(rows_, chunk) for rows_ in blocks(whole, rows)]
     return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
 
