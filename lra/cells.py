@@ -19,16 +19,31 @@ from tasks.sources import remembered_sha256
 def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
     """Return the cells of a run, in order: one, or one for each of the runner's places."""
     runner = str(run.config["runner"]["name"])
+    places = [(runner, run.task.spec.max_length)]
     if KINDS[runner].by_length:
-        return [
-            _cell(run, runner, mode.name, length, overrides)
-            for mode in run.runner.modes
-            for length in run.runner.lengths
-        ]
-    return [_cell(run, runner, runner, run.task.spec.max_length, overrides)]
+        places = [(m.name, length) for m in run.runner.modes for length in run.runner.lengths]
+    started, modules = {}, {*_modules(run, runner)}
+    for name, source in trainings(run).items():
+        started[name] = plan(source)[0].key
+        modules.update(_modules(source, "train"))
+    prints = fingerprint(modules)
+    return [
+        _cell(run, mode, length, overrides=overrides, started=started, prints=prints)
+        for mode, length in places
+    ]
 
 
-def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, ...]) -> Cell:
+def _cell(
+    run: Run,
+    mode: str,
+    length: int,
+    *,
+    overrides: tuple[str, ...],
+    started: Mapping[str, str],
+    prints: str,
+) -> Cell:
+    """Return one cell; `started` are the keys of its trainings, `prints` hashes its sources."""
+    runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
     machine = device_name(hardware.device)
     threads = hardware.timing_threads() if kind.timed else hardware.training_threads
@@ -67,10 +82,8 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
         }
     if kind.trains:
         identity["optim"] = plain(run.optim)
-    modules = {*_modules(run, runner)}
-    if sources := trainings(run):
-        identity["trainings"] = {name: plan(source)[0].key for name, source in sources.items()}
-        modules.update(*(_modules(source, "train") for source in sources.values()))
+    if started:
+        identity["trainings"] = dict(started)
     columns = {
         "runner": runner,
         "mode": mode,
@@ -91,7 +104,7 @@ def _cell(run: Run, runner: str, mode: str, length: int, overrides: tuple[str, .
         columns=columns,
         config=run.config,
         overrides=overrides,
-        fingerprint=fingerprint(modules),
+        fingerprint=prints,
     )
 
 

@@ -1,6 +1,6 @@
 """Scores at lengths that no model was trained for: one panel per task, and a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill, wrap
@@ -16,7 +16,7 @@ from reports.accuracy import ACCURACY, LANGUAGE, Score, entry
 from reports.curves import TITLE_WIDTH
 from reports.drawing import Look, new_figure, save, style
 from reports.rows import model_order, short, shown
-from reports.scaling_figures import draw_line, length_axis, why_absent
+from reports.scaling_figures import draw_crosses, draw_line, length_axis, why_absent
 from reports.tables import Column, Entry, Row, Table
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -154,7 +154,7 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         # the strip of crosses takes its share of the height above the highest line
         share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
         axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
-    _crosses(axes, drawn, looks, names)
+    draw_crosses(axes, drawn, looks, names, named=False)
     for trained in set(drawn["trained_tokens"]):
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         axes.annotate(
@@ -168,24 +168,6 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
     axes.set_xlabel("evaluation length (tokens)")
     axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else _unit(score)})")
     return handles
-
-
-def _crosses(axes: Axes, data: pd.DataFrame, looks: dict[str, Look], names: Sequence[str]) -> None:
-    """Put a cross for each absent number above the lines, in the colour of its model."""
-    absent = data[data["value"].isna()]
-    for i, name in enumerate(n for n in names if n in set(absent["model"])):
-        lengths = absent[absent["model"] == name]["length"].astype(float)
-        axes.plot(
-            lengths,
-            [0.975 - 0.052 * i] * len(lengths),
-            transform=axes.get_xaxis_transform(),
-            linestyle="none",
-            marker="x",
-            markersize=5.5,
-            markeredgewidth=1.6,
-            color=looks[name].color,
-            zorder=4,
-        )
 
 
 def _unit(score: Score) -> str:

@@ -217,7 +217,12 @@ def _hundredths(value: float) -> str:
 
 
 def draw_crosses(
-    axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
+    axes: Axes,
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    order: Sequence[str],
+    *,
+    named: bool = True,
 ) -> None:
     """Put a cross for each absent number in a strip above the plot, one height per model."""
     absent = data[data["value"].isna()]
@@ -235,6 +240,8 @@ def draw_crosses(
             color=looks[name].color,
             zorder=4,
         )
+        if not named:
+            continue
         first = float(lengths.min())
         left = first > float(data["length"].min())
         if not left and float(lengths.max()) == float(data["length"].max()):

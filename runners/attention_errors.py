@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.backbone import Backbone
+from models.implied import Call, weights
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from models.seeding import derive
@@ -119,10 +120,10 @@ def output_of(core: Core, given: Heads) -> Float[Tensor, "b h l v"]:
 
 def implied_matrix(core: Core, given: Heads) -> Float[Tensor, "b h l l"]:
     """Return the weights of every query: what the core makes of V = identity."""
-    length = given.q.shape[2]
-    identity = torch.eye(length, dtype=given.v.dtype, device=given.v.device)
-    values = identity.expand(*given.v.shape[:2], -1, -1)
-    return output_of(core, given._replace(v=values))
+    call = Call(given.q, given.k, Layout())
+    with torch.inference_mode():
+        ((_, matrix),) = weights(core, call, keys_at_once=given.k.shape[2])
+    return matrix
 
 
 class Heaviest(NamedTuple):
