@@ -22,6 +22,7 @@ from reports.tables import Column, Entry, Row, Table
 
 LABELS = ("peer", "setting", "version")
 PASSES = {"step": "forward and backward pass", "forward": "forward pass"}
+COMPARED = {"step": "Outputs and gradients were"}
 COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 """Short to long."""
 
@@ -29,7 +30,7 @@ COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of comparisons with peers, their labels as columns."""
     own = rows[rows["runner"] == "peers"].copy()
-    for name in (*LABELS, "side"):
+    for name in (*LABELS, "side", "compared_in"):
         own[name] = [labels.get(name, "") for labels in own["labels"]]
     return own
 
@@ -81,7 +82,20 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     text = significant(value, 3)
     if interval is not None:
         text += f" [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
-    return Entry(text=text, value=value, interval=interval)
+    notes = _rounding(rows) if metric == "peer_speedup" else ()
+    return Entry(text=text, value=value, interval=interval, notes=notes)
+
+
+def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Return a note where float32 differs by more than the tolerance, and float64 does not."""
+    errors = rows[rows["metric"] == "peer_error"]
+    apart = {row["compared_in"]: float(row["value"]) for row in errors.to_dict("records")}
+    if len(apart) < 2:
+        return ()
+    return (
+        f"largest relative error {apart['float32']:.1e} in float32 and {apart['float64']:.1e} in "
+        "float64: one function, which float32 rounds",
+    )
 
 
 def peer_table(rows: pd.DataFrame, mode: str) -> Table | None:
@@ -107,8 +121,9 @@ def peer_table(rows: pd.DataFrame, mode: str) -> Table | None:
         title=f"Beside other implementations, {describe(mode)}",
         caption=(
             "Median over samples taken in turns [interval of the median, 95 % where the number of "
-            "samples allows it; timing noise]. Outputs and gradients were compared first, at the "
-            "same length and with equal weights; what differs is called unlike."
+            "samples allows it; timing noise]. "
+            f"{COMPARED.get(mode, 'Outputs were')} compared first, at the same length and with "
+            "equal weights; what differs is called unlike."
         ),
         stub="ours: peer",
         columns=tuple(Column(title=f"{length:,}", group="tokens") for length in lengths),

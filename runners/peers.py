@@ -1,11 +1,12 @@
 """Ours beside other public implementations of the same function: error first, then time and memory.
 
-Every peer of the family is put on the same inputs with equal weights. Outputs and gradients are
-compared at the length that is measured; where they differ the peer computes another function, and
-no ratio is taken. Ours and the peer are then called in turns, so that each ratio pairs neighbours
-in time. `forward` is a pass without gradients, `step` a forward and a backward pass with the
-gradients of inputs and weights. Attention alone is measured: a core on queries, keys and values, or
-a layer with its projections where the peer has no core; nothing else of a model.
+Every peer of the family is put on the same inputs with equal weights. Outputs and, in a step,
+gradients are compared at the length that is measured; where they differ in float32, float64 tells
+rounding from another function, of which no ratio is taken. Ours and the peer are then called in
+turns, so that each ratio pairs neighbours in time. `forward` is a pass without gradients, `step` a
+forward and a backward pass with the gradients of inputs and weights. Attention alone is measured: a
+core on queries, keys and values, or a layer with its projections where the peer has no core;
+nothing else of a model.
 """
 
 import gc
@@ -138,21 +139,29 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         return
     labels = {"peer": peer.name, "setting": peer.setting, "version": version}
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
-    slowest = 0.0
-    for side, call in calls.items():
-        first = timed(call, case.device)
-        if config.step_limit_s is not None and first > config.step_limit_s:
-            reason = (
-                f"one {mode} of {side} took {first:.1f} s, the limit is "
-                f"{config.step_limit_s:g} s (runner.step_limit_s)"
-            )
-            yield _without(peer, Status.skipped, reason)
-            return
-        if first <= config.long_step_s:
-            first = warm_up(call, case.device, least=config.warmup_steps, long_s=config.long_step_s)
-        slowest = max(slowest, first)
-    apart = disagreement(pair)
-    yield Measurement(metric="peer_error", value=apart, labels=labels)
+    first = {side: timed(call, case.device) for side, call in calls.items()}
+    if config.step_limit_s is not None and max(first.values()) > config.step_limit_s:
+        took = {side: f"{seconds:.2g}" for side, seconds in first.items()}
+        reason = (
+            f"one {mode} took {took['ours']} s of ours and {took['peer']} s of the peer, the limit "
+            f"is {config.step_limit_s:g} s (runner.step_limit_s)"
+        )
+        yield _without(peer, Status.skipped, reason)
+        return
+    slowest = max(
+        warm_up(calls[side], case.device, least=config.warmup_steps, long_s=config.long_step_s)
+        if seconds <= config.long_step_s
+        else seconds
+        for side, seconds in first.items()
+    )
+    apart = disagreement(pair, backward=mode is Mode.step)
+    yield Measurement(metric="peer_error", value=apart, labels={**labels, "compared_in": "float32"})
+    if peer.same and apart > config.tolerance:
+        exact = peer.pair(case._replace(dtype=torch.float64))
+        apart = disagreement(exact, backward=mode is Mode.step)
+        del exact
+        own = {**labels, "compared_in": "float64"}
+        yield Measurement(metric="peer_error", value=apart, labels=own)
     rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
     samples = in_turns(calls, case.device, rounds)
     peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}

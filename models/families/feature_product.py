@@ -1,8 +1,9 @@
 """Attention whose weights are inner products of features, both directions seeing everything.
 
 With features phi, o_i = phi(q_i) S / phi(q_i) z, where S = sum_j phi(k_j) v_j^T and
-z = sum_j phi(k_j): the n x n matrix is never formed. S and z are kept as one matrix [S z], the sums
-of phi(k_j) [v_j 1]. Axis letters beside the project's: m features, w = v + 1, r rows of a block.
+z = sum_j phi(k_j): the n x n matrix is never formed. Backward takes S and z as one matrix [S z],
+the sums of phi(k_j) [v_j 1]. Axis letters beside the project's: m features, w = v + 1, r rows of
+a block.
 
 Features are made block by block along the length, used and forgotten; backward makes them again.
 So nothing of the size (length x features) is ever stored: what autograd keeps is q, k, v, the
@@ -41,7 +42,10 @@ class FeatureMap(Protocol):
     def __call__(
         self, x: Float[Tensor, "*r k"]
     ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"] | None]:
-        """Return features, and the logarithm of the factor they were divided by (None: 1)."""
+        """Return features, and the logarithm of the factor they were divided by (None: 1).
+
+        The features stand in memory of their own, which the caller may overwrite.
+        """
         ...
 
     def pull(
@@ -137,7 +141,7 @@ NONLINEARITIES: Mapping[str, Nonlinearity] = {
     "identity": Nonlinearity(torch.clone, lambda *_: 1.0, lowest=-math.inf),
     # elu(u) + 1, computed so that it stays positive where elu(u) + 1 rounds to 0.
     "elu1": Nonlinearity(
-        lambda u: u.clamp(max=0).exp_().add_(u.clamp(min=0)),
+        lambda u: u.exp().clamp_(max=1).add_(u.relu()),
         lambda phi, epsilon: (phi.sub_(epsilon) if epsilon else phi).clamp_(max=1),
     ),
     "sqr": Nonlinearity(torch.square, lambda u, _: 2 * u, of_input=True),
@@ -223,30 +227,63 @@ class _Keys(NamedTuple):
         keep = None if self.keep is None else self.keep[:, rows]
         return _Keys(self.k[:, :, rows], self.v[:, :, rows], keep)
 
-    def weighted(
-        self, log: Float[Tensor, "b h r"] | None, level: Float[Tensor, "b h"]
-    ) -> tuple[Float[Tensor, "b h r w"], Float[Tensor, "b #h r 1"] | None]:
-        """Return [v 1] times each row's weight exp(log - level), 0 for padding; and the weights."""
-        values = augment(self.v.to(level.dtype), 1.0)
-        if log is not None:
-            weight = torch.exp(_masked(log, self.keep) - level[..., None])[..., None]
-        elif self.keep is not None:
-            weight = self.keep[:, None, :, None].to(level.dtype)
-        else:
-            return values, None
-        return values.mul_(weight), weight
+    def weights(
+        self, log: Float[Tensor, "b h r"] | None, top: Float[Tensor, "b h"] | None
+    ) -> Float[Tensor, "b #h r 1"] | None:
+        """Return each row's weight exp(log - top), 0 for padding; None where all are 1."""
+        if log is not None and top is not None:
+            return torch.exp(_masked(log, self.keep) - _finite(top)[..., None])[..., None]
+        return None if self.keep is None else self.keep[:, None, :, None].to(sum_dtype(self.v))
+
+
+class _Sums(NamedTuple):
+    """Sums over the keys so far: apart, as a product with one column more takes a sixth longer."""
+
+    values: Float[Tensor, "b h m v"]
+    """Of phi(k_j) v_j^T."""
+    weights: Float[Tensor, "b h m"]
+    """Of phi(k_j)."""
+
+    def joined(self) -> Float[Tensor, "b h m w"]:
+        """Return them as one matrix."""
+        return torch.cat((self.values, self.weights[..., None]), dim=-1)
 
 
 def _gather(
-    keys: _Keys, sums: Float[Tensor, "b h m w"], top: Float[Tensor, "b h"], maps: FeatureMaps
-) -> Float[Tensor, "b h"]:
+    keys: _Keys, sums: _Sums, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
+) -> Float[Tensor, "b h"] | None:
     """Add a block to the sums in place; return the largest logarithm so far."""
-    phi, log = maps.key(keys.k.to(sums.dtype))
+    phi, log = maps.key(keys.k.to(sums.values.dtype))
     if log is not None:
-        before, top = top, torch.maximum(top, _masked(log, keys.keep).amax(-1))
-        sums *= torch.exp(before - _finite(top))[..., None, None]
-    sums += phi.mT @ keys.weighted(log, _finite(top))[0]
+        found = _masked(log, keys.keep).amax(-1)
+        before, top = top, found if top is None else torch.maximum(top, found)
+        if before is not None:
+            shrink = torch.exp(before - _finite(top))[..., None]
+            sums.values.mul_(shrink[..., None])
+            sums.weights.mul_(shrink)
+    weight = keys.weights(log, top)
+    if weight is not None:
+        phi = phi.mul_(weight)
+    v = keys.v.to(sums.values.dtype)
+    total = sums.values.flatten(0, 1)
+    # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+    torch.baddbmm(total, phi.flatten(0, 1).mT, v.flatten(0, 1), out=total)
+    sums.weights.add_(phi.sum(-2))
     return top
+
+
+def _spread(
+    q: Float[Tensor, "b h r k"], sums: _Sums, o: Float[Tensor, "b h r v"], maps: FeatureMaps
+) -> Float[Tensor, "b h r"] | None:
+    """Write the results of a block of queries to `o`; return 1 / sum of weights, if divided by."""
+    phi, _ = maps.query(q.to(sums.values.dtype))
+    numerator = phi @ sums.values
+    if not maps.normalise:
+        o.copy_(numerator)
+        return None
+    inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
+    torch.mul(numerator, inverse[..., None], out=o)
+    return inverse
 
 
 def _finite(top: Float[Tensor, "b h"]) -> Float[Tensor, "b h"]:
@@ -270,16 +307,17 @@ def _pull_query(
 
 def _pull_keys(
     keys: _Keys,
-    level: Float[Tensor, "b h"],
+    top: Float[Tensor, "b h"] | None,
     dsums: Float[Tensor, "b h m w"],
     maps: FeatureMaps,
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r v"]]:
     """Return the gradients of a block of keys and values."""
-    x = keys.k.to(level.dtype)
+    x = keys.k.to(dsums.dtype)
     phi, log = maps.key(x)
-    values, weight = keys.weighted(log, level)
+    values, weight = augment(keys.v.to(dsums.dtype), 1.0), keys.weights(log, top)
     dv = phi @ dsums[..., :-1]
     if weight is not None:
+        values *= weight
         dv *= weight
     return maps.key.pull(values @ dsums.mT, phi, x), dv
 
@@ -292,8 +330,11 @@ class _FeatureProduct(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
     ) -> Tensor:
         dtype, keys = sum_dtype(v), _Keys(k, v, keep)
-        sums = v.new_zeros((*v.shape[:2], maps.width, v.shape[-1] + 1), dtype=dtype)
-        top = v.new_full(v.shape[:2], -torch.inf, dtype=dtype)
+        sums = _Sums(
+            v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
+            v.new_zeros((*v.shape[:2], maps.width), dtype=dtype),
+        )
+        top = None
         inverse = v.new_ones(q.shape[:3], dtype=dtype)
         # The result takes the memory layout of v: joining the heads afterwards copies nothing.
         alike = q.shape[2] == v.shape[2]
@@ -302,18 +343,17 @@ class _FeatureProduct(torch.autograd.Function):
             for rows in blocks(k.shape[2], block_rows(k, maps.width)):
                 top = _gather(keys.cut(rows), sums, top, maps.at(rows))
             for rows in blocks(q.shape[2], block_rows(q, maps.width)):
-                total = maps.at(rows).query(q[:, :, rows].to(dtype))[0] @ sums
-                if maps.normalise:
-                    inverse[:, :, rows] = maps.reciprocal(total[..., -1])
-                o[:, :, rows] = total[..., :-1] * inverse[:, :, rows, None]
+                found = _spread(q[:, :, rows], sums, o[:, :, rows], maps.at(rows))
+                if found is not None:
+                    inverse[:, :, rows] = found
         ctx.maps = maps
-        ctx.save_for_backward(q, k, v, keep, o, inverse, sums, _finite(top))
+        ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
         return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, keep, o, inverse, sums, level = ctx.saved_tensors
+        q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
         maps: FeatureMaps = ctx.maps
         keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
         with full_precision(q):
@@ -325,7 +365,7 @@ class _FeatureProduct(torch.autograd.Function):
             dk, dv = torch.empty_like(k), torch.empty_like(v)
             for rows in blocks(k.shape[2], block_rows(k, maps.width)):
                 dk[:, :, rows], dv[:, :, rows] = _pull_keys(
-                    keys.cut(rows), level, dsums, maps.at(rows)
+                    keys.cut(rows), top, dsums, maps.at(rows)
                 )
         return dq, dk, dv, None, None
 

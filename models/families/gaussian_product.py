@@ -19,8 +19,8 @@ from models.families.feature_product import full_precision, sum_dtype
 
 NEVER = -1e30
 """Exponent of what may not be seen: its weight is exactly 0."""
-TILE_ELEMENTS = {"cpu": 1 << 22}
-"""Weights worked on at once, by kind of device: 16 MB."""
+TILE_ELEMENTS = {"cpu": 1 << 20}
+"""Weights worked on at once, by kind of device: 4 MB, which stay in a cache."""
 TILE_ELEMENTS_ELSEWHERE = 1 << 26
 KEYS = 512
 """Most keys of a tile."""

@@ -170,17 +170,25 @@ def gradients(
     return [out.detach(), *torch.autograd.grad(out, [*inputs, *weights], pulled)]
 
 
-def disagreement(pair: Pair) -> float:
-    """Return the largest error of output and gradients, relative to the largest value of each."""
+def disagreement(pair: Pair, *, backward: bool = True) -> float:
+    """Return the largest error of output and gradients, relative to the largest value of each.
+
+    Without `backward`, outputs alone are compared.
+    """
+    if not backward:
+        with torch.no_grad():
+            return _apart(pair.ours(*pair.inputs), pair.theirs(*pair.inputs))
     pulled = cotangent(pair)
     ours = gradients(pair.ours, pair.inputs, [twins.ours for twins in pair.weights], pulled)
     theirs = gradients(pair.theirs, pair.inputs, [twins.theirs for twins in pair.weights], pulled)
     views: list[View] = [torch.Tensor.detach] * (1 + len(pair.inputs))
     views += [twins.view for twins in pair.weights]
-    return max(
-        float((a - view(b)).abs().max() / a.abs().max().clamp(min=torch.finfo(a.dtype).tiny))
-        for a, b, view in zip(ours, theirs, views, strict=True)
-    )
+    return max(_apart(a, view(b)) for a, b, view in zip(ours, theirs, views, strict=True))
+
+
+def _apart(ours: Tensor, theirs: Tensor) -> float:
+    largest = ours.abs().max().clamp(min=torch.finfo(ours.dtype).tiny)
+    return float((ours - theirs).abs().max() / largest)
 
 
 def projections(ours: Any, theirs: Any, names: tuple[str, str, str]) -> tuple[Twins, ...]:

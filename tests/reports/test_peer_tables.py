@@ -68,6 +68,20 @@ def test_the_table_shows_ratios_bytes_and_what_is_unlike(rows: pd.DataFrame) -> 
     assert ("peak", "linear: package C (64 slots)") not in texts
 
 
+def test_a_ratio_says_where_float32_alone_differs(make: SimpleNamespace) -> None:
+    labels = {"peer": "package A", "setting": "64 slots", "version": "1"}
+    place = {"runner": "peers", "mode": "step", "model": "linformer", "length": 1024}
+    errors = [
+        make.row("peer_error", value, labels={**labels, "compared_in": dtype}, **place)
+        for dtype, value in (("float32", 0.013), ("float64", 2e-14))
+    ]
+    measured = compared(make, "linformer", "package A", 1024, 1.5)
+    table = peer_table(peer_rows(prepare(make.frame(*measured, *errors))), "step")
+    assert table is not None
+    (note,) = table.footnotes()
+    assert "1.3e-02 in float32 and 2.0e-14 in float64" in note
+
+
 def test_there_is_no_table_without_comparisons(rows: pd.DataFrame) -> None:
     assert peer_table(rows, "forward") is None
 

@@ -54,6 +54,7 @@ def test_equal_functions_get_a_ratio_of_paired_samples(
 ) -> None:
     rows = measured(monkeypatch, PEER, mode)
     by = {(row.metric, row.labels.get("side", "")): row for row in rows}
+    assert len([row for row in rows if row.metric == "peer_error"]) == 1
     assert by["peer_error", ""].value is not None
     assert by["peer_error", ""].value < 1e-5
     ours, theirs = by["peer_time", "ours"], by["peer_time", "peer"]
@@ -89,6 +90,32 @@ def test_another_function_gets_times_and_no_ratio(
     assert "another function: largest relative error" in ratio.reason
     assert not [row for row in rows if row.metric == "peer_bytes_ratio"]
     assert len([row for row in rows if row.metric == "peer_time"]) == 2
+
+
+def test_rounding_is_told_from_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        o = literal(q, k, v)
+        return o if o.dtype == torch.float64 else o * 1.01
+
+    rows = measured(monkeypatch, replace(PEER, make=beside(rounded)))
+    errors = {r.labels["compared_in"]: r.value for r in rows if r.metric == "peer_error"}
+    assert errors["float32"] == pytest.approx(0.01, rel=0.1)
+    assert errors["float64"] is not None
+    assert errors["float64"] < 1e-12
+    (ratio,) = (row for row in rows if row.metric == "peer_speedup")
+    assert ratio.status is Status.ok
+
+
+def test_a_forward_pass_compares_outputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halved(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return literal(q, (k + k.detach()) / 2, v)
+
+    peer = replace(PEER, make=beside(halved))
+    status = {
+        mode: [r.status for r in measured(monkeypatch, peer, mode) if r.metric == "peer_speedup"]
+        for mode in Mode
+    }
+    assert status == {Mode.forward: [Status.ok], Mode.step: [Status.unsupported]}
 
 
 def test_an_error_in_a_gradient_alone_is_seen() -> None:

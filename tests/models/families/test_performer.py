@@ -78,7 +78,9 @@ def test_weights_are_a_mean_and_an_empty_row_is_zero(kernel, causal):
     keep[0] = False
     out = attend(q, k, torch.ones_like(v), maps, causal=causal, keep=keep)
     assert not out[0].any()
-    torch.testing.assert_close(out[1], torch.ones_like(out[1]), rtol=0, atol=1e-13)
+    # Trigonometric weights have both signs: sums of theirs are small beside their terms.
+    atol = 1e-12 if kernel is Kernel.trigonometric else 1e-13
+    torch.testing.assert_close(out[1], torch.ones_like(out[1]), rtol=0, atol=atol)
     for gradient in torch.autograd.grad(out.square().sum(), (q, k)):
         assert not gradient[0].any()
         assert gradient.isfinite().all()
