@@ -47,7 +47,7 @@ class PeersConfig:
     long_step_s: float = 0.5
     """Where one call takes longer, `long_timed_steps` samples do."""
     long_timed_steps: int = 5
-    step_limit_s: float | None = 30.0
+    step_limit_s: float | None = 15.0
     """A peer whose first call takes longer is left out, with a row that says so."""
 
     def __post_init__(self) -> None:
