@@ -24,8 +24,9 @@ from runners.attention_errors import Errors, Exact, Heads
 from runners.cores import SharedCore, placed
 from runners.device import DTYPES, autocast
 from runners.hardware import HardwareProfile
-from runners.measure import in_turns, warm_up
+from runners.measure import in_turns
 from runners.records import Measurement, Progress, Status
+from runners.timing import Timing
 
 Item = Measurement | Progress
 REFERENCE = "sdpa"
@@ -45,7 +46,7 @@ class QK(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApproximationConfig:
+class ApproximationConfig(Timing):
     """What is varied, and how error and time are measured."""
 
     lengths: list[int] = field(default_factory=lambda: [256, 1024])
@@ -68,14 +69,10 @@ class ApproximationConfig:
     """Beyond, no matrix is formed, and outputs alone are compared."""
     named: list[str] = field(default_factory=lambda: ["kernel", "orthogonal"])
     """Options of the mixer that become labels of the rows, where the family has them."""
-    warmup_steps: int = 2
-    timed_steps: int = 10
-    long_step_s: float = 0.5
-    """Where one call takes longer, `long_timed_steps` samples do."""
-    long_timed_steps: int = 5
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
         values = {"lengths": self.lengths, "budgets": self.budgets, "top": self.top}
         values |= {f"own_budgets.{name}": own for name, own in self.own_budgets.items()}
         for name, given in values.items():
@@ -83,10 +80,7 @@ class ApproximationConfig:
                 raise ValueError(f"{name} are one or more different positive numbers: got {given}")
         if not (math.isfinite(self.deviation) and self.deviation > 0):
             raise ValueError(f"deviation must be above 0: got {self.deviation}; 1 is usual")
-        for name, least in (
-            ("draws", 1), ("sequences", 1), ("matrix_max_length", 0), ("warmup_steps", 1),
-            ("timed_steps", 3), ("long_timed_steps", 3),
-        ):  # fmt: skip
+        for name, least in (("draws", 1), ("sequences", 1), ("matrix_max_length", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
 
@@ -262,12 +256,8 @@ class _Lab:
                 return core(given.q, given.k, given.v, Layout())
 
         calls = {name: lambda core=core: call(core) for name, core in cores.items()}
-        least, long_s = self.config.warmup_steps, self.config.long_step_s
-        slowest = max(
-            warm_up(one, self.device, least=least, long_s=long_s) for one in calls.values()
-        )
-        rounds = self.config.timed_steps if slowest <= long_s else self.config.long_timed_steps
-        samples = in_turns(calls, self.device, rounds)
+        slowest = max(self.config.warm(one, self.device) for one in calls.values())
+        samples = in_turns(calls, self.device, self.config.rounds(slowest))
         exact = samples.pop(REFERENCE)
         for budget, own in samples.items():
             labels = {**self.labels, "budget": budget}

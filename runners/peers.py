@@ -23,15 +23,16 @@ from models.peers.catalogue import of_family
 from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
 from runners.child import MEMORY_WORDS
 from runners.hardware import HardwareProfile
-from runners.measure import in_turns, peak_tensor_bytes, timed, warm_up
+from runners.measure import in_turns, peak_tensor_bytes, timed
 from runners.records import Measurement, Progress, Status
 from runners.scaling import Direction, Mode
+from runners.timing import Timing
 
 Item = Measurement | Progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeersConfig:
+class PeersConfig(Timing):
     """How implementations are compared."""
 
     lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])
@@ -42,16 +43,12 @@ class PeersConfig:
     batch_size: int = 1
     tolerance: float = 1e-3
     """Largest error, relative to the largest value, at which both compute one function."""
-    warmup_steps: int = 2
-    timed_steps: int = 10
-    long_step_s: float = 0.5
-    """Where one call takes longer, `long_timed_steps` samples do."""
-    long_timed_steps: int = 5
     step_limit_s: float | None = 15.0
     """A peer whose first call takes longer is left out, with a row that says so."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
         if not self.modes:
@@ -66,9 +63,6 @@ class PeersConfig:
             ("heads", 1),
             ("head_width", 1),
             ("batch_size", 1),
-            ("warmup_steps", 1),
-            ("timed_steps", 3),
-            ("long_timed_steps", 3),
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
@@ -149,9 +143,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         yield _without(peer, Status.skipped, reason)
         return
     slowest = max(
-        warm_up(calls[side], case.device, least=config.warmup_steps, long_s=config.long_step_s)
-        if seconds <= config.long_step_s
-        else seconds
+        config.warm(calls[side], case.device) if seconds <= config.long_step_s else seconds
         for side, seconds in first.items()
     )
     apart = disagreement(pair, backward=mode is Mode.step)
@@ -162,8 +154,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         del exact
         own = {**labels, "compared_in": "float64"}
         yield Measurement(metric="peer_error", value=apart, labels=own)
-    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
-    samples = in_turns(calls, case.device, rounds)
+    samples = in_turns(calls, case.device, config.rounds(slowest))
     peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}
     for side in ("ours", "peer"):
         own = {**labels, "side": side}

@@ -34,10 +34,10 @@ from runners.measure import (
     stalls,
     synchronise,
     timed,
-    warm_up,
 )
 from runners.optim import OptimConfig, build_optimiser, set_learning_rate
 from runners.records import Measurement, Progress, Status
+from runners.timing import Timing
 
 Item = Measurement | Progress
 OWN = "model"
@@ -68,7 +68,7 @@ class Batching(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingConfig:
+class ScalingConfig(Timing):
     """How cost is measured against length."""
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
@@ -81,16 +81,12 @@ class ScalingConfig:
     batch: Batching = Batching.token_budget
     batch_size: int | None = None
     """Sequences in a batch, for `batch: fixed` only."""
-    warmup_steps: int = 2
-    timed_steps: int = 10
-    long_step_s: float = 0.5
-    """Where one call takes longer, `long_timed_steps` samples do."""
-    long_timed_steps: int = 5
     step_limit_s: float | None = 30.0
     """A model whose first call takes longer is left out, with a row that says so."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
         if not self.lengths or min(self.lengths) < 1:
             raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
         if not self.modes:
@@ -100,9 +96,6 @@ class ScalingConfig:
                 "batch=fixed goes with a batch_size, batch=token_budget without: got "
                 f"batch={self.batch}, batch_size={self.batch_size}"
             )
-        for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
 
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""
@@ -147,7 +140,7 @@ def scale(
     if hardware.compile:
         yield Measurement(metric="compile_time", value=first)
     if first <= config.long_step_s:
-        first = warm_up(own, bench.device, least=config.warmup_steps, long_s=config.long_step_s)
+        first = config.warm(own, bench.device)
     yield Progress(done=1, total=4, text="memory")
     own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
@@ -167,8 +160,7 @@ def scale(
             slowest = max(slowest, seconds)
 
     yield Progress(done=3, total=4, text="timing")
-    rounds = config.timed_steps if slowest <= config.long_step_s else config.long_timed_steps
-    yield from _times(bench, calls, rounds)
+    yield from _times(bench, calls, config.rounds(slowest))
     yield from bench.facts_of_the_model(own)
 
 
@@ -319,8 +311,7 @@ def _reference(
         return None
     try:
         call = bench.prepare(name)
-        least, long_s = bench.config.warmup_steps, bench.config.long_step_s
-        seconds = warm_up(call, bench.device, least=least, long_s=long_s)
+        seconds = bench.config.warm(call, bench.device)
         peak = observe(call, bench.device).peak_tensor_bytes
     except Unsupported as error:
         yield failed(Status.unsupported, str(error))

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -13,6 +14,10 @@ from models.families.random_features import Kernel
 from models.peers.peer import Case, Pair, Peer, core_of, package
 
 FEATURES = 256
+FROM_SOURCE = (
+    "no extra brings it: pip install --no-build-isolation pytorch-fast-transformers builds it, "
+    "beside torch and with a compiler"
+)
 
 
 def elu1(x: Tensor) -> Tensor:
@@ -30,6 +35,28 @@ def performer_product(case: Case) -> Pair:
     )
     ours = core_of(LinearAttention(case.site()), case)
     return Pair(ours, lambda q, k, v: product(elu1(q), elu1(k), v), case.heads_of_inputs())
+
+
+def authors(case: Case) -> Pair:
+    """The Linear Transformer authors' attention; its causal sum is a compiled loop in float32."""
+    peer = package("fast_transformers.attention", FROM_SOURCE)
+    masking = package("fast_transformers.masking", FROM_SOURCE)
+    length = case.length
+    lengths = masking.LengthMask(torch.full((case.batch,), length), max_len=length)
+    if case.causal:
+        module = peer.CausalLinearAttention(case.head_width, eps=0.0)
+        mask = masking.TriangularCausalMask(length)
+    else:
+        module = peer.LinearAttention(case.head_width, eps=0.0)
+        mask = masking.FullMask(length)
+
+    def theirs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if case.causal:
+            q, k, v = q.float(), k.float(), v.float()
+        out: Tensor = module(*(x.transpose(1, 2) for x in (q, k, v)), mask, lengths, lengths)
+        return out.transpose(1, 2).to(case.dtype)
+
+    return Pair(core_of(LinearAttention(case.site()), case), theirs, case.heads_of_inputs())
 
 
 def softmaxed_product(case: Case) -> Pair:
@@ -79,6 +106,17 @@ def _share_projection(attention: Any, mixer: Performer) -> None:
 
 
 PEERS = (
+    Peer(
+        name="fast-transformers LinearAttention",
+        distribution="pytorch-fast-transformers",
+        family="linear",
+        setting="elu + 1",
+        make=authors,
+        causal=True,
+        tolerance=1e-5,
+        note="its epsilon of 1e-6 is 0 here; its causal product is in float32",
+        way_out=FROM_SOURCE,
+    ),
     Peer(
         name="performer-pytorch linear_attention",
         distribution="performer-pytorch",

@@ -27,12 +27,12 @@ class Missing(ImportError):
     """The package of a peer is not installed; the message says how to install it."""
 
 
-def package(name: str) -> Any:
-    """Import a peer's module. Raises `Missing` where its package is absent."""
+def package(name: str, way_out: str = WAY_OUT) -> Any:
+    """Import a peer's module. Raises `Missing`, with the way out, where its package is absent."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise Missing(f"{error}; {WAY_OUT}") from error
+        raise Missing(f"{error}; {way_out}") from error
 
 
 class Case(NamedTuple):
@@ -127,6 +127,8 @@ class Peer:
     """Lengths must be multiples of this."""
     note: str = ""
     """What had to be set or patched for both to be one function, or why they are two."""
+    way_out: str = WAY_OUT
+    """How to install it."""
 
     def pair(self, case: Case) -> Pair:
         """Make ours and theirs.
@@ -151,7 +153,7 @@ class Peer:
         try:
             return version(self.distribution)
         except PackageNotFoundError as error:
-            raise Missing(f"{self.distribution} is not installed; {WAY_OUT}") from error
+            raise Missing(f"{self.distribution} is not installed; {self.way_out}") from error
 
 
 def cotangent(pair: Pair) -> Tensor:

@@ -1,0 +1,32 @@
+"""How many calls are timed: what every runner that measures time asks for."""
+
+from dataclasses import dataclass
+
+import torch
+
+from runners.measure import Call, warm_up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Warm-up and samples."""
+
+    warmup_steps: int = 2
+    timed_steps: int = 10
+    long_step_s: float = 0.5
+    """Where one call takes longer, `long_timed_steps` samples do."""
+    long_timed_steps: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no median can be made of."""
+        for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+
+    def warm(self, call: Call, device: torch.device) -> float:
+        """Call until the time is stable, once if it is long; return the seconds of the last."""
+        return warm_up(call, device, least=self.warmup_steps, long_s=self.long_step_s)
+
+    def rounds(self, slowest: float) -> int:
+        """Return how many samples of calls of up to `slowest` seconds are taken."""
+        return self.timed_steps if slowest <= self.long_step_s else self.long_timed_steps
