@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 MEASURES = {
     "output_error": "output error",
     "matrix_error": "matrix error",
-    "topk_mass_recall": "mass kept of the heaviest",
+    "topk_mass_recall": "mass of the heaviest",
 }
 """Metrics that are drawn against the budget, and their titles; mass follows a number of keys."""
 PLACE = ("mode", "length", "model", "option", "budget")

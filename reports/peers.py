@@ -5,6 +5,7 @@ another function stands in the table without a ratio.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from reports.drawing import Look, new_figure, save, style
 from reports.efficiency import describe_pass, significant
@@ -22,6 +23,7 @@ from reports.tables import Column, Entry, Row, Table
 
 LABELS = ("peer", "setting", "version")
 PASSES = {"step": "forward and backward pass", "forward": "forward pass"}
+DIRECTION = re.compile(r"(, )?runner\.direction=\w+(?(1)|(, )?)")
 COMPARED = {"step": "Outputs and gradients were"}
 COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 """Short to long."""
@@ -30,6 +32,8 @@ COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of comparisons with peers, their labels as columns."""
     own = rows[rows["runner"] == "peers"].copy()
+    # The direction has a column and words of its own.
+    own["name"] = [DIRECTION.sub("", str(name)).replace(" ()", "") for name in own["name"]]
     for name in (*LABELS, "side", "compared_in"):
         own[name] = [labels.get(name, "") for labels in own["labels"]]
     return own
@@ -173,7 +177,8 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         axes.set_yticklabels(
             [f"{k.family}{', causal' if k.causal else ''}\n{k.peer}" for k in keys], fontsize=6.5
         )
-        axes.invert_yaxis()
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylim(len(keys) - 0.4, -0.6)
         axes.set_xscale("log")
         low, high = data["low"].min(), data["high"].max()
         axes.set_xlim(min(0.5, low / 1.2), max(2.0, high * 1.2))
@@ -185,7 +190,7 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         axes.set_title(f"Speed beside other implementations, {describe(mode)}", loc="left")
         for length in lengths:
             axes.plot([], [], "o", markersize=4, color=colour[length], label=f"{length:,} tokens")
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside lower center", ncols=len(lengths))
     return figure
 
 

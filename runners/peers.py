@@ -106,7 +106,8 @@ def _with_memory(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Ite
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not MEMORY_WORDS.search(str(error)):
             raise
-        reason = " ".join(str(error).split())[:300] or "no memory left"
+        where = "".join(f"{note}: " for note in getattr(error, "__notes__", ()))
+        reason = where + (" ".join(str(error).split())[:300] or "no memory left")
     else:
         return
     # Outside the handler, whose traceback would keep the tensors of the failed call alive.
@@ -133,7 +134,13 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         return
     labels = {"peer": peer.name, "setting": peer.setting, "version": version}
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
-    first = {side: timed(call, case.device) for side, call in calls.items()}
+    first = {}
+    for side, call in calls.items():
+        try:
+            first[side] = timed(call, case.device)
+        except (MemoryError, RuntimeError) as error:
+            error.add_note(f"in the first {mode} of {'ours' if side == 'ours' else 'the peer'}")
+            raise
     if config.step_limit_s is not None and max(first.values()) > config.step_limit_s:
         took = {side: f"{seconds:.2g}" for side, seconds in first.items()}
         reason = (

@@ -111,8 +111,8 @@ def test_layers_are_averaged_for_figures_alone(data: pd.DataFrame) -> None:
 def test_a_panel_for_each_measure_against_the_budget(data: pd.DataFrame) -> None:
     figure = budget_figure(data, looks(list(OPTION)), mode="random", length=256)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "output error", "matrix error", "mass kept of the heaviest key",
-        "mass kept of the heaviest 16 keys",
+        "output error", "matrix error", "mass of the heaviest key",
+        "mass of the heaviest 16 keys",
     ]  # fmt: skip
     drawn = lines(figure, 0)
     assert list(drawn["performer: features"].get_xdata()) == [16, 64]

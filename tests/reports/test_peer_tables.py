@@ -82,6 +82,22 @@ def test_a_ratio_says_where_float32_alone_differs(make: SimpleNamespace) -> None
     assert "1.3e-02 in float32 and 2.0e-14 in float64" in note
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("linear (runner.direction=causal)", "linear"),
+        ("linear (features=64, runner.direction=causal)", "linear (features=64)"),
+        ("linear (runner.direction=causal, seed=1)", "linear (seed=1)"),
+        ("linear", "linear"),
+    ],
+)
+def test_a_name_does_not_repeat_the_direction(
+    make: SimpleNamespace, name: str, wanted: str
+) -> None:
+    rows = make.frame(*compared(make, "linear", "package A", 1024, 1.5)).assign(name=name)
+    assert set(peer_rows(rows)["name"]) == {wanted}
+
+
 def test_there_is_no_table_without_comparisons(rows: pd.DataFrame) -> None:
     assert peer_table(rows, "forward") is None
 

@@ -157,6 +157,7 @@ def test_a_peer_without_memory_costs_its_own_row(monkeypatch: pytest.MonkeyPatch
 
     rows = measured(monkeypatch, replace(PEER, make=beside(greedy)))
     assert [row.status for row in rows] == [Status.out_of_memory]
+    assert rows[0].reason.startswith("in the first step of the peer: not enough memory")
 
 
 def test_a_mistake_in_a_peer_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
