@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -165,10 +165,10 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
         merged = OmegaConf.merge(OmegaConf.structured(wanted), given)
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        key = error.full_key or "?"
-        raise ConfigError(
-            f"{where}.{key}: {_first_line(error)}; wanted {_type_of(wanted, key)}"
-        ) from error
+        key, reason = error.full_key or "?", _first_line(error)
+        if "expected one of" not in reason:
+            reason += f"; wanted {_type_of(wanted, key)}"
+        raise ConfigError(f"{where}.{key}: {reason}") from error
     return {name: getattr(bound, name) for name in names}
 
 
@@ -179,10 +179,8 @@ def _first_line(error: OmegaConfBaseException) -> str:
 def _type_of(wanted: type, key: str) -> str:
     for entry in fields(wanted):
         if entry.name == key.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0]:
-            members = getattr(entry.type, "__members__", None)
-            if members:
-                return "one of " + ", ".join(members)
-            return getattr(entry.type, "__name__", None) or str(entry.type)
+            kind = entry.type
+            return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
     return "another value"
 
 

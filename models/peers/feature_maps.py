@@ -107,17 +107,6 @@ def _share_projection(attention: Any, mixer: Performer) -> None:
 
 PEERS = (
     Peer(
-        name="fast-transformers LinearAttention",
-        distribution="pytorch-fast-transformers",
-        family="linear",
-        setting="elu + 1",
-        make=authors,
-        causal=True,
-        tolerance=1e-5,
-        note="its epsilon of 1e-6 is 0 here; its causal product is in float32",
-        way_out=FROM_SOURCE,
-    ),
-    Peer(
         name="performer-pytorch linear_attention",
         distribution="performer-pytorch",
         family="linear",
@@ -137,6 +126,17 @@ PEERS = (
         multiple=64,
         note="maps queries and keys by softmaxes and scales them; its causal form hides the "
         "token's own bucket of 64",
+    ),
+    Peer(
+        name="fast-transformers LinearAttention",
+        distribution="pytorch-fast-transformers",
+        family="linear",
+        setting="elu + 1",
+        make=authors,
+        causal=True,
+        tolerance=1e-5,
+        note="its epsilon of 1e-6 is 0 here; its causal product is in float32",
+        way_out=FROM_SOURCE,
     ),
     Peer(
         name="performer-pytorch FastAttention",
