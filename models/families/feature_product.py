@@ -282,7 +282,7 @@ def _spread(
         o.copy_(numerator)
         return None
     inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
-    torch.mul(numerator, inverse[..., None], out=o)
+    o.copy_(numerator.mul_(inverse[..., None]))
     return inverse
 
 
