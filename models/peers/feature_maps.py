@@ -39,8 +39,8 @@ def performer_product(case: Case) -> Pair:
 
 def authors(case: Case) -> Pair:
     """The Linear Transformer authors' attention; its causal sum is a compiled loop in float32."""
-    peer = package("fast_transformers.attention", FROM_SOURCE)
-    masking = package("fast_transformers.masking", FROM_SOURCE)
+    peer = package("fast_transformers.attention")
+    masking = package("fast_transformers.masking")
     length = case.length
     lengths = masking.LengthMask(torch.full((case.batch,), length), max_len=length)
     if case.causal:

@@ -27,12 +27,12 @@ class Missing(ImportError):
     """The package of a peer is not installed; the message says how to install it."""
 
 
-def package(name: str, way_out: str = WAY_OUT) -> Any:
-    """Import a peer's module. Raises `Missing`, with the way out, where its package is absent."""
+def package(name: str) -> Any:
+    """Import a peer's module. Raises `Missing` where its package is absent."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise Missing(f"{error}; {way_out}") from error
+        raise Missing(f"{error}; {WAY_OUT}") from error
 
 
 class Case(NamedTuple):
@@ -144,6 +144,7 @@ class Peer:
             raise ValueError(
                 f"{self.name} takes multiples of {self.multiple} tokens: got {case.length}"
             )
+        self.version()  # knows how this one is installed; an import that fails does not
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(case.seed)
             return self.make(case)
