@@ -3,6 +3,7 @@
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
+#   make campaign     the generated faults, FUZZ times as many as in make test
 #   make lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
@@ -17,7 +18,7 @@ PROCESSES ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types rules pytest parity wheel clean
+.PHONY: help quickstart test lint types rules pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +42,10 @@ rules: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network and not parity"
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -m compile -o addopts="--strict-markers --strict-config -ra"
+
+FUZZ ?= 10
+campaign: $(VENV)/.dev
+	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m fuzz
 
 # LRA_PARITY makes a missing package a failure instead of a skipped test.
 parity: $(VENV)/.parity
