@@ -16,6 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from conf.choices import ByName as ByName  # noqa: PLC0414  # handed on
+from conf.choices import by_name
+
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
 
@@ -61,6 +64,7 @@ class Variant(StrEnum):
     """That of the code behind the published Long Range Arena results."""
 
 
+@by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """The place where a mixer is built. New facts go here, never into a family's signature."""

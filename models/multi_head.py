@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import ByName, Flow, Layout, Positions, Site, State, Traits, Unsupported
 from models.positions import rotate
 
 
@@ -32,7 +32,7 @@ class Core(Protocol):
         ...
 
 
-class MultiHead(nn.Module):
+class MultiHead(ByName, nn.Module):
     """q, k, v and output projections of width `site.width` with biases, around `core`.
 
     Rotary positions, where the site asks for them, are applied here, before the core.
@@ -46,8 +46,8 @@ class MultiHead(nn.Module):
     def __init__(self, site: Site, core: Core, *, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.head_width = site.heads, site.head_width
-        self.rotary = site.positions is Positions.rotary
-        self.positions_inside = site.positions is not Positions.none
+        self.rotary = site.positions == Positions.rotary
+        self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
                 f"rotary positions need an even head width: got width={site.width} / "

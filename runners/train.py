@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone
 from models.mixer import AfterStep
 from runners.carry import Carried
@@ -54,6 +55,7 @@ class Keep(StrEnum):
     """Those with the best validation metric so far."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """What a training run does besides moving weights."""

@@ -99,7 +99,7 @@ class CosformerCore(FeatureCore):
     """Cosine features with their horizon, and a state along time when causal."""
 
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
-        self.horizon = site.max_length if horizon is Horizon.max_length else None
+        self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
         standard = Traits().honours
         traits = Traits(

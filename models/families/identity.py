@@ -14,10 +14,10 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Site, State, Traits
+from models.mixer import ByName, Flow, Layout, Site, State, Traits
 
 
-class Identity(nn.Module):
+class Identity(ByName, nn.Module):
     """The value and the output projection, and nothing between them."""
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:

@@ -92,7 +92,7 @@ def log_shares(
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
     """Raise `Unsupported` for features that see the whole length where that is not allowed."""
-    if causal and feature_map is FeatureChoice.softmax_dims:
+    if causal and feature_map == FeatureChoice.softmax_dims:
         raise Unsupported(
             "softmax_dims takes a softmax over the whole length: it cannot be causal; choose "
             "feature_map=exp"
@@ -104,7 +104,7 @@ def linear_maps(
 ) -> FeatureMaps:
     """Return the feature maps of queries and keys."""
     maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], width)
-    if variant is Variant.lra:
+    if variant == Variant.lra:
         maps = maps._replace(reciprocal=lambda total: (total + LRA_EPSILON).reciprocal())
     return maps
 
@@ -124,7 +124,7 @@ def linear_attention(
     maps = linear_maps(feature_map, q.shape[-1])
     if causal:
         return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
-    if feature_map is FeatureChoice.softmax_dims:
+    if feature_map == FeatureChoice.softmax_dims:
         k = log_shares(k, keep)
     return feature_product(q, k, v, maps, keep)
 
@@ -135,14 +135,14 @@ class LinearCore(FeatureCore):
     def __init__(
         self, feature_map: FeatureChoice, chunk: int, variant: Variant, *, causal: bool
     ) -> None:
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         check_direction(feature_map, causal)
         if causal and lra:
             raise Unsupported(
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-        if lra and feature_map is not FeatureChoice.elu1:
+        if lra and feature_map != FeatureChoice.elu1:
             raise ValueError(
                 f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
                 "variant=faithful"
@@ -168,7 +168,7 @@ class LinearCore(FeatureCore):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        if self.feature_map is FeatureChoice.softmax_dims:
+        if self.feature_map == FeatureChoice.softmax_dims:
             k = log_shares(k, layout.keep)
         return super().forward(q, k, v, layout)
 

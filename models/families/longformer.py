@@ -176,7 +176,7 @@ class Longformer(MultiHead):
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         if lra and global_mask:
             raise ValueError(
                 "variant=lra has no global tokens: got global_mask=true; choose variant=faithful"
@@ -194,7 +194,7 @@ class Longformer(MultiHead):
         super().__init__(site, core, bias=bias)
         self.sees_cls, self.sees_mask = sees_cls, global_mask
         self.dropout = site.attention_dropout
-        sloped = site.positions is Positions.alibi
+        sloped = site.positions == Positions.alibi
         slopes = alibi_slopes(site.heads) if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
         if sees_cls or global_mask or lra:

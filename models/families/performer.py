@@ -91,7 +91,7 @@ class Options:
 
     def settled(self) -> "Options":
         """Return these options with those that the lra variant fixes as it fixes them."""
-        if self.variant is not Variant.lra:
+        if self.variant != Variant.lra:
             return self
         if self.kernel.generalised:
             return replace(self, projected=False)
@@ -103,7 +103,7 @@ class Options:
     @property
     def unscaled(self) -> bool:
         """Whether d^(-1/4) is left out."""
-        return self.variant is Variant.lra and self.kernel.generalised
+        return self.variant == Variant.lra and self.kernel.generalised
 
     @property
     def epsilon(self) -> float:
@@ -112,7 +112,7 @@ class Options:
             return self.feature_epsilon
         if self.kernel.generalised:
             return GENERALISED_EPSILON
-        return REFERENCE_EPSILON if self.stabiliser is Stabiliser.reference else 0.0
+        return REFERENCE_EPSILON if self.stabiliser == Stabiliser.reference else 0.0
 
     def check(self, causal: bool) -> None:
         """Refuse what contradicts itself."""
@@ -126,13 +126,13 @@ class Options:
             raise ValueError(
                 f"projected=False needs a generalised kernel such as relu: got kernel={self.kernel}"
             )
-        reference = self.stabiliser is Stabiliser.reference
-        if reference and self.kernel is not Kernel.softmax:
+        reference = self.stabiliser == Stabiliser.reference
+        if reference and self.kernel != Kernel.softmax:
             raise ValueError(
                 f"stabiliser=reference belongs to kernel=softmax: got kernel={self.kernel}; choose "
                 "stabiliser=full"
             )
-        if reference and causal and self.key_max is KeyMax["running"]:
+        if reference and causal and self.key_max == KeyMax["running"]:
             raise ValueError(
                 "stabiliser=reference adds an epsilon that cannot follow a running maximum: choose "
                 "key_max=global, by which later keys move earlier outputs, or stabiliser=full"
@@ -159,10 +159,10 @@ class Options:
             leak = False
         else:
             # The reference's guard of small denominators is a step away from a mean.
-            positive = self.kernel is not Kernel.trigonometric and self.epsilon == 0
-            leak = causal and self.key_max is KeyMax["global"]
+            positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
+            leak = causal and self.key_max == KeyMax["global"]
         return Traits(
-            honours=standard - {"keep"} if self.variant is Variant.lra else standard,
+            honours=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,
             selection_leak=leak,
             row_stochastic=self.renormalise and positive,
@@ -201,7 +201,7 @@ class PerformerCore(FeatureCore):
                 epsilon=options.epsilon, normalise=options.renormalise,
             )  # fmt: skip
         projection = self.projection.to(sum_dtype(q))
-        if options.stabiliser is Stabiliser.reference:
+        if options.stabiliser == Stabiliser.reference:
             return reference_maps(
                 projection, k, layout.keep,
                 epsilon=options.epsilon, normalise=options.renormalise,

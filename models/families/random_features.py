@@ -94,7 +94,7 @@ def draw_projection(
             basis, triangle = torch.linalg.qr(gaussian(width, width))
             parts.append((basis * triangle.diagonal().sign() if qr_sign_fix else basis).T)
         drawn = torch.cat(parts)[:features]
-    if norms is Norms.sqrt_width:
+    if norms == Norms.sqrt_width:
         lengths = torch.full((features, 1), math.sqrt(width), dtype=drawn.dtype, device="cpu")
     else:
         lengths = (gaussian(features, width) if orthogonal else drawn).norm(dim=1, keepdim=True)
@@ -249,14 +249,14 @@ def performer_maps(
         return generalised_maps(
             kernel, features, projection, scale, epsilon=feature_epsilon, normalise=normalise
         )
-    if kernel is Kernel.trigonometric:
+    if kernel == Kernel.trigonometric:
         return FeatureMaps(
             TrigonometricFeatures(projection, scale, keys=False),
             TrigonometricFeatures(projection, scale, keys=True),
             2 * features,
             reciprocal=signed_reciprocal,
         )
-    if kernel is Kernel.hyperbolic:
+    if kernel == Kernel.hyperbolic:
         projection = torch.cat((projection, -projection))
     return FeatureMaps(
         PositiveFeatures(projection, scale, keys=False),

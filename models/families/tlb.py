@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from models.families.sdpa import SDPA
 from models.frame import BackboneConfig
 from models.heads import Pooling
-from models.mixer import INSIDE, Flow, Layout, Positions, Site, Traits, Unsupported
+from models.mixer import INSIDE, ByName, Flow, Layout, Positions, Site, Traits, Unsupported
 from models.positions import position_ids, sinusoid
 from models.stack import Block, FeedForward, gelu_network
 
@@ -59,7 +59,7 @@ class CrossBlock(nn.Module):
         return changed
 
 
-class TemporalLatentBottleneck(nn.Module):
+class TemporalLatentBottleneck(ByName, nn.Module):
     """The recurrent stack. Its output is its state, (b, state_tokens, d).
 
     Args:
@@ -109,7 +109,7 @@ class TemporalLatentBottleneck(nn.Module):
         self.looks = nn.ModuleList(CrossBlock(site, frame) for _ in range(groups))
         self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
         self.norm = nn.LayerNorm(site.width)
-        self.placed = frame.positions is Positions.none
+        self.placed = frame.positions == Positions.none
         self.traits = Traits(
             honours=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
         )
@@ -181,7 +181,7 @@ def _refuse(site: Site, frame: BackboneConfig) -> None:
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if frame.pooling is Pooling.cls:
+    if frame.pooling == Pooling.cls:
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             "set model.backbone.pooling=mean"
