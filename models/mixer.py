@@ -158,6 +158,17 @@ class Layout(NamedTuple):
     """Prefix language model: the first `prefix` tokens see each other."""
 
 
+def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:
+    """Return zeros in place of padding, for a mixer that honours `keep`.
+
+    A weight of 0 hides a number, but not an infinity or NaN that it grows into on the way, such as
+    the exponential of a padded token: 0 times either is NaN, in the sum or in its gradient.
+    """
+    if layout.keep is None or "keep" not in traits.honours:
+        return x
+    return x.masked_fill(~layout.keep[..., None], 0.0)
+
+
 class Flow(NamedTuple):
     """What passes through a layer, in and out."""
 

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from models.families.length_map import MATRIX, LengthMap, Projection, Sharing
 from models.families.sdpa import sdpa
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 
 
@@ -151,6 +151,7 @@ class Linformer(MultiHead):
         """Mix along the length; `early`: slots are made of x, and keys and values of slots."""
         if not self.early:
             return super().forward(x, layout)
+        x = blanked(x, layout, self.traits)
         keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
         layers = (self.k_proj, self.v_proj)
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]

@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from models.families.fold import GlobalKeys
 from models.families.global_tokens import global_weights, see_projected, see_tokens
 from models.families.sliding_window import SlidingWindowCore
-from models.mixer import Layout, Positions, Site, State, Unsupported, Variant
+from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes, rotate
 
@@ -210,6 +210,7 @@ class Longformer(MultiHead):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         if layout.is_global is not None:
             if not self.sees_mask:
                 raise Unsupported(

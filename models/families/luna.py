@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
-from models.mixer import ByName, Flow, Layout, Site, State, Traits, Unsupported
+from models.mixer import ByName, Flow, Layout, Site, State, Traits, Unsupported, blanked
 
 
 class Activation(StrEnum):
@@ -200,6 +200,7 @@ class Luna(ByName, nn.Module):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
+        flow = flow._replace(x=blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
         if flow.state is not None:

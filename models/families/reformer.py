@@ -37,7 +37,18 @@ from torch import Tensor, nn
 
 from models.families.lsh import Rules, lsh_attention
 from models.families.lsh_lists import hash_buckets
-from models.mixer import ByName, Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import (
+    ByName,
+    Flow,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    Variant,
+    blanked,
+)
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
@@ -198,6 +209,7 @@ class Reformer(ByName, nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         length, rules = x.shape[1], self.rules
         if self.lra:
             x = F.pad(x, (0, 0, 0, LRA_CHUNKS - length % LRA_CHUNKS))

@@ -56,7 +56,7 @@ from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
 from models.families.sliding_window import window_attention
 from models.families.softmax import visibility
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 
 LENGTHS = (2**12, 2**14)
@@ -366,13 +366,14 @@ class Sinkhorn(MultiHead):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, layout)
-        return self.merge(self.core(q, k, v, layout, self.block_scores(x, layout.keep)))
+        return self.merge(self.core(q, k, v, layout, self.block_scores(x)))
 
-    def block_scores(
-        self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
-    ) -> Float[Tensor, "b g n j"] | None:
+    def block_scores(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b g n j"] | None:
         """Return what the sort net says of the blocks; None where the core asks queries and keys.
+
+        Padding in `x` is zeros.
 
         Raises:
             ValueError: The sequence has more blocks than the sort net has outputs.
@@ -384,8 +385,6 @@ class Sinkhorn(MultiHead):
                 f"the sort net has outputs for {self.max_length} tokens: got {x.shape[1]}; build "
                 "it with a larger max_length, or choose sort_net=attention"
             )
-        if keep is not None:
-            x = x.masked_fill(~keep[..., None], 0.0)
         with full_precision(x):
             pooled = sorting.pool(sorting.cut(x, self.block), causal=self.causal) / self.block
             hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()

@@ -58,7 +58,18 @@ from models.families.synthetic_attention import (
     fused_attention,
     synthetic_attention,
 )
-from models.mixer import ByName, Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import (
+    ByName,
+    Flow,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    Variant,
+    blanked,
+)
 from models.positions import alibi_slopes, rotate
 
 LENGTHS = (2**12, 2**14)
@@ -273,6 +284,7 @@ class Synthesizer(ByName, nn.Module):
                 f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
                 "or build it with a larger max_length"
             )
+        x = blanked(x, layout, self.traits)
         logits, v = self.logits(x), self.split(self.v_proj(x))
         dropout = self.dropout if self.training else 0.0
         attend = fused_attention if self.fused else synthetic_attention

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from models.families.sdpa import SDPA
 from models.frame import BackboneConfig
 from models.heads import Pooling
-from models.mixer import INSIDE, ByName, Flow, Layout, Positions, Site, Traits, Unsupported
+from models.mixer import INSIDE, ByName, Flow, Layout, Positions, Site, Traits, Unsupported, blanked
 from models.positions import position_ids, sinusoid
 from models.stack import Block, FeedForward, gelu_network
 
@@ -116,7 +116,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Read the sequence chunk by chunk and return the state after the last one."""
-        x, keep = flow.x, layout.keep
+        x, keep = blanked(flow.x, layout, self.traits), layout.keep
         batch, length, width = x.shape
         room = -length % self.chunk
         if room:
