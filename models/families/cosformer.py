@@ -111,10 +111,6 @@ class CosformerCore(FeatureCore):
         )
         super().__init__(traits, chunk)
 
-    def width(self, head_width: int) -> int:
-        """Return the number of features of one head."""
-        return 2 * head_width
-
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:

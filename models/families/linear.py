@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from models.families.causal_product import FeatureCore, causal_product
+from models.families.exponent_sums import Exponential
 from models.families.feature_product import (
     NONLINEARITIES,
     FeatureMap,
@@ -50,24 +51,6 @@ class FeatureChoice(StrEnum):
     exp = auto()
     softmax_dims = auto()
     """Not elementwise along the length: the keys' weights are shares of it."""
-
-
-class Exponential:
-    """phi(x) = e^x, divided by its largest entry."""
-
-    def __call__(
-        self, x: Float[Tensor, "*r k"]
-    ) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r"]]:
-        """Return the features and the logarithm of the divisor."""
-        top = x.amax(-1, keepdim=True)
-        return torch.sub(x, top).exp_(), top[..., 0]
-
-    def pull(
-        self, gradient: Float[Tensor, "*r k"], phi: Float[Tensor, "*r k"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
-        del x
-        return gradient.mul_(phi)
 
 
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {

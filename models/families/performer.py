@@ -165,7 +165,7 @@ class Options:
             honours=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,
             selection_leak=leak,
-            row_stochastic=self.renormalise and positive,
+            row_stochastic=self.renormalise and positive and not leak,
             cross=not causal,
             random_draws=self.projected,
         )
@@ -182,13 +182,6 @@ class PerformerCore(FeatureCore):
         super().__init__(options.traits(causal), chunk)
         self.options = options
         self.register_buffer("projection", projection)
-
-    def width(self, head_width: int) -> int:
-        """Return the number of features of one head."""
-        if self.projection is None:
-            return head_width
-        doubled = self.options.kernel in {Kernel.hyperbolic, Kernel.trigonometric}
-        return len(self.projection) * (2 if doubled else 1)
 
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from models.families.exponent_sums import Exponential
 from models.families.feature_product import (
     NONLINEARITIES,
     FeatureMap,
@@ -132,6 +133,13 @@ class PositiveFeatures:
             pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
         return pulled
 
+    def exponents(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return the logarithms of the features."""
+        exponent = x @ self.projection.T
+        if not self.keys:
+            return exponent
+        return exponent - 0.5 * self.scale**2 * x.square().sum(-1, keepdim=True)
+
 
 class TrigonometricFeatures:
     """phi(x) = [cos W x, sin W x]; for keys, times exp(|x|^2 / 2)."""
@@ -209,7 +217,8 @@ class Levelled:
         if log is None:
             return phi, None
         level = self.level.view(*self.level.shape, *[1] * (log.ndim - 2))
-        return phi.mul_((log - level).exp_()[..., None]), None
+        # Above the level lies nothing but padding.
+        return phi.mul_((log - level).clamp_(max=0).exp_()[..., None]), None
 
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
@@ -276,7 +285,9 @@ def generalised_maps(
 ) -> FeatureMaps:
     """Return the maps f(W x) + epsilon or, without W, f(x) + epsilon, of x times `scale`."""
     function = NONLINEARITIES[kernel]
-    phi: FeatureMap = Generalised(function, projection=projection, scale=scale, epsilon=epsilon)
+    phi: FeatureMap = Exponential(projection, scale, epsilon)
+    if kernel != Kernel.exp or not normalise:  # sums that are not divided by keep their size
+        phi = Generalised(function, projection=projection, scale=scale, epsilon=epsilon)
     signed = function.lowest + epsilon < 0
     return FeatureMaps(
         phi, phi, features, normalise, reciprocal=signed_reciprocal if signed else reciprocal
