@@ -345,7 +345,7 @@ class Backbone(nn.Module):
         """Add the positions that belong to the input."""
         if self.positions is not None:
             # elsewhere a look at `start` would wait for the device, whose own index check is loud
-            if start is not None and start.device.type == "cpu":
+            if start is not None and start.device.type == "cpu" and len(start):
                 end, limit = int(start.max()) + x.shape[1], self.positions.max_length
                 if end > limit:
                     raise ValueError(

@@ -9,6 +9,7 @@ of ours.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -184,6 +185,30 @@ class Flow(NamedTuple):
         """Return a new Flow with `value` added to the penalty `name`."""
         total = self.penalties[name] + value if name in self.penalties else value
         return self._replace(penalties={**self.penalties, name: total})
+
+
+def _passing_by(method: Callable[[Any, Any, Layout], Any]) -> Callable[[Any, Any, Layout], Any]:
+    """Return what comes in, a tensor or a flow, where it has no token to mix."""
+
+    @wraps(method)
+    def mix(self: Any, x: Any, layout: Layout) -> Any:
+        tensor = x.x if isinstance(x, Flow) else x
+        return method(self, x, layout) if tensor.numel() else x
+
+    return mix
+
+
+class Family(ByName, nn.Module):
+    """Base of the families of mixers.
+
+    Options may be given by name, see `conf.choices`. A batch without rows or without tokens passes
+    `forward` and `extend` as it is: no formula of a family has to divide nothing into blocks.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {"forward", "extend"} & vars(cls).keys():
+            setattr(cls, name, _passing_by(vars(cls)[name]))
 
 
 @runtime_checkable

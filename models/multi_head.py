@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import ByName, Flow, Layout, Positions, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Positions, Site, State, Traits, Unsupported, blanked
 from models.positions import rotate
 
 
@@ -32,7 +32,7 @@ class Core(Protocol):
         ...
 
 
-class MultiHead(ByName, nn.Module):
+class MultiHead(Family):
     """q, k, v and output projections of width `site.width` with biases, around `core`.
 
     Rotary positions, where the site asks for them, are applied here, before the core.

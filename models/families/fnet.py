@@ -37,7 +37,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.families.feature_product import blocks, full_precision, sum_dtype
-from models.mixer import ByName, Layout, Site, Traits, Unsupported
+from models.mixer import Family, Layout, Site, Traits, Unsupported
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
@@ -153,7 +153,7 @@ def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
     return drawn.erfinv_().mul_(math.sqrt(2) * deviation).to(matrix)
 
 
-class FNet(ByName, nn.Module):
+class FNet(Family):
     """Mixing by a Fourier transform, or by the two ablations of the paper.
 
     `method` and `norm` belong to the form fourier.

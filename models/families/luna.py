@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
-from models.mixer import ByName, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
 
 
 class Activation(StrEnum):
@@ -120,7 +120,7 @@ class Slots(nn.Module):
         self.weight = nn.Parameter(torch.empty(slots, width).normal_(std=width**-0.5))
 
 
-class Luna(ByName, nn.Module):
+class Luna(Family):
     """Nested attention through slots.
 
     `pack_heads=None` packs with as many heads as it unpacks. `activation` and `chunk` belong to the

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from models.families.lsh import Rules, lsh_attention
 from models.families.lsh_lists import hash_buckets
 from models.mixer import (
-    ByName,
+    Family,
     Flow,
     Layout,
     Positions,
@@ -90,7 +90,7 @@ def draw_rotations(
     return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
-class Reformer(ByName, nn.Module):
+class Reformer(Family):
     """Multi-head attention with shared queries and keys, found by hashing.
 
     `buckets` lists the factors of their number, each even; null derives it from the longest input.

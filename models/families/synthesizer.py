@@ -59,7 +59,7 @@ from models.families.synthetic_attention import (
     synthetic_attention,
 )
 from models.mixer import (
-    ByName,
+    Family,
     Flow,
     Layout,
     Positions,
@@ -113,7 +113,7 @@ def projection(width_in: int, width_out: int, bias: bool) -> nn.Linear:
     return layer
 
 
-class Synthesizer(ByName, nn.Module):
+class Synthesizer(Family):
     """Synthetic attention between a value and an output projection.
 
     `components` are mixed; `rank` belongs to factorised_random.

@@ -123,8 +123,9 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             x = F.pad(x, (0, 0, 0, room))
             real = torch.ones_like(x[:, :length, 0], dtype=torch.bool) if keep is None else keep
             keep = F.pad(real, (0, room))
-        chunks = x.view(batch, -1, self.chunk, width)
-        kept = None if keep is None else keep.view(batch, -1, self.chunk)
+        cut = (batch, x.shape[1] // self.chunk, self.chunk)
+        chunks = x.view(*cut, width)
+        kept = None if keep is None else keep.view(cut)
         if self.placed:
             chunks = chunks + self._places(self.chunk, x)
         # Without a state in them, the first layers of all chunks are one batch.
