@@ -13,7 +13,7 @@ Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_
 Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
            is an exact weighted mean (`exp` of long vectors by `models.families.exponent_sums`).
            Queries are not divided by sqrt(k), as in the paper. elu1 is computed as
-           exp(min(x, 0)) + max(x, 0), which stays positive far below 0 where elu(x) + 1 rounds to 0.
+           exp(min(x, 0)) + max(x, 0): positive also far below 0, where elu(x) + 1 rounds to 0.
 Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
            attended to like any token, nothing hidden from earlier tokens.
 """
