@@ -1,1 +1,1 @@
-"""What can be chosen, by name: YAML only. This file makes the folder a package that ships."""
+"""What can be chosen, by name: YAML, and `conf.choices`, which makes the choice of its name."""

@@ -11,7 +11,7 @@ from models.stack import Block, PostNormBlock, PostNormStack, Stack
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual is Residual.post_norm else Block
+    kind = PostNormBlock if config.residual == Residual.post_norm else Block
     return kind(
         mixer,
         width=config.width,
@@ -29,16 +29,16 @@ def stack_of(blocks: Sequence[Block], config: BackboneConfig) -> Stack:
     Raises:
         Unsupported: A mixer cannot stand in a reversible stack.
     """
-    zeroed = config.padding is Padding.zeroed
-    if config.residual is Residual.reversible:
+    zeroed = config.padding == Padding.zeroed
+    if config.residual == Residual.reversible:
         return ReversibleStack(
             blocks,
             width=config.width,
-            concat=config.reversible_output is StreamsOut.concat,
+            concat=config.reversible_output == StreamsOut.concat,
             zeroed=zeroed,
             norm_epsilon=config.norm_epsilon,
         )
-    kind = PostNormStack if config.residual is Residual.post_norm else Stack
+    kind = PostNormStack if config.residual == Residual.post_norm else Stack
     return kind(
         blocks,
         width=config.width,

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from conf.choices import bound
 from models.assembly import block_of, stack_of
 from models.frame import (
     TOKEN_HEADS,
@@ -122,10 +123,10 @@ class Backbone(nn.Module):
                 f"got {len(mixers)}"
             )
         self.config, self.facts = config, facts
-        self.causal = facts.head is Head.language_modelling
+        self.causal = facts.head == Head.language_modelling
         self.per_token = facts.head in TOKEN_HEADS
-        self.has_cls = not self.per_token and config.pooling is Pooling.cls
-        factories = list(mixers) * (config.depth if len(mixers) == 1 else 1)
+        self.has_cls = not self.per_token and config.pooling == Pooling.cls
+        factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
             self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
@@ -147,9 +148,9 @@ class Backbone(nn.Module):
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
         self.positions: LearnedPositions | AxialPositions | None = None
-        if config.positions is Positions.learned:
+        if config.positions == Positions.learned:
             self.positions = LearnedPositions(facts.max_length + self.has_cls, config.width)
-        elif config.positions is Positions.axial:
+        elif config.positions == Positions.axial:
             self.positions = AxialPositions(
                 facts.max_length, config.width, config.axial_shape, config.axial_widths
             )
@@ -175,7 +176,7 @@ class Backbone(nn.Module):
 
     def _admit(self, part: Any, site: Site) -> nn.Module:
         config = self.config
-        masked = self.facts.padded and config.padding is Padding.masked
+        masked = self.facts.padded and config.padding == Padding.masked
         return admit(
             part,
             positions=config.positions,
@@ -202,7 +203,7 @@ class Backbone(nn.Module):
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._admit(make(site, config), site)
+        return self._admit(bound(make)(site, config), site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
@@ -219,7 +220,7 @@ class Backbone(nn.Module):
         torch.default_generator.manual_seed(derive(seed, "head"))
         config, facts = self.config, self.facts
         self.head: Classifier | LanguageHead | AdaptiveHead
-        if self.per_token and config.softmax is Softmax.adaptive:
+        if self.per_token and config.softmax == Softmax.adaptive:
             self.head = AdaptiveHead(
                 config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
             )
@@ -235,8 +236,8 @@ class Backbone(nn.Module):
             self.head = LanguageHead(config.width_out, facts.vocabulary, tied)
             return
         parts = 1
-        if facts.head is Head.pair:
-            parts = 4 if config.interaction is Interaction.nli else 2
+        if facts.head == Head.pair:
+            parts = 4 if config.interaction == Interaction.nli else 2
         hidden = config.head_hidden_width or config.feed_forward_width
         self.head = Classifier(parts * config.width_out, hidden, facts.classes)
 
@@ -344,7 +345,7 @@ class Backbone(nn.Module):
         """Add the positions that belong to the input."""
         if self.positions is not None:
             # elsewhere a look at `start` would wait for the device, whose own index check is loud
-            if start is not None and start.device.type == "cpu":
+            if start is not None and start.device.type == "cpu" and len(start):
                 end, limit = int(start.max()) + x.shape[1], self.positions.max_length
                 if end > limit:
                     raise ValueError(
@@ -357,7 +358,7 @@ class Backbone(nn.Module):
                 return x + nn.functional.pad(place, (0, 0, 1, 0))
             placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
             return placed
-        if self.config.positions is Positions.sinusoidal:
+        if self.config.positions == Positions.sinusoidal:
             ids = position_ids(x.shape[1], start, x)
             return x + sinusoid(ids, x.shape[-1]).to(x.dtype)
         return x
@@ -371,7 +372,7 @@ class Backbone(nn.Module):
             flat = None  # the stack answers with tokens of its own, all of them real
         pooled = pool(x, flat, self.config.pooling)
         features = pooled.view(-1, parts, pooled.shape[-1])
-        if self.facts.head is Head.pair:
+        if self.facts.head == Head.pair:
             joined = interact(features, self.config.interaction)
         else:
             joined = features.squeeze(1)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from conf.choices import by_name
 from models.heads import Interaction, Pooling
 from models.mixer import Positions
 from models.stack import NORM_EPSILON, FeedForward
@@ -66,6 +67,7 @@ class Padding(StrEnum):
     """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
     """What a user chooses about the frame."""
@@ -123,14 +125,14 @@ class BackboneConfig:
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
-        if self.softmax is Softmax.adaptive and self.tied_embeddings:
+        if self.softmax == Softmax.adaptive and self.tied_embeddings:
             raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
-        if self.residual is Residual.reversible and self.activation_checkpointing:
+        if self.residual == Residual.reversible and self.activation_checkpointing:
             raise ValueError(
                 "residual=reversible keeps no activations that activation_checkpointing could "
                 "save: set activation_checkpointing=false"
             )
-        if self.residual is Residual.reversible and self.feed_forward is FeedForward.none:
+        if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
             raise ValueError(
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
@@ -139,11 +141,12 @@ class BackboneConfig:
     def width_out(self) -> int:
         """Width of what the stack hands to the head."""
         doubled = (
-            self.residual is Residual.reversible and self.reversible_output is StreamsOut.concat
+            self.residual == Residual.reversible and self.reversible_output == StreamsOut.concat
         )
         return 2 * self.width if doubled else self.width
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What the task tells the model."""
@@ -173,7 +176,7 @@ class Facts:
                 f"this model takes {wanted_kind}: got {tokens.dtype}; build it with "
                 f"scalars={not self.scalars}"
             )
-        wanted = 2 if self.head is Head.pair else 1
+        wanted = 2 if self.head == Head.pair else 1
         if parts != wanted:
             raise ValueError(
                 f"head={self.head.value} takes {wanted} sequence(s) per example: got "

@@ -40,12 +40,12 @@ def pool(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, pooling: Pooling
 ) -> Float[Tensor, "b d"]:
     """Reduce the length to one vector; a row without a real token becomes zeros under the means."""
-    if pooling is Pooling.cls:
+    if pooling == Pooling.cls:
         return x[:, 0]
     if keep is None:
         return x.mean(dim=1)
     total = x.masked_fill(~keep[..., None], 0).sum(dim=1)
-    if pooling is Pooling.mean_over_padded:
+    if pooling == Pooling.mean_over_padded:
         return total / x.shape[1]
     return total / keep.sum(dim=1, keepdim=True).clamp(min=1)
 
@@ -56,7 +56,7 @@ def interact(
     """Join the vectors of the two towers."""
     first, second = pairs.unbind(dim=1)
     joined = [first, second]
-    if interaction is Interaction.nli:
+    if interaction == Interaction.nli:
         joined += [first * second, first - second]
     return torch.cat(joined, dim=-1)
 

@@ -9,12 +9,16 @@ of ours.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from conf.choices import ByName as ByName  # noqa: PLC0414  # handed on
+from conf.choices import by_name
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
@@ -61,6 +65,7 @@ class Variant(StrEnum):
     """That of the code behind the published Long Range Arena results."""
 
 
+@by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """The place where a mixer is built. New facts go here, never into a family's signature."""
@@ -154,6 +159,17 @@ class Layout(NamedTuple):
     """Prefix language model: the first `prefix` tokens see each other."""
 
 
+def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:
+    """Return zeros in place of padding, for a mixer that honours `keep`.
+
+    A weight of 0 hides a number, but not an infinity or NaN that it grows into on the way, such as
+    the exponential of a padded token: 0 times either is NaN, in the sum or in its gradient.
+    """
+    if layout.keep is None or "keep" not in traits.honours:
+        return x
+    return x.masked_fill(~layout.keep[..., None], 0.0)
+
+
 class Flow(NamedTuple):
     """What passes through a layer, in and out."""
 
@@ -169,6 +185,30 @@ class Flow(NamedTuple):
         """Return a new Flow with `value` added to the penalty `name`."""
         total = self.penalties[name] + value if name in self.penalties else value
         return self._replace(penalties={**self.penalties, name: total})
+
+
+def _passing_by(method: Callable[[Any, Any, Layout], Any]) -> Callable[[Any, Any, Layout], Any]:
+    """Return what comes in, a tensor or a flow, where it has no token to mix."""
+
+    @wraps(method)
+    def mix(self: Any, x: Any, layout: Layout) -> Any:
+        tensor = x.x if isinstance(x, Flow) else x
+        return method(self, x, layout) if tensor.numel() else x
+
+    return mix
+
+
+class Family(ByName, nn.Module):
+    """Base of the families of mixers.
+
+    Options may be given by name, see `conf.choices`. A batch without rows or without tokens passes
+    `forward` and `extend` as it is: no formula of a family has to divide nothing into blocks.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {"forward", "extend"} & vars(cls).keys():
+            setattr(cls, name, _passing_by(vars(cls)[name]))
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import Family, Flow, Layout, Positions, Site, State, Traits, Unsupported, blanked
 from models.positions import rotate
 
 
@@ -32,7 +32,7 @@ class Core(Protocol):
         ...
 
 
-class MultiHead(nn.Module):
+class MultiHead(Family):
     """q, k, v and output projections of width `site.width` with biases, around `core`.
 
     Rotary positions, where the site asks for them, are applied here, before the core.
@@ -46,8 +46,8 @@ class MultiHead(nn.Module):
     def __init__(self, site: Site, core: Core, *, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.head_width = site.heads, site.head_width
-        self.rotary = site.positions is Positions.rotary
-        self.positions_inside = site.positions is not Positions.none
+        self.rotary = site.positions == Positions.rotary
+        self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
                 f"rotary positions need an even head width: got width={site.width} / "
@@ -71,6 +71,7 @@ class MultiHead(nn.Module):
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
         """Return queries, keys and values by head, rotated where rotary positions are on."""
+        x = blanked(x, layout, self.traits)
         q, k, v = (self.split(layer(x)) for layer in (self.q_proj, self.k_proj, self.v_proj))
         if self.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
@@ -98,7 +99,6 @@ class MultiHead(nn.Module):
         Raises:
             Unsupported: The core is causal, takes no other key length, or positions are inside.
         """
-        del layout  # queries that are padding get values that nobody reads
         core = cast(Core, self.core)
         traits = core.traits
         name = type(self).__name__
@@ -109,6 +109,7 @@ class MultiHead(nn.Module):
                 "cross attention sees the whole source, without positions of its own: build "
                 f"{name} at a site with causal=False, positions=none"
             )
+        x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
         q = self.split(self.q_proj(x))
         k, v = (self.split(layer(source)) for layer in (self.k_proj, self.v_proj))
         return self.merge(core(q, k, v, Layout(keep=source_layout.keep)))

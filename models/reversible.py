@@ -13,7 +13,7 @@ Source: Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020, arXiv:2001.0445
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -55,6 +55,29 @@ def _replaying(random: _Random | None, like: Tensor) -> Iterator[None]:
         yield
     finally:
         before.set(like)
+
+
+class _Autocast(NamedTuple):
+    """What autocast does on a kind of device at one moment."""
+
+    kind: str
+    dtype: torch.dtype
+    enabled: bool
+
+    @classmethod
+    def now(cls, like: Tensor) -> "_Autocast":
+        kind = like.device.type
+        return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Compute once more as then, for a gradient.
+
+        The gradient itself is taken outside, as that of any module: inside, autocast would lower
+        the products of what was computed in float32 on purpose.
+        """
+        with torch.enable_grad(), torch.autocast(self.kind, self.dtype, self.enabled):
+            yield
 
 
 @dataclass
@@ -99,8 +122,7 @@ class _Reversed(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         del parameters
         y1, y2 = run.run(x1, x2, replay=True)
-        kind = x1.device.type
-        ctx.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+        ctx.autocast = _Autocast.now(x1)
         ctx.run = run
         ctx.save_for_backward(y1, y2, x2)
         return y1, y2
@@ -110,33 +132,34 @@ class _Reversed(torch.autograd.Function):
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
         run: _Pass = ctx.run
         y1, y2, begin = ctx.saved_tensors
-        kind, dtype, enabled = ctx.autocast
         gradients: dict[nn.Parameter, Tensor] = {}
-        with torch.autocast(kind, dtype=dtype, enabled=enabled):
-            for layer in reversed(range(len(run.blocks))):
-                block, (first, second) = run.blocks[layer], run.random[layer]
-                with _replaying(second, y1):
-                    undone, pulled = _undo_network(block, y1, d2, gradients)
-                # The first norm would magnify the rounding of vectors near zero, such as CLS.
-                y2, d1 = y2 - undone if layer else begin, d1 + pulled
-                with _replaying(first, y1):
-                    x2 = y2.detach().requires_grad_()
-                    with torch.enable_grad():
-                        mixed = run.mixed(layer, x2).x
-                    d2 = d2 + _pull(mixed, x2, d1, [block.mixer_norm, block.mixer], gradients)
-                    y1 = y1 - mixed.detach()
+        for layer in reversed(range(len(run.blocks))):
+            block, (first, second) = run.blocks[layer], run.random[layer]
+            with _replaying(second, y1):
+                undone, pulled = _undo_network(block, y1, d2, gradients, ctx.autocast)
+            # The first norm would magnify the rounding of vectors near zero, such as CLS.
+            y2, d1 = y2 - undone if layer else begin, d1 + pulled
+            x2 = y2.detach().requires_grad_()
+            with _replaying(first, y1), ctx.autocast.again():
+                mixed = run.mixed(layer, x2).x
+            d2 = d2 + _pull(mixed, x2, d1, [block.mixer_norm, block.mixer], gradients)
+            y1 = y1 - mixed.detach()
         return d1, d2, None, *(gradients.get(parameter) for parameter in run.parameters)
 
 
 def _undo_network(
-    block: Block, y1: Tensor, d2: Tensor, gradients: dict[nn.Parameter, Tensor]
+    block: Block,
+    y1: Tensor,
+    d2: Tensor,
+    gradients: dict[nn.Parameter, Tensor],
+    autocast: _Autocast,
 ) -> tuple[Tensor, Tensor]:
     """Return what the network added to the second stream, and its gradient for the first."""
     added, pulled = [], []
     parts = [cast(Any, block.network_norm), cast(Any, block.network)]
     for piece, gradient in zip(block.pieces(y1), block.pieces(d2), strict=True):
         leaf = piece.detach().requires_grad_()
-        with torch.enable_grad():
+        with autocast.again():
             changed = block.transformed(leaf)
         pulled.append(_pull(changed, leaf, gradient, parts, gradients))
         added.append(changed.detach())

@@ -133,8 +133,8 @@ class Block(nn.Module):
         self.chunks = chunks
         self.network_norm: nn.LayerNorm | None = None
         self.network: nn.Sequential | None = None
-        if feed_forward is not FeedForward.none:
-            by_tanh = feed_forward is FeedForward.gelu_tanh
+        if feed_forward != FeedForward.none:
+            by_tanh = feed_forward == FeedForward.gelu_tanh
             self.network_norm = nn.LayerNorm(width, norm_epsilon)
             self.network = gelu_network(width, feed_forward_width, dropout, by_tanh=by_tanh)
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention_errors import Errors, Exact, Heads
@@ -45,6 +46,7 @@ class QK(StrEnum):
     """Every layer of a softmax model that was trained on the task, reading its test split."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class ApproximationConfig(Timing):
     """What is varied, and how error and time are measured."""

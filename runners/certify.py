@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.records import Measurement
 from tasks.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class CertifyConfig:
     """Which split the floors are computed on."""

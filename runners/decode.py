@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone
 from models.flops import count_operations
 from models.generation import Point, Sampling, advance, begin, read
@@ -48,6 +49,7 @@ class Mode(StrEnum):
     """The tokens alone: all of them are read again."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
     """How the cost of a token is measured against the context."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone
 from models.mixer import Unsupported
 from runners.device import autocast
@@ -24,6 +25,7 @@ Item = Measurement | Progress
 SPLIT = "test"
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class ExtrapolateConfig:
     """At which lengths a trained model is evaluated, and on how much."""

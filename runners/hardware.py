@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
 
+from conf.choices import by_name
+
 
 class Device(StrEnum):
     """Kind of device."""
@@ -66,6 +68,7 @@ class MatmulPrecision(StrEnum):
     medium = auto()
 
 
+@by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProfile:
     """One machine class."""

@@ -8,6 +8,7 @@ from enum import StrEnum, auto
 import torch
 from torch import nn
 
+from conf.choices import by_name
 from models.mixer import Tuned, Tuning
 
 
@@ -21,6 +22,7 @@ class Schedule(StrEnum):
     rsqrt = auto()
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
     """AdamW with decoupled weight decay, and a schedule.

@@ -18,6 +18,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.mixer import Unsupported
 from models.peers.catalogue import of_family
 from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
@@ -31,6 +32,7 @@ from runners.timing import Timing
 Item = Measurement | Progress
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class PeersConfig(Timing):
     """How implementations are compared."""

@@ -19,6 +19,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone, Facts, Head
 from models.flops import count_operations, pretending, saved_bytes
 from models.frame import TOKEN_HEADS
@@ -67,6 +68,7 @@ class Batching(StrEnum):
     fixed = auto()
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig(Timing):
     """How cost is measured against length."""

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone, Pooling
 from models.implied import Call, listening, readable, weights
 from models.mixer import Flow, Layout, Unsupported
@@ -41,6 +42,7 @@ class Measure(StrEnum):
     occlusion = auto()
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class SpanConfig:
     """Which spans are measured, and on how much."""

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from conf.choices import by_name
 from runners.measure import Call, warm_up
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """Warm-up and samples."""

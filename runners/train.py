@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone import Backbone
 from models.mixer import AfterStep
 from runners.carry import Carried
@@ -54,6 +55,7 @@ class Keep(StrEnum):
     """Those with the best validation metric so far."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """What a training run does besides moving weights."""
@@ -74,11 +76,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
         for name, least in (
-            ("evaluate_every_steps", 0),
-            ("evaluation_batch_size", 1),
-            ("log_every_steps", 1),
-            ("validation_examples", 1),
-        ):
+            ("evaluate_every_steps", 0), ("evaluation_batch_size", 1),
+            ("log_every_steps", 1), ("validation_examples", 1),
+        ):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
         judged = [split for split in SPLITS if split != "train"]

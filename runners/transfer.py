@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from conf.choices import by_name
 from models.backbone import Backbone
 from models.passes.checkpoints import read_checkpoint
 from models.passes.transfer import Parts, Report, transfer
@@ -33,6 +34,7 @@ CHANGEABLE = ("optim", "task")
 """What the training of the source may have other than the run."""
 
 
+@by_name
 @dataclass(frozen=True, kw_only=True)
 class TransferConfig(TrainConfig):
     """Where the weights come from; for the rest, a training."""

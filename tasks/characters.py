@@ -113,7 +113,7 @@ class Characters(LanguageTask):
         memory: int = 0,
         contiguous: bool = False,
     ) -> None:
-        self.corpus, self.source = Corpus(corpus), Source(source)
+        self.corpus, self.source = corpus, source
         if self.source is Source.sample and path is not None:
             raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
         if self.source is Source.datasets and self.corpus is not Corpus.text8:

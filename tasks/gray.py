@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
+from conf.choices import by_name
 from tasks import window_floor
 from tasks.classification import ClassificationTask, floor
 from tasks.ragged import Ragged
@@ -39,6 +40,7 @@ class GrayTask(ClassificationTask):
 
     bucket_batches = 1
 
+    @by_name
     def encode(
         self, encoding: Encoding, *, mean: float, deviation: float, black_is_padding: bool
     ) -> None:
@@ -47,7 +49,7 @@ class GrayTask(ClassificationTask):
         Raises:
             ValueError: They do not fit together.
         """
-        self.scalars = Encoding(encoding) is Encoding.scalars
+        self.scalars = encoding is Encoding.scalars
         if self.scalars and black_is_padding:
             raise ValueError(
                 "black_is_padding belongs to encoding=symbols: got encoding=scalars; leave it false"

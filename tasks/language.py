@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from conf.choices import by_name
 from tasks.batching import check_ranks
 from tasks.stored import StoredTask
 from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
@@ -49,6 +50,7 @@ class LanguageTask(StoredTask):
     memory: int
     contiguous: bool
 
+    @by_name
     def read_as(
         self,
         *,
@@ -64,7 +66,7 @@ class LanguageTask(StoredTask):
         Raises:
             ValueError: They do not fit together.
         """
-        self.regime = Regime(regime)
+        self.regime = regime
         read = length if evaluation_length is None else evaluation_length
         for name, value in (("length", length), ("evaluation_length", read)):
             if value < 1:

@@ -109,7 +109,7 @@ class ListOps(ClassificationTask):
         check_answers: bool = True,
         bucket_batches: int = 16,
     ) -> None:
-        self.source = Source(source)
+        self.source = source
         if (self.source is Source.tsv) != (path is not None):
             raise ValueError(
                 f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "

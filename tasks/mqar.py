@@ -62,7 +62,7 @@ class MQAR(DiagnosticTask):
         test_examples: int = 3000,
         data_seed: int = 0,
     ) -> None:
-        self.pairs, self.power, self.filler = pairs, power, Filler(filler)
+        self.pairs, self.power, self.filler = pairs, power, filler
         self.generated_as(
             vocabulary=vocabulary,
             options={

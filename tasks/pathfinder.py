@@ -98,7 +98,7 @@ class Pathfinder(GrayTask):
         deviation: float = 0.5,
         black_is_padding: bool = False,
     ) -> None:
-        self.source = Source(source)
+        self.source = source
         if (self.source is Source.files) != (path is not None):
             raise ValueError(
                 f"task.path is a set of the archive, for source=files: got source={source}, "

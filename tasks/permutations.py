@@ -84,7 +84,7 @@ class Permutations(DiagnosticTask):
         test_examples: int = 2000,
         data_seed: int = 0,
     ) -> None:
-        self.group, self.steps = Group(group), Steps(steps)
+        self.group, self.steps = group, steps
         self.table = table_of(self.group)
         everything = range(len(self.table.names))
         self.moves = everything if self.steps is Steps.elements else self.table.generators

@@ -97,8 +97,8 @@ class PG19(TokenisedTask):
         memory: int = 0,
         contiguous: bool = False,
     ) -> None:
-        self.source, self.errors = Source(source), Errors(errors)
-        self.algorithm, self.partial = Algorithm(subword_model), partial
+        self.source, self.errors = source, errors
+        self.algorithm, self.partial = subword_model, partial
         if self.source is Source.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"

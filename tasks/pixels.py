@@ -130,7 +130,7 @@ class Pixels(GrayTask):
         max_length: int | None = None,
         validation_fraction: float = 0.1,
     ) -> None:
-        self.facts, self.source = DATASETS[Dataset(dataset)], Source(source)
+        self.facts, self.source = DATASETS[dataset], source
         pixels = self.facts.side**2
         if max_length is not None and not 1 <= max_length <= pixels:
             raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum, auto
 from pathlib import Path
 
+from conf.choices import ByName
 from tasks import pfam
 from tasks.errors import NotPrepared
 from tasks.fasta import Record
@@ -37,7 +38,7 @@ class Duplicates(StrEnum):
     keep = auto()
 
 
-class ProteinData:
+class ProteinData(ByName):
     """Sequences from one source; the options are those of `tasks.proteins.Proteins`.
 
     Raises:
@@ -58,7 +59,7 @@ class ProteinData:
         test_fraction: float,
         duplicates: Duplicates,
     ) -> None:
-        self.source, self.duplicates = Source(source), Duplicates(duplicates)
+        self.source, self.duplicates = source, duplicates
         self.path = Path(path).expanduser() if path is not None else None
         self.dataset, self.revision, self.column = dataset, revision, column
         self.families = Path(families).expanduser() if families is not None else None

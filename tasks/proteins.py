@@ -152,7 +152,7 @@ class Proteins(RowsTask, LanguageTask):
             test_fraction=test_fraction,
             duplicates=duplicates,
         )
-        self.objective, self.form, self.test = Objective(objective), Form(form), Judged(test)
+        self.objective, self.form, self.test = objective, form, test
         if self.test is Judged.families and families is None:
             raise ValueError("test=families needs a table of families: name it by task.families")
         length = LENGTHS[self.form] if max_length is None else max_length
@@ -165,7 +165,7 @@ class Proteins(RowsTask, LanguageTask):
             raise ValueError(
                 "form=concatenated is for causal models: got objective=masked; set form=single"
             )
-        streamed = Regime(regime) is not Regime.non_overlapping or stride or memory or contiguous
+        streamed = regime is not Regime.non_overlapping or stride or memory or contiguous
         if self.form is Form.single and streamed:
             raise ValueError(
                 "task.regime, stride, memory and contiguous belong to form=concatenated: got "

@@ -63,7 +63,7 @@ class Retrieval(ClassificationTask):
         max_length: int = 4000,
         bucket_batches: int = 16,
     ) -> None:
-        self.source = Source(source)
+        self.source = source
         if not 1 <= max_length <= STORED_BYTES or bucket_batches < 1:
             raise ValueError(
                 f"Retrieval needs 1 <= max_length <= {STORED_BYTES} and bucket_batches >= 1: got "

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from conf.choices import ByName
 from tasks.ragged import Ragged, Store, open_store, verify_store, write_store
 from tasks.sources import lock
 from tasks.task import SPLITS, TaskSpec
@@ -28,7 +29,7 @@ def identity_of(facts: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class StoredTask(ABC):
+class StoredTask(ByName, ABC):
     """A task adds what it is, and how its data are made."""
 
     _store: Store | None = None

@@ -96,7 +96,7 @@ class Text(ClassificationTask):
         validation_fraction: float = 0.1,
         bucket_batches: int = 16,
     ) -> None:
-        self.source, self.validation = Source(source), Validation(validation)
+        self.source, self.validation = source, validation
         if max_length < 1 or bucket_batches < 1:
             raise ValueError(
                 "Text needs max_length >= 1 and bucket_batches >= 1: got "

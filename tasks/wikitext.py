@@ -101,9 +101,9 @@ class WikiText(TokenisedTask):
         memory: int = 0,
         contiguous: bool = False,
     ) -> None:
-        self.corpus, self.source, self.form = Corpus(corpus), Source(source), Form(form)
-        self.units, self.unknown = Units(units), Unknown(unknown)
-        self.algorithm = Algorithm(subword_model)
+        self.corpus, self.source, self.form = corpus, source, form
+        self.units, self.unknown = units, unknown
+        self.algorithm = subword_model
         if self.source is Source.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"

@@ -127,6 +127,40 @@ def test_postponed_annotations_are_not_used():
     assert named(tardy) == []
 
 
+def choices_compared_by_identity(source, choices):
+    """Return the lines that ask whether something `is` a choice or not."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [
+                side.value
+                for side in (node.left, *node.comparators)
+                if isinstance(side, ast.Attribute | ast.Subscript)
+            ]
+            named = choices & {side.id for side in sides if isinstance(side, ast.Name)}
+            if named and any(isinstance(how, ast.Is | ast.IsNot) for how in node.ops):
+                found.append(node.lineno)
+    return found
+
+
+def test_choices_of_models_are_compared_by_value():
+    # The mathematics is called directly as well, where a plain string takes the other branch.
+    # Constructors convert what they are given: tasks and runners hold members alone.
+    choices = {"KeyMax"}  # made by a call
+    for file in sources("models"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and "StrEnum" in map(ast.unparse, node.bases):
+                choices.add(node.name)
+    assert len(choices) > 30
+    planted = 'a is Kernel.exp\nb is not KeyMax["global"]\nc == Kernel.exp\nd is None\n'
+    assert choices_compared_by_identity(planted, choices) == [1, 2]
+    found = {
+        str(file.relative_to(ROOT)): choices_compared_by_identity(file.read_text(), choices)
+        for file in sources("models")
+    }
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "conf").glob("*/*.yaml")), ids=lambda f: f.stem)
 def test_a_choice_is_snake_case_and_named_like_its_file(file):
     node = yaml.safe_load(file.read_text())

@@ -63,7 +63,7 @@ class BigBirdCore(nn.Module):
     def __init__(self, site: Site, pattern: Pattern) -> None:
         super().__init__()
         self.pattern, self.causal = pattern, site.causal
-        lra = pattern.variant is Variant.lra
+        lra = pattern.variant == Variant.lra
         self.full = lra and site.causal
         self.dropout = 0.0 if lra else site.attention_dropout
         blocks = -(-site.max_length // pattern.block)
@@ -73,7 +73,7 @@ class BigBirdCore(nn.Module):
             generator=site.generator, dtype=torch.int32, device="cpu",
         )  # fmt: skip
         self.register_buffer("draws", draws.to(torch.empty(()).device))
-        alibi = site.positions is Positions.alibi
+        alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
@@ -187,11 +187,11 @@ class BigBird(MultiHead):
             raise ValueError(f"block counts tokens: got {block}; use 1 or more")
         if random_blocks < 0:
             raise ValueError(f"random_blocks counts blocks: got {random_blocks}; use 0 or more")
-        if plan is PlanChoice.official and variant is Variant.lra:
+        if plan == PlanChoice.official and variant == Variant.lra:
             raise ValueError(
                 "variant=lra has a plan of its own: got plan=official; set plan=uniform"
             )
-        if plan is PlanChoice.official and site.causal:
+        if plan == PlanChoice.official and site.causal:
             raise Unsupported(
                 "plan=official depends on the whole length, which a causal model does not know: "
                 "set plan=uniform"

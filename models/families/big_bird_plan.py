@@ -62,8 +62,8 @@ class Pattern:
 
     def random(self, count: int) -> bool:
         """Return whether draws decide anything in sequences of `count` blocks."""
-        front = self.variant is Variant.lra or (
-            self.plan is PlanChoice.official and count * self.block in FORMER_LENGTHS
+        front = self.variant == Variant.lra or (
+            self.plan == PlanChoice.official and count * self.block in FORMER_LENGTHS
         )
         number = FORMER_REACH // self.block - 1 if front else count
         return 0 < self.drawn < number and count >= self.least
@@ -74,9 +74,9 @@ class Pattern:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
         reach = FORMER_REACH // self.block
-        if self.variant is Variant.lra:
+        if self.variant == Variant.lra:
             end = end.clamp(max=reach)
-        elif self.plan is PlanChoice.official:
+        elif self.plan == PlanChoice.official:
             former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
             later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
             end = torch.minimum(end, torch.where(former, reach, later))

@@ -9,18 +9,20 @@ Exponential features carry the logarithm a_j of a factor per key (see `feature_p
 refers all its weights to the running maximum r_i = max_{j <= i} a_j: inside a chunk through
 exp(a_j - r_i) <= 1 for every pair, before it by rescaling the sums. A later key, however large,
 therefore changes no bit of the earlier rows' weights, and nothing underflows that is not
-negligible beside the largest key seen so far.
+negligible beside the largest key seen so far. Where that leaves a row (almost) nothing, and with a
+memory, `exponent_sums` computes the same with a reference for each feature.
 """
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from models.families.exponent_sums import faint, mean_of_past, without_padding
 from models.families.feature_product import (
     FeatureMaps,
     augment,
@@ -39,16 +41,16 @@ class Memory(NamedTuple):
 
     sums: Float[Tensor, "b h m w"]
     """[S z], each key weighted by exp(its logarithm - level)."""
-    level: Float[Tensor, "b h"]
-    """Largest logarithm so far; 0 for features without one."""
+    level: Float[Tensor, "b h"] | Float[Tensor, "b h m"]
+    """Largest logarithm so far, of each feature that is an exponential; 0 for those without."""
 
 
-def empty_memory(shape: tuple[int, ...], features: int, like: Tensor) -> Memory:
+def empty_memory(shape: tuple[int, ...], maps: FeatureMaps, like: Tensor) -> Memory:
     """Return the memory of no key, for shape = (b, h, memory, k, v): its size has no length."""
-    dtype = sum_dtype(like)
+    dtype, by_feature = sum_dtype(like), (*shape[:2], maps.width)
     return Memory(
-        like.new_zeros((*shape[:2], features, shape[4] + 1), dtype=dtype),
-        like.new_zeros(shape[:2], dtype=dtype),
+        like.new_zeros((*by_feature, shape[4] + 1), dtype=dtype),
+        like.new_zeros(by_feature if maps.exponentials else shape[:2], dtype=dtype),
     )
 
 
@@ -217,7 +219,7 @@ class _CausalProduct(torch.autograd.Function):
         level: Tensor,
         maps: FeatureMaps,
         chunk: int,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         o = torch.empty_like(v)
         inverse = v.new_ones(v.shape[:3], dtype=sums.dtype)
         whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
@@ -243,13 +245,13 @@ class _CausalProduct(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         # The level is a mere reference: the sums it belongs to make up for any change of it.
         final = Memory(memory.sums.clone(), memory.level.clone())
-        ctx.mark_non_differentiable(final.level)
-        return o, final.sums, final.level
+        ctx.mark_non_differentiable(final.level, inverse)
+        return o, *final, inverse
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, gradient: Tensor | None, dsums: Tensor | None, _: Tensor | None
+        ctx: Any, gradient: Tensor | None, dsums: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         q, k, v, keep, o, inverse, *memories = ctx.saved_tensors
         maps: FeatureMaps = ctx.maps
@@ -315,25 +317,32 @@ def causal_product(
     chunk: int,
     keep: Bool[Tensor, "b l"] | None = None,
     memory: Memory | None = None,
-) -> tuple[Float[Tensor, "b h l v"], Memory]:
+) -> tuple[Float[Tensor, "b h l v"], Memory | None]:
     """Mix the values of kept keys up to each row; return them and the memory for what follows.
 
-    Any cut of a sequence into calls, each with the memory of the one before, gives one and the same
-    result. Dtypes and empty rows as in `feature_product`.
+    Any cut of a sequence into calls, the first with an empty memory and each with that of the one
+    before, gives one and the same result. Without a memory none is returned. Dtypes and empty rows
+    as in `feature_product`.
     """
-    if memory is None:
-        memory = empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps.width, v)
-    o, sums, level = _CausalProduct.apply(  # type: ignore[no-untyped-call]
-        q, k, v, keep, *memory, maps, min(chunk, q.shape[2])
+    start = memory or empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps, v)
+    k, v = without_padding(k, keep), without_padding(v, keep)
+
+    sides = maps.exponentials
+    if sides and memory:
+        o, *after = mean_of_past(q, k, v, keep, sides, **start._asdict())
+        return o, Memory(*after)
+    first = start.level[..., 0] if sides else start.level
+    o, sums, level, inverse = _CausalProduct.apply(  # type: ignore[no-untyped-call]
+        q, k, v, keep, start.sums, first, maps, min(chunk, q.shape[2])
     )
-    return o, Memory(sums, level)
+    seen = None if keep is None else keep.cummax(1).values
+    if sides and faint(inverse, seen):
+        o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
+    return o, Memory(sums, level) if memory else None
 
 
 class FeatureCore(nn.Module, ABC):
-    """A core of attention by features, in either direction; when causal, the sums are its state.
-
-    A family gives `maps`, and `width` where its features are not as many as a head is wide.
-    """
+    """A core of attention by features, in either direction; when causal, the sums are its state."""
 
     def __init__(self, traits: Traits, chunk: int) -> None:
         super().__init__()
@@ -346,10 +355,6 @@ class FeatureCore(nn.Module, ABC):
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
     ) -> FeatureMaps:
         """Return the feature maps, for these queries and keys."""
-
-    def width(self, head_width: int) -> int:
-        """Return the number of features of one head."""
-        return head_width
 
     def forward(
         self,
@@ -375,7 +380,8 @@ class FeatureCore(nn.Module, ABC):
                 f"{type(self).__name__} has no state along time with these options: its features "
                 "depend on the whole sequence"
             )
-        return empty_memory(shape, self.width(shape[3]), like)
+        token = like.new_zeros(*shape[:2], 1, shape[3])
+        return empty_memory(shape, self.maps(token, token, Layout()), like)
 
     def extend(
         self,
@@ -386,5 +392,8 @@ class FeatureCore(nn.Module, ABC):
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
         """Continue after what `state` has seen."""
-        maps, memory = self.maps(q, k, layout), Memory(*state)
-        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep, memory=memory)
+        o, memory = causal_product(
+            q, k, v, self.maps(q, k, layout),
+            chunk=self.chunk, keep=layout.keep, memory=Memory(*state),
+        )  # fmt: skip
+        return o, cast(Memory, memory)

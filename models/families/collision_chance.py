@@ -42,7 +42,7 @@ class Chance(NamedTuple):
 
     def slope(self, weights: Tensor, base: Tensor, cosine: Tensor) -> Float[Tensor, "r i j"]:
         """Return what stands for the derivative, over tau / 2 for the surrogate; may overwrite."""
-        if self.gradient is Gradient.surrogate:
+        if self.gradient == Gradient.surrogate:
             return weights
         least = torch.finfo(cosine.dtype).eps
         steep = cosine.square_().neg_().add_(1).clamp_(min=least).rsqrt_().mul_(2 / math.pi)

@@ -99,7 +99,7 @@ class CosformerCore(FeatureCore):
     """Cosine features with their horizon, and a state along time when causal."""
 
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
-        self.horizon = site.max_length if horizon is Horizon.max_length else None
+        self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
         standard = Traits().honours
         traits = Traits(
@@ -110,10 +110,6 @@ class CosformerCore(FeatureCore):
             cross=not site.causal,
         )
         super().__init__(traits, chunk)
-
-    def width(self, head_width: int) -> int:
-        """Return the number of features of one head."""
-        return 2 * head_width
 
     def maps(
         self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout

@@ -12,19 +12,23 @@ output and one number per row, and a block stays in the processor's cache while 
 A feature map may return its features divided by a positive factor per row, together with the
 logarithm of that factor. On the query side the factor cancels between numerator and denominator.
 On the key side it weighs the row, and only the ratios of these weights matter, so exponentials
-never overflow. What is left to underflow is a sum of weights below 1e-32 (float32) of the product
-of the largest features of query and key: such a row counts as having found nothing, and is 0.
+never overflow. What is left to underflow is a sum of weights below 1e-25 (float32) of the product
+of the largest features of query and key: `exponent_sums` then computes all rows without loss, for
+features that are exponentials; a row of others counts as having found nothing, and is 0.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from models.families.exponent_sums import Exponents, faint, finite, mean_of_all, without_padding
+from models.families.exponent_sums import full_precision as full_precision  # noqa: PLC0414
+from models.families.exponent_sums import sum_dtype as sum_dtype  # noqa: PLC0414
 
 CPU_BLOCK = 2**20
 """Elements of one block of features on a CPU: 4 MB in float32, a few of which stay in cache."""
@@ -53,19 +57,6 @@ class FeatureMap(Protocol):
     ) -> Float[Tensor, "*r k"]:
         """Return the gradient of x, the factor held constant; may overwrite both others."""
         ...
-
-
-def sum_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype of sums over the length: float32, or float64 where the input is."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which autocast leaves the operations on `x` alone."""
-    kind = x.device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
 
 
 def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
@@ -200,6 +191,14 @@ class FeatureMaps(NamedTuple):
     reciprocal: Callable[[Tensor], Tensor] = reciprocal
     """1 / sum, or what stands for it: 1 / (sum + something constant)."""
 
+    @property
+    def exponentials(self) -> tuple[Exponents, Exponents] | None:
+        """Both maps, where they are exponentials."""
+        query, key = self.query, self.key
+        if isinstance(query, Exponents) and isinstance(key, Exponents):
+            return query, key
+        return None
+
     def at(self, rows: slice) -> "FeatureMaps":
         """Return the maps of these positions; those of all positions are alike here."""
         del rows
@@ -232,7 +231,7 @@ class _Keys(NamedTuple):
     ) -> Float[Tensor, "b #h r 1"] | None:
         """Return each row's weight exp(log - top), 0 for padding; None where all are 1."""
         if log is not None and top is not None:
-            return torch.exp(_masked(log, self.keep) - _finite(top)[..., None])[..., None]
+            return torch.exp(_masked(log, self.keep) - finite(top)[..., None])[..., None]
         return None if self.keep is None else self.keep[:, None, :, None].to(sum_dtype(self.v))
 
 
@@ -258,7 +257,7 @@ def _gather(
         found = _masked(log, keys.keep).amax(-1)
         before, top = top, found if top is None else torch.maximum(top, found)
         if before is not None:
-            shrink = torch.exp(before - _finite(top))[..., None]
+            shrink = torch.exp(before - finite(top))[..., None]
             sums.values.mul_(shrink[..., None])
             sums.weights.mul_(shrink)
     weight = keys.weights(log, top)
@@ -284,11 +283,6 @@ def _spread(
     inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
     o.copy_(numerator.mul_(inverse[..., None]))
     return inverse
-
-
-def _finite(top: Float[Tensor, "b h"]) -> Float[Tensor, "b h"]:
-    """Return 0 where no key has been seen, so that differences to it have a value."""
-    return top.masked_fill(top == -torch.inf, 0)
 
 
 def _pull_query(
@@ -328,7 +322,7 @@ class _FeatureProduct(torch.autograd.Function):
     @staticmethod
     def forward(  # noqa: PLR0917 (autograd functions take positions only)
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         dtype, keys = sum_dtype(v), _Keys(k, v, keep)
         sums = _Sums(
             v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
@@ -348,11 +342,12 @@ class _FeatureProduct(torch.autograd.Function):
                     inverse[:, :, rows] = found
         ctx.maps = maps
         ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
-        return o
+        ctx.mark_non_differentiable(inverse)
+        return o, inverse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
         maps: FeatureMaps = ctx.maps
         keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
@@ -393,5 +388,9 @@ def feature_product(
     Sums run in float32 (float64 input: float64); the result has the dtype of v. A row that finds
     no kept key is 0.
     """
-    o: Tensor = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
-    return o
+    k, v = without_padding(k, keep), without_padding(v, keep)
+    o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    seen = None if keep is None else keep.any(1, keepdim=True)
+    if maps.exponentials and faint(inverse, seen):
+        return mean_of_all(q, k, v, keep, maps.exponentials)
+    return cast(Tensor, o)

@@ -37,7 +37,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.families.feature_product import blocks, full_precision, sum_dtype
-from models.mixer import Layout, Site, Traits, Unsupported
+from models.mixer import Family, Layout, Site, Traits, Unsupported
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
@@ -74,7 +74,7 @@ def real_transform(x: Float[Tensor, "b l d"], norm: Norm = Norm.none) -> Float[T
     The transform of real numbers has Y[j, k] = conj Y[-j, -k], indices modulo l and d, so half of
     the width is computed and the other half copied from it.
     """
-    scaling = "ortho" if norm is Norm.ortho else "backward"
+    scaling = "ortho" if norm == Norm.ortho else "backward"
     half = torch.fft.rfft2(x, dim=(1, 2), norm=scaling).real
     y = torch.empty_like(x)
     known = half.shape[2]
@@ -92,7 +92,7 @@ def real_transform_by_products(
     length, width = x.shape[1:]
     cosines, sines = waves(width, slice(0, width), x)
     parts = torch.cat((x @ cosines, x @ sines.neg()), dim=1)
-    if norm is Norm.ortho:
+    if norm == Norm.ortho:
         parts *= (length * width) ** -0.5
     y = torch.empty_like(x)
     for rows in blocks(length, max(1, ROW_BLOCK // length)):
@@ -132,7 +132,7 @@ def fourier_mixing(
     x: Float[Tensor, "b l d"], method: Method = Method.fft, norm: Norm = Norm.none
 ) -> Float[Tensor, "b l d"]:
     """Return Re(F_l x F_d), computed in float32 (float64 input: float64)."""
-    transform = real_transform if method is Method.fft else real_transform_by_products
+    transform = real_transform if method == Method.fft else real_transform_by_products
     y: Tensor = _Symmetric.apply(  # type: ignore[no-untyped-call]
         x.to(sum_dtype(x)), partial(transform, norm=norm)
     )
@@ -153,7 +153,7 @@ def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
     return drawn.erfinv_().mul_(math.sqrt(2) * deviation).to(matrix)
 
 
-class FNet(nn.Module):
+class FNet(Family):
     """Mixing by a Fourier transform, or by the two ablations of the paper.
 
     `method` and `norm` belong to the form fourier.
@@ -173,27 +173,27 @@ class FNet(nn.Module):
                 "FNet mixes every token with every other and has no causal form: choose a causal "
                 "family or a task with the whole sequence in view"
             )
-        if form is not Form.fourier and (method is not Method.fft or norm is not Norm.none):
+        if form != Form.fourier and (method != Method.fft or norm != Norm.none):
             raise ValueError(
                 f"method and norm belong to form=fourier: got form={form}, method={method}, "
                 f"norm={norm}; leave method=fft and norm=none"
             )
         self.form, self.method, self.norm = form, method, norm
-        square = form is not Form.fourier
-        if form is Form.linear:
+        square = form != Form.fourier
+        if form == Form.linear:
             self.sequence = nn.Parameter(torch.empty(site.max_length, site.max_length))
             self.hidden = nn.Parameter(torch.empty(site.width, site.width))
             nn.init.normal_(self.sequence, std=0.02)
             nn.init.normal_(self.hidden, std=0.02)
-        elif form is Form.random:
+        elif form == Form.random:
             self.register_buffer("sequence", lecun_normal(site.max_length, site.generator))
             self.register_buffer("hidden", lecun_normal(site.width, site.generator))
         self.traits = Traits(
             honours=frozenset(),
             max_length=site.max_length if square else None,
-            operations_exponent=2.0 if square or method is Method.matmul else 1.0,
-            operations_log=not square and method is Method.fft,
-            random_draws=form is Form.random,
+            operations_exponent=2.0 if square or method == Method.matmul else 1.0,
+            operations_log=not square and method == Method.fft,
+            random_draws=form == Form.random,
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
@@ -208,7 +208,7 @@ class FNet(nn.Module):
                 "FNet cannot leave padding out: got a keep mask; choose "
                 "model.backbone.padding=zeroed, which changes the function, or another family"
             )
-        if self.form is Form.fourier:
+        if self.form == Form.fourier:
             return fourier_mixing(x, self.method, self.norm)
         length, limit = x.shape[1], self.sequence.shape[0]
         if length > limit:

@@ -14,10 +14,10 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Site, State, Traits
+from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
 
 
-class Identity(nn.Module):
+class Identity(Family):
     """The value and the output projection, and nothing between them."""
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:
@@ -32,8 +32,9 @@ class Identity(nn.Module):
                 nn.init.zeros_(projection.bias)
             self.add_module(name, projection)
 
-    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:  # noqa: ARG002
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Project twice; whatever the layout says is honoured, since no token sees another."""
+        x = blanked(x, layout, self.traits)
         y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
         return y
 

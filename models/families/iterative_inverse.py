@@ -116,7 +116,7 @@ class InverseRule:
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1: got {self.iterations}; the papers' 6")
-        if self.inverse is Inverse.ridge and self.ridge <= 0:
+        if self.inverse == Inverse.ridge and self.ridge <= 0:
             raise ValueError(
                 f"ridge must be above 0: got {self.ridge}; without one choose inverse=exact"
             )
@@ -124,13 +124,13 @@ class InverseRule:
     def __call__(self, a: Float[Tensor, "b h m m"]) -> Float[Tensor, "b h m m"]:
         """Return the inverse of each matrix, in its own precision."""
         z: Tensor
-        if self.inverse is Inverse.exact:
+        if self.inverse == Inverse.exact:
             z = torch.linalg.pinv(a)
-        elif self.inverse is Inverse.ridge:
+        elif self.inverse == Inverse.ridge:
             identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
             z = torch.linalg.solve(a.mT @ a + self.ridge * identity, a.mT)
         else:
-            together = self.initialisation is Initialisation.original
+            together = self.initialisation == Initialisation.original
             z = iterative_inverse(a, self.iterations, together=together)
         return z
 

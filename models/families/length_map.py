@@ -59,20 +59,20 @@ class LengthMap(nn.Module):
         self.projection, self.slots, self.max_length = projection, slots, site.max_length
         self.row_normalise, self.redraw_every = row_normalise, redraw_every
         self.window = -(-site.max_length // slots)
-        by_head = sharing is Sharing.none and projection not in POOL
-        self.joined = not by_head and projection is not Projection.conv
+        by_head = sharing == Sharing.none and projection not in POOL
+        self.joined = not by_head and projection != Projection.conv
         """Whether the channels of all heads may pass side by side."""
         apart = sharing in {Sharing.none, Sharing.headwise} and projection not in POOL
         self.maps = 2 if apart else 1
         shape = (slots, site.max_length)
-        if projection is Projection.conv:
+        if projection == Projection.conv:
             shape = (self.window * site.head_width, site.head_width)
         for name in ("keys", "values"):
             if projection in POOL or (name == "values" and self.maps == 1):
                 self.register_parameter(name, None)
                 continue
             weight = torch.empty(site.heads if by_head else 1, *shape)
-            if projection is Projection.frozen_jl:
+            if projection == Projection.frozen_jl:
                 self.register_buffer(name, self.draw_into(weight, site.generator))
             else:
                 bound = math.sqrt(6 / sum(shape))
@@ -93,7 +93,7 @@ class LengthMap(nn.Module):
         self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
     ) -> Float[Tensor, "b h s c"]:
         """Apply map `number`, or the only one."""
-        nothing = -torch.inf if self.projection is Projection.max_pool else 0.0
+        nothing = -torch.inf if self.projection == Projection.max_pool else 0.0
         if keep is not None:
             x = x.masked_fill(~keep[:, None, :, None], nothing)
         if self.projection in MATRIX:
@@ -102,9 +102,9 @@ class LengthMap(nn.Module):
             matrix = matrix if x.shape[2] == self.max_length else matrix[..., : x.shape[2]]
             return self.multiplied(x, matrix, keep)
         windows = self.windows(x, nothing)
-        if self.projection is Projection.conv:
+        if self.projection == Projection.conv:
             return windows.flatten(-2) @ self.of(number)
-        if self.projection is Projection.max_pool:
+        if self.projection == Projection.max_pool:
             largest = windows.amax(-2)
             return largest.masked_fill(largest == nothing, 0.0)
         real = torch.ones_like(x[:1, 0, :, 0]).float() if keep is None else keep.float()

@@ -11,9 +11,9 @@ Cost       per head and token, forward: 4 d^2 operations, causal 4 d (C + d) wit
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
 Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
-           is an exact weighted mean. Queries are not divided by sqrt(k), as in the paper. elu1 is
-           computed as exp(min(x, 0)) + max(x, 0), which stays positive far below 0 where
-           elu(x) + 1 rounds to 0.
+           is an exact weighted mean (`exp` of long vectors by `models.families.exponent_sums`).
+           Queries are not divided by sqrt(k), as in the paper. elu1 is computed as
+           exp(min(x, 0)) + max(x, 0): positive also far below 0, where elu(x) + 1 rounds to 0.
 Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
            attended to like any token, nothing hidden from earlier tokens.
 """
@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from models.families.causal_product import FeatureCore, causal_product
+from models.families.exponent_sums import Exponential
 from models.families.feature_product import (
     NONLINEARITIES,
     FeatureMap,
@@ -52,24 +53,6 @@ class FeatureChoice(StrEnum):
     """Not elementwise along the length: the keys' weights are shares of it."""
 
 
-class Exponential:
-    """phi(x) = e^x, divided by its largest entry."""
-
-    def __call__(
-        self, x: Float[Tensor, "*r k"]
-    ) -> tuple[Float[Tensor, "*r k"], Float[Tensor, "*r"]]:
-        """Return the features and the logarithm of the divisor."""
-        top = x.amax(-1, keepdim=True)
-        return torch.sub(x, top).exp_(), top[..., 0]
-
-    def pull(
-        self, gradient: Float[Tensor, "*r k"], phi: Float[Tensor, "*r k"], x: Float[Tensor, "*r k"]
-    ) -> Float[Tensor, "*r k"]:
-        """Return the gradient."""
-        del x
-        return gradient.mul_(phi)
-
-
 FEATURES: Mapping[FeatureChoice, FeatureMap] = {
     FeatureChoice.elu1: Generalised(NONLINEARITIES["elu1"]),
     FeatureChoice.relu_eps: Generalised(NONLINEARITIES["relu"], epsilon=RELU_EPSILON),
@@ -92,7 +75,7 @@ def log_shares(
 
 def check_direction(feature_map: FeatureChoice, causal: bool) -> None:
     """Raise `Unsupported` for features that see the whole length where that is not allowed."""
-    if causal and feature_map is FeatureChoice.softmax_dims:
+    if causal and feature_map == FeatureChoice.softmax_dims:
         raise Unsupported(
             "softmax_dims takes a softmax over the whole length: it cannot be causal; choose "
             "feature_map=exp"
@@ -104,7 +87,7 @@ def linear_maps(
 ) -> FeatureMaps:
     """Return the feature maps of queries and keys."""
     maps = FeatureMaps(FEATURES[feature_map], FEATURES[feature_map], width)
-    if variant is Variant.lra:
+    if variant == Variant.lra:
         maps = maps._replace(reciprocal=lambda total: (total + LRA_EPSILON).reciprocal())
     return maps
 
@@ -124,7 +107,7 @@ def linear_attention(
     maps = linear_maps(feature_map, q.shape[-1])
     if causal:
         return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
-    if feature_map is FeatureChoice.softmax_dims:
+    if feature_map == FeatureChoice.softmax_dims:
         k = log_shares(k, keep)
     return feature_product(q, k, v, maps, keep)
 
@@ -135,14 +118,14 @@ class LinearCore(FeatureCore):
     def __init__(
         self, feature_map: FeatureChoice, chunk: int, variant: Variant, *, causal: bool
     ) -> None:
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         check_direction(feature_map, causal)
         if causal and lra:
             raise Unsupported(
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-        if lra and feature_map is not FeatureChoice.elu1:
+        if lra and feature_map != FeatureChoice.elu1:
             raise ValueError(
                 f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
                 "variant=faithful"
@@ -168,7 +151,7 @@ class LinearCore(FeatureCore):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        if self.feature_map is FeatureChoice.softmax_dims:
+        if self.feature_map == FeatureChoice.softmax_dims:
             k = log_shares(k, layout.keep)
         return super().forward(q, k, v, layout)
 

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from models.families.length_map import MATRIX, LengthMap, Projection, Sharing
 from models.families.sdpa import sdpa
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 
 
@@ -48,10 +48,10 @@ class LinformerCore(nn.Module):
         self.traits = Traits(
             honours=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
-            row_stochastic=length_map.projection is Projection.mean_pool,
+            row_stochastic=length_map.projection == Projection.mean_pool,
             weight_dropout=True,
             cross=masked,  # a source comes with padding
-            random_draws=length_map.projection is Projection.frozen_jl,
+            random_draws=length_map.projection == Projection.frozen_jl,
         )
 
     def forward(
@@ -124,10 +124,10 @@ class Linformer(MultiHead):
                 "Linformer mixes all positions in every slot, so no mask can hide later tokens: "
                 "got a causal site; choose a causal family"
             )
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         projected_length = projected_length or [16 if lra else 128]
         sharing = sharing or (Sharing.kv if lra else Sharing.headwise)
-        slots, shared = site.at(projected_length), sharing is Sharing.layerwise
+        slots, shared = site.at(projected_length), sharing == Sharing.layerwise
         _check(slots, projection, row_normalise=row_normalise, redraw_every=redraw_every)
         if shared and len(set(projected_length)) > 1:
             raise ValueError(
@@ -143,7 +143,7 @@ class Linformer(MultiHead):
 
         length_map = site.share(f"linformer.{projection}.{slots}", make) if shared else make()
         super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
-        linear = length_map.joined and projection is not Projection.max_pool
+        linear = length_map.joined and projection != Projection.max_pool
         # Narrower than this, the projections of all tokens cost little, and slots kept much.
         self.early = linear and not self.rotary and 2 * site.width >= slots
 
@@ -151,6 +151,7 @@ class Linformer(MultiHead):
         """Mix along the length; `early`: slots are made of x, and keys and values of slots."""
         if not self.early:
             return super().forward(x, layout)
+        x = blanked(x, layout, self.traits)
         keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
         layers = (self.k_proj, self.v_proj)
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
@@ -169,7 +170,7 @@ def _check(slots: int, projection: Projection, *, row_normalise: bool, redraw_ev
         raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
     if redraw_every < 0:
         raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-    if redraw_every and projection is not Projection.frozen_jl:
+    if redraw_every and projection != Projection.frozen_jl:
         raise ValueError(
             f"redraw_every={redraw_every} draws anew: got projection={projection}, without draws; "
             "choose projection=frozen_jl, or redraw_every=0"

@@ -127,7 +127,7 @@ class LocalCore(nn.Module):
         for name, value in (("look_back", look_back), ("look_forward", look_forward)):
             if value < 0:
                 raise ValueError(f"{name} counts blocks, at least 0: got {value}")
-        comb = variant is Variant.lra
+        comb = variant == Variant.lra
         if comb and (look_back or look_forward):
             raise ValueError(
                 "variant=lra groups tokens that lie apart, without neighbours: got "
@@ -146,7 +146,7 @@ class LocalCore(nn.Module):
         self.block, self.look_back, self.look_forward = block, look_back, look_forward
         self.longest = site.max_length if comb else None
         self.dropout = site.attention_dropout
-        alibi = site.positions is Positions.alibi
+        alibi = site.positions == Positions.alibi
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
         )

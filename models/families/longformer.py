@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from models.families.fold import GlobalKeys
 from models.families.global_tokens import global_weights, see_projected, see_tokens
 from models.families.sliding_window import SlidingWindowCore
-from models.mixer import Layout, Positions, Site, State, Unsupported, Variant
+from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes, rotate
 
@@ -176,7 +176,7 @@ class Longformer(MultiHead):
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         if lra and global_mask:
             raise ValueError(
                 "variant=lra has no global tokens: got global_mask=true; choose variant=faithful"
@@ -194,7 +194,7 @@ class Longformer(MultiHead):
         super().__init__(site, core, bias=bias)
         self.sees_cls, self.sees_mask = sees_cls, global_mask
         self.dropout = site.attention_dropout
-        sloped = site.positions is Positions.alibi
+        sloped = site.positions == Positions.alibi
         slopes = alibi_slopes(site.heads) if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
         if sees_cls or global_mask or lra:
@@ -210,6 +210,7 @@ class Longformer(MultiHead):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         if layout.is_global is not None:
             if not self.sees_mask:
                 raise Unsupported(

@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
-from models.mixer import Flow, Layout, Site, State, Traits, Unsupported
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
 
 
 class Activation(StrEnum):
@@ -120,7 +120,7 @@ class Slots(nn.Module):
         self.weight = nn.Parameter(torch.empty(slots, width).normal_(std=width**-0.5))
 
 
-class Luna(nn.Module):
+class Luna(Family):
     """Nested attention through slots.
 
     `pack_heads=None` packs with as many heads as it unpacks. `activation` and `chunk` belong to the
@@ -200,6 +200,7 @@ class Luna(nn.Module):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Take the slots from `flow.stream` and hand them on; causal: continue from the state."""
+        flow = flow._replace(x=blanked(flow.x, layout, self.traits))
         if self.traits.causal:
             return self.continued(flow, layout)
         if flow.state is not None:
@@ -252,7 +253,7 @@ class Luna(nn.Module):
             scores = pk.to(precise) @ (pq.to(precise) * self.head_width**-0.5).mT
             positive = (
                 F.softplus(scores, beta=math.log(2.0))
-                if self.activation is Activation.softplus
+                if self.activation == Activation.softplus
                 else F.elu(scores) + 1
             )
             return F.dropout(positive, self.rate())

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from models.families.exponent_sums import Exponential
 from models.families.feature_product import (
     NONLINEARITIES,
     FeatureMap,
@@ -94,7 +95,7 @@ def draw_projection(
             basis, triangle = torch.linalg.qr(gaussian(width, width))
             parts.append((basis * triangle.diagonal().sign() if qr_sign_fix else basis).T)
         drawn = torch.cat(parts)[:features]
-    if norms is Norms.sqrt_width:
+    if norms == Norms.sqrt_width:
         lengths = torch.full((features, 1), math.sqrt(width), dtype=drawn.dtype, device="cpu")
     else:
         lengths = (gaussian(features, width) if orthogonal else drawn).norm(dim=1, keepdim=True)
@@ -131,6 +132,13 @@ class PositiveFeatures:
         if self.keys:
             pulled.addcmul_(gradient.sum(-1, keepdim=True), x, value=-(self.scale**2))
         return pulled
+
+    def exponents(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return the logarithms of the features."""
+        exponent = x @ self.projection.T
+        if not self.keys:
+            return exponent
+        return exponent - 0.5 * self.scale**2 * x.square().sum(-1, keepdim=True)
 
 
 class TrigonometricFeatures:
@@ -209,7 +217,8 @@ class Levelled:
         if log is None:
             return phi, None
         level = self.level.view(*self.level.shape, *[1] * (log.ndim - 2))
-        return phi.mul_((log - level).exp_()[..., None]), None
+        # Above the level lies nothing but padding.
+        return phi.mul_((log - level).clamp_(max=0).exp_()[..., None]), None
 
     def pull(
         self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
@@ -249,14 +258,14 @@ def performer_maps(
         return generalised_maps(
             kernel, features, projection, scale, epsilon=feature_epsilon, normalise=normalise
         )
-    if kernel is Kernel.trigonometric:
+    if kernel == Kernel.trigonometric:
         return FeatureMaps(
             TrigonometricFeatures(projection, scale, keys=False),
             TrigonometricFeatures(projection, scale, keys=True),
             2 * features,
             reciprocal=signed_reciprocal,
         )
-    if kernel is Kernel.hyperbolic:
+    if kernel == Kernel.hyperbolic:
         projection = torch.cat((projection, -projection))
     return FeatureMaps(
         PositiveFeatures(projection, scale, keys=False),
@@ -276,7 +285,9 @@ def generalised_maps(
 ) -> FeatureMaps:
     """Return the maps f(W x) + epsilon or, without W, f(x) + epsilon, of x times `scale`."""
     function = NONLINEARITIES[kernel]
-    phi: FeatureMap = Generalised(function, projection=projection, scale=scale, epsilon=epsilon)
+    phi: FeatureMap = Exponential(projection, scale, epsilon)
+    if kernel != Kernel.exp or not normalise:  # sums that are not divided by keep their size
+        phi = Generalised(function, projection=projection, scale=scale, epsilon=epsilon)
     signed = function.lowest + epsilon < 0
     return FeatureMaps(
         phi, phi, features, normalise, reciprocal=signed_reciprocal if signed else reciprocal

@@ -37,7 +37,18 @@ from torch import Tensor, nn
 
 from models.families.lsh import Rules, lsh_attention
 from models.families.lsh_lists import hash_buckets
-from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import (
+    Family,
+    Flow,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    Variant,
+    blanked,
+)
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
@@ -79,7 +90,7 @@ def draw_rotations(
     return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
-class Reformer(nn.Module):
+class Reformer(Family):
     """Multi-head attention with shared queries and keys, found by hashing.
 
     `buckets` lists the factors of their number, each even; null derives it from the longest input.
@@ -122,7 +133,7 @@ class Reformer(nn.Module):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
         width = site.head_width
-        if site.positions is Positions.rotary and width % 2:
+        if site.positions == Positions.rotary and width % 2:
             raise ValueError(
                 f"rotary positions need an even head width: got {width}; change heads, or positions"
             )
@@ -137,14 +148,14 @@ class Reformer(nn.Module):
             site.positions,
             site.attention_dropout,
         )
-        self.lra, self.redraw_every = variant is Variant.lra, redraw_every
+        self.lra, self.redraw_every = variant == Variant.lra, redraw_every
         self.rules = Rules(
             chunk,
             before,
             after,
             causal=site.causal,
-            scale=width**-0.5 if logit_scale is LogitScale.rsqrt_d else 1.0,
-            joint=wrap is Wrap.joint,
+            scale=width**-0.5 if logit_scale == LogitScale.rsqrt_d else 1.0,
+            joint=wrap == Wrap.joint,
             across_buckets=attend_across_buckets,
             duplicates=allow_duplicates,
         )
@@ -166,7 +177,7 @@ class Reformer(nn.Module):
         drawn = draw_rotations(rounds, own_draws, width, sum(factors) // 2, generator)
         # Drawn on the CPU, then where and how the module's parameters are: also the meta device.
         self.register_buffer("rotations", drawn.to(torch.empty(())))
-        sloped = site.positions is Positions.alibi
+        sloped = site.positions == Positions.alibi
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
         )
@@ -198,12 +209,13 @@ class Reformer(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         length, rules = x.shape[1], self.rules
         if self.lra:
             x = F.pad(x, (0, 0, 0, LRA_CHUNKS - length % LRA_CHUNKS))
             rules = rules._replace(chunk=x.shape[1] // LRA_CHUNKS)
         u, v = self.split(self.qk_proj(x)), self.split(self.v_proj(x))
-        if self.positions is Positions.rotary:
+        if self.positions == Positions.rotary:
             u = rotate(u, layout.start)
         rotations = self.rotations.expand(-1, self.heads, -1, -1)
         o = lsh_attention(

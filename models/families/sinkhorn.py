@@ -56,7 +56,7 @@ from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
 from models.families.sliding_window import window_attention
 from models.families.softmax import visibility
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 
 LENGTHS = (2**12, 2**14)
@@ -107,7 +107,7 @@ class Options(NamedTuple):
             raise ValueError(
                 f"local_heads must lie in 0 to heads={site.heads}: got {self.local_heads}"
             )
-        lra = self.variant is Variant.lra
+        lra = self.variant == Variant.lra
         if lra and (self.sortcut or self.local_heads or self.mixture):
             raise ValueError(
                 f"variant=lra has no sortcut, local_heads or mixture: got {self.sortcut}, "
@@ -149,14 +149,14 @@ class Costs(NamedTuple):
     @property
     def taken(self) -> int:
         """Number of sorted blocks beside the own one."""
-        return self.options.top_blocks if self.options.sort is Sort.topk else 1
+        return self.options.top_blocks if self.options.sort == Sort.topk else 1
 
     def operations(self, length: int) -> float:
         """Count the operations of forward and backward."""
         options, width, (block, count) = self.options, self.site.width, self.cut(length)
         fused, thrice = 3.5, 3.0  # a fused kernel makes its scores once more in backward
         total = thrice * 8 * length * width**2
-        if options.variant is Variant.lra:
+        if options.variant == Variant.lra:
             return total + fused * 8 * length * block * width
         if options.mixture:
             total += fused * 4 * length**2 * width
@@ -164,9 +164,9 @@ class Costs(NamedTuple):
         rows = min(options.sortcut or count, count)
         reach = rows if options.sortcut else 1 + self.taken
         sorting = fused * 4 * count * block * reach * block
-        if options.sort is not Sort.topk:
+        if options.sort != Sort.topk:
             sorting += thrice * 4 * rows * (count + self.site.causal) * block
-        mlp = options.sort_net is SortNet.mlp
+        mlp = options.sort_net == SortNet.mlp
         per_block = count + (width + self.site.causal if mlp else 0)
         sorting += thrice * 2 * count * per_block
         return total + sorting * width * (1 - self.local)
@@ -174,12 +174,12 @@ class Costs(NamedTuple):
     def numbers(self, length: int) -> float:
         """Count what is kept for the backward pass."""
         options, width, (block, count) = self.options, self.site.width, self.cut(length)
-        if options.variant is Variant.lra:
+        if options.variant == Variant.lra:
             return 7.0 * length * width
         per_token = width * (1 + 4 * self.local + 4 * options.mixture + (0 < self.local < 1))
         per_token += width * (1 - self.local) * (4 if options.sortcut else 4 + 4 * self.taken)
         per_token += options.local_heads * self.window * block
-        per_pair = 1 + (options.sort_net is SortNet.mlp) + (options.sort is Sort.sinkhorn)
+        per_pair = 1 + (options.sort_net == SortNet.mlp) + (options.sort == Sort.sinkhorn)
         return length * per_token + per_pair * (self.site.heads - options.local_heads) * count**2
 
 
@@ -197,7 +197,7 @@ class SinkhornCore(nn.Module):
         options.check(site)
         self.options, self.causal, self.dropout = options, site.causal, site.attention_dropout
         self.block = options.block or balanced_block(site.max_length)
-        self.lra = options.variant is Variant.lra
+        self.lra = options.variant == Variant.lra
         self.sorted_heads = 0 if self.lra else site.heads - options.local_heads
         if site.causal and self.sorted_heads:
             shape = (self.sorted_heads, 1, 1, site.head_width)
@@ -206,8 +206,8 @@ class SinkhornCore(nn.Module):
             for null in (self.null_key, self.null_value):
                 nn.init.normal_(null, std=0.02)
         costs = Costs(options, site)
-        fixed = self.sorted_heads and options.sort_net is SortNet.mlp
-        plain = not (self.lra or options.mixture or options.sort is Sort.topk)
+        fixed = self.sorted_heads and options.sort_net == SortNet.mlp
+        plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
             honours=frozenset({"start"} if self.lra else {"keep", "start"}),
             causal=site.causal,
@@ -301,12 +301,12 @@ class SinkhornCore(nn.Module):
             k, v = (torch.cat(pair, 2) for pair in zip(first, (k, v), strict=True))
             real = None if real is None else F.pad(real, (0, 0, 1, 0), value=True)
         rows = slice(options.sortcut)
-        if options.sort is Sort.topk:
+        if options.sort == Sort.topk:
             scores, free = scores[:, :, rows], None if free is None else free[:, :, rows]
             return sorting.take_best(
                 k, v, real, scores=scores, free=free, count=options.top_blocks, causal=causal
             )
-        if options.sort is Sort.sinkhorn:
+        if options.sort == Sort.sinkhorn:
             weights = sorting.sinkhorn(scores, free, iterations=options.iterations, causal=causal)
         else:
             weights = sorting.softmax(scores, free)
@@ -366,13 +366,14 @@ class Sinkhorn(MultiHead):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
+        x = blanked(x, layout, self.traits)
         q, k, v = self.project(x, layout)
-        return self.merge(self.core(q, k, v, layout, self.block_scores(x, layout.keep)))
+        return self.merge(self.core(q, k, v, layout, self.block_scores(x)))
 
-    def block_scores(
-        self, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
-    ) -> Float[Tensor, "b g n j"] | None:
+    def block_scores(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b g n j"] | None:
         """Return what the sort net says of the blocks; None where the core asks queries and keys.
+
+        Padding in `x` is zeros.
 
         Raises:
             ValueError: The sequence has more blocks than the sort net has outputs.
@@ -384,8 +385,6 @@ class Sinkhorn(MultiHead):
                 f"the sort net has outputs for {self.max_length} tokens: got {x.shape[1]}; build "
                 "it with a larger max_length, or choose sort_net=attention"
             )
-        if keep is not None:
-            x = x.masked_fill(~keep[..., None], 0.0)
         with full_precision(x):
             pooled = sorting.pool(sorting.cut(x, self.block), causal=self.causal) / self.block
             hidden = self.sort_in(pooled.to(self.sort_in.weight.dtype)).relu()

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.families.feature_product import full_precision, reciprocal, sum_dtype
+from models.families.feature_product import full_precision, sum_dtype
 
 NEVER = -1e30
 """Score of what may not be chosen: finite, so that a row of it alone gives no NaN."""
@@ -169,13 +169,19 @@ def mix(
     real: Bool[Tensor, "#b j c"] | None,
 ) -> Sorted:
     """Mix blocks by the rows of a sort matrix, each place over its real tokens alone."""
-    keys, values = reorder(weights, k), reorder(weights, v)
     if real is None:
-        return keys, values, None
+        return reorder(weights, k), reorder(weights, v), None
     with full_precision(weights):
-        scale = reciprocal(weights @ real[:, None].to(weights.dtype))
-    keys, values = (x * scale[..., None].to(x.dtype) for x in (keys, values))
-    return keys, values, scale > 0
+        total = (weights @ real[:, None].to(weights.dtype))[..., None]
+        # A place may be real in unlikely blocks alone: its mean is a quotient of tiny numbers, for
+        # which neither half precision nor the gradient of 1 / total has room.
+        seen = total > torch.finfo(total.dtype).tiny * 1e6
+        divisor = torch.where(seen, total, 1)
+        keys, values = (
+            (reorder(weights, x.to(weights.dtype)) / divisor).masked_fill(~seen, 0).to(x.dtype)
+            for x in (k, v)
+        )
+    return keys, values, seen[..., 0]
 
 
 def best(

@@ -67,7 +67,7 @@ def choose(
 ) -> tuple[Int[Tensor, "2 b m"], Bool[Tensor, "b m"]]:
     """Return which real tokens of each row are landmarks, and which landmarks there are."""
     slot = torch.arange(draws.shape[1], device=total.device)
-    if sampling is Sampling.independent:
+    if sampling == Sampling.independent:
         chosen = draws[:, None] * total >> DRAW_BITS
         return chosen, (total > 0).expand(-1, len(slot))
     used = total.clamp(max=len(slot))
@@ -213,11 +213,11 @@ class Skyformer(MultiHead):
             raise ValueError(f"gamma must not be negative: got {gamma}; the authors use 0.1")
         if redraw_every < 0:
             raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-        if inverse is Inverse.ridge:
+        if inverse == Inverse.ridge:
             raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
         core: GaussianCore | SkyformerCore = GaussianCore()
-        if form is Form.skyformer:
+        if form == Form.skyformer:
             # Drawn on the CPU, then where the module's parameters are: also the meta device.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
             core = SkyformerCore(site, draws, inverse=rule, gamma=gamma, sampling=sampling)

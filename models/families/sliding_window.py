@@ -142,7 +142,7 @@ class SlidingWindowCore(nn.Module):
         self.window, self.block = window, block or best_block(window)
         self.dilation, self.behind = dilation, behind
         self.dropout = site.attention_dropout
-        sloped = site.positions is Positions.alibi
+        sloped = site.positions == Positions.alibi
         slopes = alibi_slopes(site.heads)[heads] if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
         self.traits = Traits(

@@ -112,7 +112,7 @@ class ExactCore(nn.Module):
     def __init__(self, site: Site, attend: Attend, *, memory_exponent: float) -> None:
         super().__init__()
         self.attend, self.dropout = attend, site.attention_dropout
-        alibi = site.positions is Positions.alibi
+        alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.traits = Traits(
             honours=frozenset({"keep", "start", "document", "prefix"}),

@@ -83,7 +83,7 @@ class Sparsity:
 
     def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
         """Return the near set; `first` tokens before the pattern are not in it."""
-        fixed = self.pattern is Pattern.fixed
+        fixed = self.pattern == Pattern.fixed
         block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
         block = min(block, length)
         look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
@@ -106,7 +106,7 @@ class Sparsity:
         `first` tokens before the pattern are seen by all.
         """
         stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
-        if self.pattern is Pattern.strided:
+        if self.pattern == Pattern.strided:
             classes, least = min(stride, length), 0 if alone else 2
         else:
             every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
@@ -132,13 +132,13 @@ class Sparsity:
 
     def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
         """Say whether key j is in the near set of query i, later keys aside."""
-        if self.pattern is Pattern.fixed:
+        if self.pattern == Pattern.fixed:
             return i // self.stride == j // self.stride
         return (i - j).abs() <= self.stride
 
     def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
         """Say whether key j is in the far set of query i, later keys aside."""
-        if self.pattern is Pattern.strided:
+        if self.pattern == Pattern.strided:
             return (i - j) % self.stride == 0
         columns = torch.tensor(self.remainders(part), device=j.device)
         return torch.isin(j % self.stride, columns).expand_as(i - j)
@@ -160,12 +160,12 @@ class SparseCore(nn.Module):
         variant: Variant,
     ) -> None:
         super().__init__()
-        lra = variant is Variant.lra
+        lra = variant == Variant.lra
         summary = (10 if lra else 8) if summary is None else summary
         for name, value in (("stride", stride), ("summary", summary)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} counts tokens, at least 1: got {value}")
-        if lra and (pattern is not Pattern.fixed or head_use is not HeadUse.merged):
+        if lra and (pattern != Pattern.fixed or head_use != HeadUse.merged):
             raise ValueError(
                 f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
                 f"head_use={head_use}; set these, or variant=faithful"
@@ -175,7 +175,7 @@ class SparseCore(nn.Module):
                 "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
                 "choose another pooling, or variant=faithful"
             )
-        if head_use is HeadUse.heads and site.heads < 2:
+        if head_use == HeadUse.heads and site.heads < 2:
             raise ValueError(
                 f"head_use=heads gives each pattern half of the heads: got heads={site.heads}; "
                 "set at least 2, or head_use=merged"
@@ -188,12 +188,12 @@ class SparseCore(nn.Module):
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
         stride = self.sparsity.stride
-        if pattern is Pattern.fixed and summary >= stride:
+        if pattern == Pattern.fixed and summary >= stride:
             raise ValueError(
                 f"summary must be less than the stride, or every token is seen by all: got "
                 f"summary={summary}, stride={stride}; choose a smaller summary"
             )
-        alibi = site.positions is Positions.alibi
+        alibi = site.positions == Positions.alibi
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
         )
@@ -217,9 +217,9 @@ class SparseCore(nn.Module):
     ) -> Iterator[tuple[slice, tuple[KeySet, ...]]]:
         """Yield ranges of heads with the sets of keys that they see."""
         heads, half, first = self.heads, self.heads // 2, self.outside
-        if self.head_use is HeadUse.merged:
+        if self.head_use == HeadUse.merged:
             yield slice(0, heads), sparsity.union(batch * heads, length, first=first)
-        elif self.head_use is HeadUse.interleave:
+        elif self.head_use == HeadUse.interleave:
             sees_near, rows = self.layer % 2 == 0, batch * heads
             keys = (
                 sparsity.near(rows, length) if sees_near else sparsity.far(rows, length, alone=True)
@@ -227,7 +227,7 @@ class SparseCore(nn.Module):
             yield slice(0, heads), (keys,)
         else:
             yield slice(0, half), (sparsity.near(batch * half, length),)
-            if self.pattern is Pattern.strided:
+            if self.pattern == Pattern.strided:
                 rows = batch * (heads - half)
                 yield slice(half, heads), (sparsity.far(rows, length, alone=True),)
                 return
@@ -319,9 +319,9 @@ class SparseCore(nn.Module):
     def sees(self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, " s"]) -> Bool[Tensor, "b #h l s"]:
         """Say which keys the patterns let each head see."""
         sparsity, near = self.sparsity, self.sparsity.sees_near(i, j)
-        if self.head_use is HeadUse.merged:
+        if self.head_use == HeadUse.merged:
             return near | sparsity.sees_far(i, j, 0)
-        if self.head_use is HeadUse.interleave:
+        if self.head_use == HeadUse.interleave:
             return sparsity.sees_far(i, j, 0) if self.layer % 2 else near
         far = [
             sparsity.sees_far(i, j, self.part(sparsity, head))

@@ -58,7 +58,18 @@ from models.families.synthetic_attention import (
     fused_attention,
     synthetic_attention,
 )
-from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import (
+    Family,
+    Flow,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    Variant,
+    blanked,
+)
 from models.positions import alibi_slopes, rotate
 
 LENGTHS = (2**12, 2**14)
@@ -102,7 +113,7 @@ def projection(width_in: int, width_out: int, bias: bool) -> nn.Linear:
     return layer
 
 
-class Synthesizer(nn.Module):
+class Synthesizer(Family):
     """Synthetic attention between a value and an output projection.
 
     `components` are mixed; `rank` belongs to factorised_random.
@@ -121,7 +132,7 @@ class Synthesizer(nn.Module):
         variant: Variant = Variant.faithful,
     ) -> None:
         super().__init__()
-        has, self.lra = set(components), variant is Variant.lra
+        has, self.lra = set(components), variant == Variant.lra
         if (
             not has
             or len(has) < len(components)
@@ -140,8 +151,8 @@ class Synthesizer(nn.Module):
             )
         self.components, self.causal, self.heads = components, site.causal, site.heads
         self.head_width, self.max_length = site.head_width, site.max_length
-        self.dropout, self.rotary = site.attention_dropout, site.positions is Positions.rotary
-        alibi = site.positions is Positions.alibi
+        self.dropout, self.rotary = site.attention_dropout, site.positions == Positions.rotary
+        alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None, False)
         self.v_proj = projection(site.width, site.width, bias)
         self.out_proj = projection(site.width, site.width, bias)
@@ -273,6 +284,7 @@ class Synthesizer(nn.Module):
                 f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
                 "or build it with a larger max_length"
             )
+        x = blanked(x, layout, self.traits)
         logits, v = self.logits(x), self.split(self.v_proj(x))
         dropout = self.dropout if self.training else 0.0
         attend = fused_attention if self.fused else synthetic_attention

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from models.families.sdpa import SDPA
 from models.frame import BackboneConfig
 from models.heads import Pooling
-from models.mixer import INSIDE, Flow, Layout, Positions, Site, Traits, Unsupported
+from models.mixer import INSIDE, ByName, Flow, Layout, Positions, Site, Traits, Unsupported, blanked
 from models.positions import position_ids, sinusoid
 from models.stack import Block, FeedForward, gelu_network
 
@@ -59,7 +59,7 @@ class CrossBlock(nn.Module):
         return changed
 
 
-class TemporalLatentBottleneck(nn.Module):
+class TemporalLatentBottleneck(ByName, nn.Module):
     """The recurrent stack. Its output is its state, (b, state_tokens, d).
 
     Args:
@@ -109,22 +109,23 @@ class TemporalLatentBottleneck(nn.Module):
         self.looks = nn.ModuleList(CrossBlock(site, frame) for _ in range(groups))
         self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
         self.norm = nn.LayerNorm(site.width)
-        self.placed = frame.positions is Positions.none
+        self.placed = frame.positions == Positions.none
         self.traits = Traits(
             honours=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Read the sequence chunk by chunk and return the state after the last one."""
-        x, keep = flow.x, layout.keep
+        x, keep = blanked(flow.x, layout, self.traits), layout.keep
         batch, length, width = x.shape
         room = -length % self.chunk
         if room:
             x = F.pad(x, (0, 0, 0, room))
             real = torch.ones_like(x[:, :length, 0], dtype=torch.bool) if keep is None else keep
             keep = F.pad(real, (0, room))
-        chunks = x.view(batch, -1, self.chunk, width)
-        kept = None if keep is None else keep.view(batch, -1, self.chunk)
+        cut = (batch, x.shape[1] // self.chunk, self.chunk)
+        chunks = x.view(*cut, width)
+        kept = None if keep is None else keep.view(cut)
         if self.placed:
             chunks = chunks + self._places(self.chunk, x)
         # Without a state in them, the first layers of all chunks are one batch.
@@ -181,7 +182,7 @@ def _refuse(site: Site, frame: BackboneConfig) -> None:
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if frame.pooling is Pooling.cls:
+    if frame.pooling == Pooling.cls:
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             "set model.backbone.pooling=mean"

@@ -222,14 +222,14 @@ class Yoso(MultiHead):
             raise ValueError(f"hashes must be at least 1: got {hashes}; the authors use 16 to 64")
         if redraw_every < 0:
             raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-        if gradient is Gradient.true and mode is Mode.hashed:
+        if gradient == Gradient.true and mode == Mode.hashed:
             raise ValueError(
                 "gradient=true needs mode=expectation: hashes estimate the weights and not their "
                 "derivative; got mode=hashed"
             )
         self.draw = partial(draw_planes, site.heads, site.head_width, hashes * tau)
         planes = None
-        if mode is Mode.hashed:
+        if mode == Mode.hashed:
             planes = self.draw(site.generator).to(torch.empty(()))
         core = YosoCore(
             site,

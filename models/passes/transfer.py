@@ -122,9 +122,9 @@ def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.
         )
     _check_frame(weights, target, parts)
     own = target.state_dict()
-    found = dict(weights.tensors if parts is Parts.all else _of_stack(weights))
+    found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
     lengths = None
-    if parts is Parts.all:
+    if parts == Parts.all:
         _check_vocabulary(found, own, weights.name)
         lengths = _place_positions(found, own, weights.cls_row, target.has_cls)
         _rescale(found, weights, target)
@@ -160,7 +160,7 @@ def _check_frame(weights: Weights, target: Backbone, parts: Parts) -> None:
         got = getattr(target.config, key)
         if got == wanted:
             continue
-        if key == "positions" and parts is Parts.blocks and not {got, wanted} & INSIDE:
+        if key == "positions" and parts == Parts.blocks and not {got, wanted} & INSIDE:
             continue
         raise Unsupported(
             f"weights of {weights.name} were made for {key}={wanted}: this model has {got}; set "
@@ -215,7 +215,7 @@ def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> No
         return
     found[EMBEDDING] = found[EMBEDDING] / factor
     if tied:
-        if target.config.residual is not Residual.pre_norm:
+        if target.config.residual != Residual.pre_norm:
             raise Unsupported(
                 f"the embedding of {weights.name} has another scale, which only a last norm could "
                 "make good: set model.backbone.tied_embeddings=false"

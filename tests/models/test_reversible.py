@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from models.backbone import Backbone, BackboneConfig, Facts, Head, Residual, StreamsOut
 from models.families.linear import LinearAttention
@@ -53,6 +54,43 @@ def test_gradients_are_those_of_autograd_in_single_precision() -> None:
     largest = max(gradient.abs().max() for gradient in ordinary)
     for one, other in zip(reversed_, ordinary, strict=True):
         assert (one - other).abs().max() <= 1e-5 * largest
+
+
+class Precise(nn.Module):
+    """Averages, and multiplies in float32 whatever autocast says."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.lowered = nn.Linear(site.width, site.width)
+        self.precise = nn.Linear(site.width, site.width)
+        self.traits = Traits()
+
+    def forward(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
+        mixed = self.lowered(x).mean(1, keepdim=True) + x
+        with torch.autocast("cpu", enabled=False):
+            return self.precise(mixed.float())
+
+
+@pytest.mark.parametrize("lowered", [True, False], ids=["bfloat16", "float32"])
+@pytest.mark.parametrize("mixer", [Precise, LinearAttention, SoftmaxAttention])
+def test_gradients_under_autocast_are_those_of_autograd(mixer, lowered) -> None:
+    """One block, whose inputs are not reconstructed: nothing but rounding of sums may differ."""
+    model = build(mixer, depth=1, residual=Residual.reversible)
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=lowered):
+            loss = model(tokens(), torch.tensor([0, 1])).nll.sum()
+        loss.backward()
+        return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+    reversed_ = gradients()
+    model.stack.forward = partial(plainly, model.stack)
+    ordinary = gradients()
+    assert {gradient.dtype for gradient in reversed_.values()} == {torch.float32}
+    for name, gradient in ordinary.items():
+        scale = gradient.abs().max()
+        assert (reversed_[name] - gradient).abs().max() <= 1e-6 * scale, name
 
 
 def plainly(stack: ReversibleStack, flow: Flow, layout: Layout) -> Flow:

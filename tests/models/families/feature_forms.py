@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from models.families import feature_product as blocked
-from models.families.causal_product import causal_product
+from models.families.causal_product import causal_product, empty_memory
 from models.families.feature_product import FeatureMaps, feature_product
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -37,7 +37,11 @@ def attend(q, k, v, maps: FeatureMaps, *, causal, keep=None, chunk=8):
 
 def in_pieces(q, k, v, maps: FeatureMaps, sizes, *, chunk=4):
     """Run the causal product piece by piece, each with the memory of the one before."""
-    memory, outputs, place = None, [], 0
+    memory, outputs, place = (
+        empty_memory((*v.shape[:2], 0, *q.shape[3:], *v.shape[3:]), maps, v),
+        [],
+        0,
+    )
     for parts in zip(*(x.split(sizes, dim=2) for x in (q, k, v)), strict=True):
         here = maps.at(slice(place, place + parts[0].shape[2]))
         place += parts[0].shape[2]

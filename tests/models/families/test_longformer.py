@@ -186,8 +186,8 @@ def test_the_variant_of_the_lra_code_is_uneven_and_has_no_global_token(causal: b
     x, keep = drawn(2, 30, 16), some(0.8, 30)
     distance = torch.arange(30)[:, None] - torch.arange(30)
     sees = (distance <= 3) & (distance >= (0 if causal else -4))
-    q, k, v = mixer.project(x, Layout())
     for kept in (None, keep):
+        q, k, v = mixer.project(x, Layout(keep=kept))
         visible = sees if kept is None else sees & kept[:, None, None]
         scores = (q @ k.mT / 2).masked_fill(~visible, -1e300)
         wanted = mixer.merge((scores.softmax(-1) * visible) @ v)

@@ -168,7 +168,7 @@ def test_the_gradient_reaches_the_sort_net(sort, sort_net, causal):
 def test_the_sort_net_is_the_papers_formula(causal):
     mixer = built(causal=causal)
     x, keep = drawn(2, 18, 12), padding(18)
-    scores = mixer.block_scores(x, keep)
+    scores = mixer.block_scores(x.masked_fill(~keep[..., None], 0))
     assert scores.shape == (2, 3, 5, 5 + causal)
     for b in range(2):
         for i in range(5):

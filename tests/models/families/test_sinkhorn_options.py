@@ -194,7 +194,7 @@ def test_half_precision_keeps_its_dtype_and_sorts_in_float32(causal):
     plain = mixer(x, Layout())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = mixer(x, Layout())
-        assert mixer.block_scores(x, None).dtype == torch.float32
+        assert mixer.block_scores(x).dtype == torch.float32
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), plain, rtol=0.05, atol=0.05)
     whole = built(causal=causal).bfloat16()(x.bfloat16(), Layout())

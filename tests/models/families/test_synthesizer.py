@@ -19,7 +19,7 @@ from models.families import synthetic_attention as blocked
 from models.families.softmax import softmax_attention
 from models.families.synthesizer import Component
 from models.families.synthetic_attention import Logits, fused_attention, synthetic_attention
-from models.mixer import Layout, Positions, Variant
+from models.mixer import Layout, Positions, Variant, blanked
 from models.positions import alibi_slopes, rotate
 
 
@@ -54,7 +54,7 @@ def test_outputs_and_gradients_equal_the_equation(components, causal, length, pa
     compare(
         mixer,
         lambda: mixer(x, Layout(keep=keep)),
-        lambda: literal(mixer, x, keep),
+        lambda: literal(mixer, blanked(x, Layout(keep=keep), mixer.traits), keep),
         [x, *mixer.parameters()],
     )
 
@@ -143,7 +143,7 @@ def test_variant_lra_adds_components_and_masks_beside_dot_alone():
     compare(
         mixer,
         lambda: mixer(x, Layout(keep=keep)),
-        lambda: literal(mixer, x, keep),
+        lambda: literal(mixer, blanked(x, Layout(keep=keep), mixer.traits), keep),
         [x, *mixer.parameters()],
     )
     assert built(Component.random, variant=Variant.lra).traits.honours == frozenset()

@@ -1,0 +1,107 @@
+"""How options given from Python become what the annotations of a constructor say.
+
+A StrEnum invites plain strings, and a string is no member: compared with `is`, it would quietly
+choose another function. So every class that is built from options goes through here, either as a
+subclass of `ByName` or decorated with `by_name`: the name of a choice becomes the choice, and what
+is neither is refused. YAML takes the same way, behind the schema that is read from the same
+annotations.
+"""
+
+import difflib
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from numbers import Integral, Real
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+C = TypeVar("C", bound=Callable[..., Any])
+NUMBERS: Mapping[type, tuple[type, str]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+}
+
+
+def by_name(target: C) -> C:
+    """Let a function, or the constructor of a class, convert or refuse its keyword arguments."""
+    if inspect.isclass(target):
+        target.__init__ = by_name(target.__init__)
+        return target
+
+    @functools.wraps(target)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return target(*arguments, **converted(target, options))
+
+    return cast(C, call)
+
+
+class ByName:
+    """A base whose subclasses have constructors that convert or refuse their options."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            by_name(cls)
+
+
+def bound(factory: C) -> C:
+    """Return a factory whose options, where `functools.partial` holds them, are converted."""
+    if not isinstance(factory, functools.partial):
+        return factory
+    options = converted(factory.func, factory.keywords)
+    return cast(C, functools.partial(factory.func, *factory.args, **options))
+
+
+def converted(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments as the annotations of `target` want them.
+
+    Raises:
+        ValueError: A value that its annotation does not allow; the message names what would do.
+    """
+    hints = _hints(target.__init__ if inspect.isclass(target) else target)  # type: ignore[misc]
+    return {
+        name: _converted(name, value, hints[name]) if name in hints else value
+        for name, value in options.items()
+    }
+
+
+@functools.cache
+def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(target)
+    except NameError:  # a class of somebody else's, annotated with what only type checkers import
+        return {}
+
+
+def _converted(name: str, value: Any, hint: Any) -> Any:
+    if get_origin(hint) in {Union, types.UnionType}:
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        if len(kinds) > 1 or (value is None and len(kinds) < len(get_args(hint))):
+            return value
+        hint = kinds[0]
+    if get_origin(hint) is list:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name}: got {value!r}; wanted a list")
+        return [_converted(f"{name}[{i}]", item, *get_args(hint)) for i, item in enumerate(value)]
+    if inspect.isclass(hint) and issubclass(hint, StrEnum):
+        return _choice(name, value, hint)
+    if hint is bool and not isinstance(value, bool):
+        raise ValueError(f"{name}: got {value!r}; wanted True or False")
+    if hint in NUMBERS:
+        kind, wanted = NUMBERS[hint]
+        # True counts as a number in Python, and never was meant as one.
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise ValueError(f"{name}: got {value!r}; wanted {wanted}")
+        return hint(value)
+    return value
+
+
+def _choice(name: str, value: Any, kind: type[StrEnum]) -> StrEnum:
+    known = [choice.value for choice in kind]
+    if isinstance(value, str) and value in known:
+        return kind(value)
+    message = f"{name}: got {value!r}; wanted one of {', '.join(known)}"
+    if near := difflib.get_close_matches(str(value).lower(), known, n=1):
+        message += f"; did you mean {near[0]}?"
+    raise ValueError(message)

@@ -1,0 +1,149 @@
+"""Choices of dataclasses of options, run by `test_named_options.py` in a process of its own.
+
+The type checks of the test run stand in front of a dataclass's constructor, and would refuse the
+plain strings that this is about; without them the constructor is what users have.
+"""
+
+import dataclasses
+import types
+from enum import StrEnum
+from pathlib import Path
+from typing import Union, get_args, get_origin
+
+import pytest
+import torch
+import yaml
+
+import conf
+from lra.compose import locate, schema
+from lra.kinds import KINDS
+from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Site
+from runners.hardware import HardwareProfile
+from runners.optim import OptimConfig
+
+FOLDER = Path(*conf.__path__)
+
+
+def nodes(group):
+    return {
+        file.stem: yaml.safe_load(file.read_text())
+        for file in sorted((FOLDER / group).glob("*.yaml"))
+    }
+
+
+MODELS = {
+    name: locate(node.get("mixer", node.get("stack"))["class_path"])
+    for name, node in nodes("model").items()
+}
+TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
+CONFIGS = [
+    *(kind.options() for kind in KINDS.values()),
+    HardwareProfile, OptimConfig, BackboneConfig, Facts, Site,
+]  # fmt: skip
+BUILT = [*dict.fromkeys([*MODELS.values(), *TASKS.values(), *CONFIGS])]
+
+
+def choices_of(target):
+    """Return the options of `target` that are a choice, or a list of choices."""
+    found = {}
+    for option in dataclasses.fields(schema(target)):
+        kinds = [option.type]
+        if get_origin(option.type) in {Union, types.UnionType}:
+            kinds = [kind for kind in get_args(option.type) if kind is not type(None)]
+        several = get_origin(kinds[0]) is list
+        kind = get_args(kinds[0])[0] if several else kinds[0]
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            found[option.name] = (kind, several)
+    return found
+
+
+OPTIONS = [
+    (target, name, kind, several)
+    for target in BUILT
+    for name, (kind, several) in choices_of(target).items()
+]
+SPELT = [(*option, choice) for option in OPTIONS for choice in option[2]]
+
+
+def named(case):
+    return "-".join([case[0].__qualname__, case[1], *([case[4].value] if len(case) == 5 else [])])
+
+
+def among(targets):
+    return [pytest.param(case, id=named(case)) for case in SPELT if case[0] in targets]
+
+
+NEEDED = {
+    Facts: {"head": Head.classification, "vocabulary": 7, "classes": 3, "max_length": 12},
+    Site: {"width": 8, "heads": 2, "max_length": 12},
+    HardwareProfile: {"name": "here"},
+}
+
+
+def outcome(run):
+    """Return what `run` returns, or what it refuses."""
+    try:
+        return run()
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def allows_none(target, name):
+    (option,) = (f for f in dataclasses.fields(schema(target)) if f.name == name)
+    return type(None) in get_args(option.type)
+
+
+def refuse_unknown_names(case, *arguments):
+    """Assert that wrong values of an option are refused, with the choices and a near match."""
+    target, name, kind, several = case
+    wrong = [*kind][-1].value + "x"
+    for value in (wrong, 1, wrong.upper(), *([] if allows_none(target, name) else [None])):
+        with pytest.raises(ValueError, match="wanted one of") as refused:
+            target(*arguments, **{**NEEDED.get(target, {}), name: [value] if several else value})
+        message = str(refused.value)
+        assert message.startswith(name)
+        assert repr(value) in message
+        assert all(choice.value in message for choice in kind)
+        assert value is None or isinstance(value, int) or "did you mean" in message
+
+
+@pytest.mark.parametrize("case", among(CONFIGS))
+def test_a_config_is_the_same_by_name(case):
+    config, name, _, several, choice = case
+    given = NEEDED.get(config, {})
+
+    def value(chosen):
+        return getattr(config(**{**given, name: [chosen] if several else chosen}), name)
+
+    wanted, found = outcome(lambda: value(choice)), outcome(lambda: value(choice.value))
+    if isinstance(wanted, StrEnum):
+        assert found is wanted
+    else:
+        assert found == wanted
+        assert [*map(type, found)] == [*map(type, wanted)]
+
+
+@pytest.mark.parametrize("case", among([BackboneConfig]))
+def test_a_model_computes_the_same_by_name(case):
+    _, name, _, _, choice = case
+    tokens = torch.arange(24).view(2, 1, 12) % 7
+
+    def logits(value):
+        frame = BackboneConfig(depth=1, width=8, feed_forward_width=8, **{name: value})
+        return (
+            Backbone(frame, Facts(**NEEDED[Facts]), [SoftmaxAttention], seed=0)
+            .eval()
+            .predict(tokens)[0]
+        )
+
+    wanted, found = outcome(lambda: logits(choice)), outcome(lambda: logits(choice.value))
+    assert found == wanted if isinstance(wanted, str) else torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=named(case)) for case in OPTIONS if case[0] in CONFIGS]
+)
+def test_an_unknown_name_is_refused_with_the_choices(case):
+    refuse_unknown_names(case)

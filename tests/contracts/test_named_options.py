@@ -1,0 +1,173 @@
+"""Every option that is a choice, of every constructor that a YAML offers: names do what members do.
+
+Found by introspection of conf/*, so that a new family, task or runner is covered by being there.
+"""
+
+import dataclasses
+import functools
+import subprocess
+import sys
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+import torch
+from choices_of_configs import (
+    CONFIGS,
+    MODELS,
+    NEEDED,
+    OPTIONS,
+    TASKS,
+    among,
+    choices_of,
+    named,
+    outcome,
+    refuse_unknown_names,
+)  # fmt: skip
+from torch import nn
+
+from conf.choices import ByName, by_name
+from lra.compose import schema
+from models.backbone import Backbone, BackboneConfig, Facts
+from models.mixer import Layout, Site, Traits, Variant
+from models.multi_head import MultiHead
+
+
+def site(**facts):
+    return Site(
+        width=16, heads=2, max_length=24, generator=torch.Generator().manual_seed(1), **facts
+    )
+
+
+def mixed(family, causal, **options):
+    torch.manual_seed(0)
+    mixer = family(site(causal=causal), **options)
+    x = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    torch.manual_seed(3)
+    y = mixer(x, Layout())
+    y.square().sum().backward()
+    return y, x.grad
+
+
+def test_there_are_choices():
+    assert len(OPTIONS) > 70
+    assert {target for target, *_ in OPTIONS} > {*CONFIGS} - {
+        config for config in CONFIGS if not choices_of(config)
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("case", among(MODELS.values()))
+def test_a_family_computes_the_same_by_name(case, causal):
+    family, name, _, several, choice = case
+    member, spelt = ([choice], [choice.value]) if several else (choice, choice.value)
+    wanted = outcome(lambda: mixed(family, causal, **{name: member}))
+    found = outcome(lambda: mixed(family, causal, **{name: spelt}))
+    if isinstance(wanted, str):
+        assert found == wanted
+    else:
+        assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("case", among(TASKS.values()))
+def test_a_task_is_the_same_by_name(case):
+    task, name, _, _, choice = case
+
+    def facts(value):
+        built = task(**{name: value})
+        return {key: (type(value), repr(value)) for key, value in plain(built).items()}
+
+    def plain(built):
+        return {k: v for k, v in vars(built).items() if isinstance(v, str | int | float | list)}
+
+    assert outcome(lambda: facts(choice.value)) == outcome(lambda: facts(choice))
+
+
+def test_configs_take_names_as_well():
+    file = Path(__file__).with_name("choices_of_configs.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", file],
+        cwd=file.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    count = sum(len(kind) + 1 for target, _, kind, _ in OPTIONS if target in CONFIGS)
+    assert int(done.stdout.split()[-4]) >= count
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=named(case)) for case in OPTIONS if case[0] not in CONFIGS]
+)
+def test_an_unknown_name_is_refused_with_the_choices(case):
+    refuse_unknown_names(case, *((site(),) if case[0] in MODELS.values() else ()))
+
+
+class Pace(StrEnum):
+    slow = auto()
+    fast = auto()
+
+
+class Foreign(nn.Module):
+    """A mixer of somebody else's, which knows nothing of choices but its annotations."""
+
+    def __init__(self, site, *, pace: Pace = Pace.slow, steps: int = 1) -> None:
+        super().__init__()
+        self.pace, self.steps, self.traits = pace, steps, Traits()
+
+    def forward(self, x, layout):
+        return x * (self.steps + (self.pace is Pace.fast))
+
+
+def test_a_class_of_somebody_elses_gets_its_choices_from_the_model():
+    def mixer(**options):
+        frame = BackboneConfig(depth=1, width=8, feed_forward_width=8)
+        parts = [functools.partial(Foreign, **options)]
+        return Backbone(frame, Facts(**NEEDED[Facts]), parts, seed=0).stack.blocks[0].mixer
+
+    assert mixer(pace="fast").pace is Pace.fast
+    with pytest.raises(ValueError, match="pace: got 'fats'; wanted one of slow, fast; did you"):
+        mixer(pace="fats")
+    with pytest.raises(ValueError, match="steps: got '2'; wanted a whole number"):
+        mixer(steps="2")
+
+
+def test_subclasses_and_decorated_functions_take_names():
+    class Mine(MultiHead):
+        def __init__(self, site, *, pace: Pace | None = None) -> None:
+            super().__init__(site, torch.nn.Identity())
+            self.pace = pace
+
+    class Other(ByName):
+        def __init__(self, *, paces: list[Pace]) -> None:
+            self.paces = paces
+
+    @by_name
+    def run(x, *, pace: Pace = Pace.slow, scale: float = 1.0, **rest):
+        return x, pace, scale, rest
+
+    assert Other(paces=("slow", Pace.fast)).paces == [Pace.slow, Pace.fast]
+    assert isinstance(Other(paces=["slow"]).paces[0], Pace)
+    with pytest.raises(ValueError, match="paces: got 'slow'; wanted a list"):
+        Other(paces="slow")
+    with pytest.raises(ValueError, match=r"paces\[1\]: got 'slo'; wanted one of slow, fast"):
+        Other(paces=["slow", "slo"])
+    assert run(1, pace="fast", scale=2, more=3) == (1, Pace.fast, 2.0, {"more": 3})
+    assert get_type_hints(run)["pace"] is Pace
+
+
+@pytest.mark.parametrize("family", [*dict.fromkeys(MODELS.values())], ids=lambda f: f.__name__)
+def test_a_number_or_a_switch_of_another_type_is_refused(family):
+    wrong = {bool: (1, "true", None), int: (True, 1.5, "2"), float: (True, "0.1")}
+    for option in dataclasses.fields(schema(family)):
+        for value in wrong.get(option.type, ()):
+            with pytest.raises(ValueError, match=rf"^{option.name}: got .*; wanted "):
+                family(site(), **{option.name: value})
+
+
+def test_the_schema_still_reads_the_constructor():
+    (option,) = (f for f in dataclasses.fields(schema(MODELS["linear"])) if f.name == "variant")
+    assert (option.type, option.default) == (Variant, Variant.faithful)

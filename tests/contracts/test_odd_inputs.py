@@ -1,0 +1,172 @@
+"""Every family and every choice it offers: batches without rows, wild padding, long vectors."""
+
+import functools
+from itertools import product
+
+import pytest
+import torch
+from choices_of_configs import MODELS, SPELT
+
+from models.backbone import Backbone, BackboneConfig, Facts, Head, Pooling, Residual
+from models.mixer import Flow, Layout, Positions, Site, Unsupported
+from models.multi_head import MultiHead
+
+LENGTH, WIDTH = 100, 16
+MIXERS = [family for name, family in MODELS.items() if name != "tlb"]
+VARIANTS = {family.__name__: (family, {}) for family in MIXERS} | {
+    f"{family.__name__}-{name}={choice.value}": (family, {name: [choice] if several else choice})
+    for family, name, _, several, choice in SPELT
+    if family in MIXERS
+}
+CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+FAMILIES = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def built(variant, *, causal, **facts):
+    """Return a mixer, or None where its options and the site do not go together."""
+    family, options = VARIANTS[variant]
+    site = Site(
+        width=WIDTH, heads=2, max_length=LENGTH, causal=causal,
+        generator=torch.Generator().manual_seed(1), **facts,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    try:
+        return family(site, **options)
+    except ValueError:
+        return None
+
+
+def drawn(*shape, seed=2):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def some_kept(rows=3):
+    ends = torch.tensor([LENGTH, LENGTH // 2, 7, 1])[:rows]
+    return torch.arange(LENGTH) < ends[:, None]
+
+
+def test_there_are_variants():
+    built_ones = [
+        variant for variant in VARIANTS if any(built(variant, causal=c) for c in (False, True))
+    ]
+    assert len(built_ones) >= len(VARIANTS) - 3
+    assert len(built_ones) > 80
+
+
+@CAUSAL
+@FAMILIES
+@pytest.mark.parametrize(("rows", "length"), [(0, LENGTH), (2, 0)])
+def test_a_batch_without_tokens_is_mixed_into_one(variant, causal, rows, length):
+    mixer = built(variant, causal=causal, attention_dropout=0.1)
+    if mixer is None:
+        return
+    honoured = {None, "keep"} & {None, *mixer.traits.honours}
+    for mask in honoured:
+        x = torch.zeros(rows, length, WIDTH, requires_grad=True)
+        keep = torch.ones(rows, length, dtype=torch.bool) if mask else None
+        y = mixer(x, Layout(keep=keep))
+        assert (y.shape, y.dtype) == (x.shape, x.dtype)
+        y.sum().backward()
+        assert x.grad.shape == x.shape
+    try:
+        state = mixer.initial_state(rows, LENGTH)
+    except (AttributeError, Unsupported):
+        return
+    x = torch.zeros(rows, length, WIDTH)
+    flow = mixer.extend(Flow(x, state), Layout())
+    assert flow.x.shape == x.shape
+    assert [*map(repr, flow.state)] == [*map(repr, state)]
+
+
+@pytest.mark.parametrize("residual", [*Residual])
+@pytest.mark.parametrize("head", [*Head])
+def test_a_model_takes_a_batch_without_rows(head, residual):
+    facts = Facts(head=head, vocabulary=11, classes=3, max_length=12, padded=True)
+    pooled = Pooling if head in {Head.classification, Head.pair} else [Pooling.cls]
+    for positions, pooling in product((*Positions,)[:4], pooled):
+        frame = BackboneConfig(
+            depth=1, width=16, feed_forward_width=8,
+            residual=residual, positions=positions, pooling=pooling,
+        )  # fmt: skip
+        model = Backbone(frame, facts, [MODELS["performer"]], seed=0)
+        parts = 2 if head == Head.pair else 1
+        tokens = torch.zeros(0, parts, 12, dtype=torch.long)
+        target = tokens[:, 0] if model.per_token else tokens[:, 0, 0]
+        keep = None if model.causal else torch.ones(0, parts, 12, dtype=torch.bool)
+        outcome = model(tokens, target, keep)
+        assert outcome.nll.shape == target.shape
+        outcome.nll.sum().backward()
+        assert model.predict(tokens, keep)[0].shape[0] == 0
+        if model.causal:
+            state = model.initial_state(0, 12)
+            found, _ = model.predict(tokens[..., :5], state=state)
+            assert found.shape == (0, 5, 11)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
+def test_every_model_takes_a_batch_without_rows(name):
+    facts = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+    frame = BackboneConfig(depth=1, width=16, pooling=Pooling.mean, positions=Positions.sinusoidal)
+    if name == "tlb":
+        model = Backbone(frame, facts, [], stack=functools.partial(MODELS[name]), seed=0)
+    else:
+        model = Backbone(frame, facts, [MODELS[name]], seed=0)
+    tokens = torch.zeros(0, 1, 12, dtype=torch.long)
+    outcome = model(tokens, tokens[:, 0, 0])
+    outcome.nll.sum().backward()
+    assert outcome.nll.shape == (0,)
+
+
+@CAUSAL
+@FAMILIES
+def test_what_stands_in_padding_reaches_nothing(variant, causal):
+    mixer = built(variant, causal=causal)
+    if mixer is None or "keep" not in mixer.traits.honours:
+        return
+    keep = some_kept()
+    quiet = drawn(3, LENGTH, WIDTH)
+    loud = torch.where(keep[..., None], quiet, 1e4 * drawn(3, LENGTH, WIDTH, seed=3))
+    cotangent = drawn(3, LENGTH, WIDTH, seed=4)
+
+    def run(x):
+        x = x.clone().requires_grad_()
+        torch.manual_seed(5)
+        y = mixer(x, Layout(keep=keep)).masked_fill(~keep[..., None], 0.0)
+        parameters = [p for p in mixer.parameters() if p.requires_grad]
+        return [y, *torch.autograd.grad(y, [x, *parameters], cotangent, allow_unused=True)]
+
+    for found, wanted in zip(run(loud), run(quiet), strict=True):
+        if wanted is not None:
+            assert found.isfinite().all()
+            assert torch.equal(found, wanted)
+
+
+def mean_weights(mixer, x, **layout):
+    """Return the sums of the rows' weights: the output where every value is 1."""
+    with torch.no_grad():
+        mixer.v_proj.weight.zero_()
+        mixer.v_proj.bias.fill_(1.0)
+        mixer.out_proj.weight.copy_(torch.eye(WIDTH))
+        mixer.out_proj.bias.zero_()
+        return mixer(x, Layout(**layout))
+
+
+@CAUSAL
+@FAMILIES
+def test_long_vectors_leave_weighted_means_what_they_are(variant, causal):
+    for size in (1, 10, 30, 100):
+        for keep in (None, some_kept()):
+            mixer = built(variant, causal=causal)
+            if mixer is None or not (isinstance(mixer, MultiHead) and mixer.traits.row_stochastic):
+                return
+            if keep is not None and "keep" not in mixer.traits.honours:
+                continue
+            x = (size * drawn(3, LENGTH, WIDTH)).requires_grad_()
+            y = mixer(x, Layout(keep=keep))
+            real = torch.ones(3, LENGTH, dtype=torch.bool) if keep is None else keep
+            learned = [p for p in mixer.parameters() if p.requires_grad]
+            gradients = torch.autograd.grad(y[real].sum(), [x, *learned], materialize_grads=True)
+            assert all(gradient.isfinite().all() for gradient in gradients)
+            sums = mean_weights(mixer.eval(), x, keep=keep)[real]
+            # Joined parts of a row agree on their references to the rounding of the scores.
+            assert (sums - 1).abs().max() < 2e-7 * max(100, size**2)
