@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-HOUSE = ("models", "tasks", "runners")
+HOUSE = ("models", "tasks", "runners", "conf")
 
 
 def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
