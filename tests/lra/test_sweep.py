@@ -196,9 +196,13 @@ def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
     assert "aclImdb" in capsys.readouterr().err
 
 
-def test_a_length_beyond_the_model_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
-    assert run(tmp_path, "model.backbone.width=30", "model.backbone.heads=4") == 2
-    assert "heads" in capsys.readouterr().err
+def test_what_a_constructor_refuses_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys) -> None:
+    assert run(tmp_path, "-m", "model.backbone.width=30", "model.backbone.heads=4,3") == 1
+    assert "crashed: ValueError: heads must divide width" in capsys.readouterr().out
+    rows = read_rows(tmp_path)
+    (failed,) = rows[rows["status"] != "ok"].itertuples()
+    assert (failed.status, failed.metric) == ("crashed", "accuracy")
+    assert rows["cell"].nunique() == 2
 
 
 def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:
