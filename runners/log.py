@@ -24,13 +24,14 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._start = self._seen = self._size()
-        self.wait_s = _LOOK_S
+        self.wait_s = _SOON_S
         """How long the next `look` may wait."""
 
     def look(self) -> None:
         """Shorten the file where it has become too large."""
         size = self._size()
-        self.wait_s = _SOON_S if size - self._seen > TAIL_BYTES else _LOOK_S
+        fast = size - self._seen > TAIL_BYTES
+        self.wait_s = _SOON_S if fast else min(2 * self.wait_s, _LOOK_S)
         if size > LARGEST_BYTES:
             with suppress(OSError):  # it is no result: a folder that refuses shows elsewhere
                 size = self._shorten()
@@ -67,11 +68,17 @@ class Log:
             left_out = size - TAIL_BYTES - HEAD_BYTES
             if before is not None:
                 left_out += int(before[1]) - len(before[0])
-            file.seek(size - TAIL_BYTES)
-            tail = b"\n[about %d bytes left out]\n" % left_out + file.read(TAIL_BYTES)
-            file.seek(HEAD_BYTES)
-            file.write(tail)
-            file.truncate()
+            place = size - TAIL_BYTES
+            kept = HEAD_BYTES
+            part = b"\n[about %d bytes left out]\n" % left_out
+            moved = place - kept - len(part)
+            while part and kept < LARGEST_BYTES:  # also what is written meanwhile
+                file.seek(kept)
+                kept += file.write(part)
+                file.seek(place)
+                part = file.read(TAIL_BYTES)
+                place += len(part)
+            file.truncate(kept)
         if self._start > HEAD_BYTES:
-            self._start = max(HEAD_BYTES, self._start + HEAD_BYTES + len(tail) - size)
-        return HEAD_BYTES + len(tail)
+            self._start = max(HEAD_BYTES, self._start - moved)
+        return kept

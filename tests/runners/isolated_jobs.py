@@ -237,3 +237,64 @@ def rank_fails(argument, send):
 def random_work(argument, send):
     time.sleep(random.Random(argument).random() * 0.05)
     send(argument)
+
+
+def end_as(how):
+    """End this process in one of the ways in which cells end."""
+    if how == "raise":
+        raise ValueError("the reason")
+    if how == "exit":
+        os._exit(3)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(600)
+
+
+def flee_as_a_program(argument, send):
+    """Start a program in a session of its own, as launchers do."""
+    fled = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+    )
+    send(fled.pid)
+    end_as(argument)
+
+
+def flee_as_a_fork(argument, send):
+    """Fork, and leave the group."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.write(writer, b".")
+        time.sleep(600)
+    os.read(reader, 1)
+    send(pid)
+    end_as(argument)
+
+
+def flee_as_a_daemon(argument, send):
+    """Fork twice, so that the parent is gone, and leave the group."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writer, str(os.getpid()).encode())
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    send(int(os.read(reader, 100)))
+    end_as(argument)
+
+
+def shout(argument, send):
+    """Print megabytes, numbered, then end."""
+    megabytes, how = argument
+    for number in range(megabytes):
+        line = f"{number:07}".encode() * 128 + b"\n"
+        os.write(1, line * 1021)
+        time.sleep(0.002)
+    os.write(1, b"the last word\n")
+    end_as(how)
