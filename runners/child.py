@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runners import descendants
-from runners.durable import storage_fault
+from runners.durable import make_folder, storage_fault, unwritable
 from runners.records import Status, legible, text_of
 
 Send = Callable[[object], None]
@@ -165,10 +165,13 @@ def _place(error: BaseException) -> str:
 def _redirect(log: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    make_folder(log.parent)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        raise unwritable(log, error) from error
 
 
 def _die_with_parent() -> None:

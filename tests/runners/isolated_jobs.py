@@ -298,3 +298,36 @@ def shout(argument, send):
         time.sleep(0.002)
     os.write(1, b"the last word\n")
     end_as(how)
+
+
+def write_and_fail(argument, send):
+    """Write to a log that may take nothing."""
+    if argument == "print":
+        sys.stdout.write("words")
+        sys.stdout.flush()
+    raise KeyError("not the storage's fault")
+
+
+def die_of_a_full_disk(argument, send):
+    """As a library does that knows no exceptions."""
+    os.write(2, b"basic_filebuf: No space left on device\n")
+    os._exit(1)
+
+
+def refuse_when(argument, send):
+    """Meet a full disk as soon as a file is there."""
+    while not argument.exists():
+        time.sleep(0.01)
+    raise OSError(28, "No space left on device", str(argument))
+
+
+def fail_to_save(argument, send):
+    """Be asked to stop, and fail to save."""
+    from runners.durable import write_whole
+
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    send("ready")
+    while not stopped:
+        time.sleep(0.01)
+    write_whole(argument, b"state")
