@@ -122,7 +122,7 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
 def judge(error: BaseException, setting: Setting) -> Ending:
     """Return what an exception of the work means."""
     names = [kind.__name__ for kind in type(error).__mro__]
-    text = text_of(error)
+    text = text_of(error).strip()
     fault = storage_fault(error)
     if fault is not None:
         return Ending(Status.skipped, legible(fault), interrupted=True, storage=True)

@@ -192,7 +192,7 @@ def _ends(text: str, at_most: int) -> str:
     if len(text) <= at_most:
         return text
     half = (at_most - 3) // 2
-    return f"{text[:half]} … {text[-half:]}"
+    return f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
 
 
 def text_of(error: BaseException) -> str:

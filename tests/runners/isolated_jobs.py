@@ -1,6 +1,7 @@
 """Work for the isolation tests: each function is one fault, or one honest piece of work."""
 
 import ctypes
+import json
 import os
 import random
 import signal
@@ -331,3 +332,52 @@ def fail_to_save(argument, send):
     while not stopped:
         time.sleep(0.01)
     write_whole(argument, b"state")
+
+
+class Silent(Exception):
+    """Cannot say what it is about."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Wordless(Exception):
+    """Says something that is no text."""
+
+    def __str__(self):
+        return json.loads("7")
+
+
+class Leaving(Exception):
+    """Ends the program when asked."""
+
+    def __str__(self):
+        raise SystemExit(0)
+
+
+ODD_ERRORS = {
+    "surrogate": lambda: ValueError("half \udc80 a pair"),
+    "nul": lambda: ValueError("nul \0 byte"),
+    "escape": lambda: ValueError("\x1b[2J\x07"),
+    "lines": lambda: ValueError("first\nsecond\r\n\x85third\u2028fourth"),
+    "blank": lambda: ValueError(" \n "),
+    "empty": lambda: type("Unsupported", (ValueError,), {})(""),
+    "blank refusal": lambda: type("Unsupported", (ValueError,), {})("\n"),
+    "long": lambda: ValueError("begin" + "x" * 20_000_000 + "end"),
+    "long refusal": lambda: type("Unsupported", (ValueError,), {})("y \udcff" * 1_000_000),
+    "bytes": lambda: ValueError(b"\xff\x00"),
+    "nothing": lambda: ValueError(None),
+    "silent": Silent,
+    "wordless": Wordless,
+    "leaving": Leaving,
+    "class": lambda: type("Odd\nName", (ValueError,), {})("text"),
+    "file": lambda: compile("raise ValueError('of a file')", "odd\udc80file.py", "exec"),
+}
+
+
+def raise_odd(argument, send):
+    """Raise an error whose text, or class, or place is odd."""
+    made = ODD_ERRORS[argument]()
+    if not isinstance(made, BaseException):
+        exec(made)
+    raise made
