@@ -1,46 +1,16 @@
 """Sweeps as users run them: skipped, split, stopped, failed, and two at once."""
 
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_sweeps import run, settled, start
 
 from lra.cli import main
 from runners.store import Store, read_rows
-
-TINY = (
-    "task=listops",
-    "task.source=sample",
-    "optim.steps=6",
-    "optim.warmup_steps=0",
-    "optim.batch_size=8",
-    "runner.timeout_s=300",
-    "logger=none",
-    "report=false",
-)
-# Wall clock, and memory of a whole process, differ from run to run.
-NOISY = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
-
-
-def run(results: Path, *words: str) -> int:
-    return main(["run", *TINY, f"results={results}", *words])
-
-
-def settled(results: Path) -> pd.DataFrame:
-    """All rows but times, in an order that does not depend on who wrote first."""
-    rows = read_rows(results)
-    rows = rows[~rows["metric"].isin(NOISY)].drop(columns=["created"])
-    rows["labels"] = [json.dumps(dict(labels), sort_keys=True) for labels in rows["labels"]]
-    rows["samples"] = [str(list(samples)) for samples in rows["samples"]]
-    keys = ["cell", "metric", "step", "labels"]
-    return rows.sort_values(keys, ignore_index=True)
 
 
 def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
@@ -127,15 +97,6 @@ def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     assert set(rows[rows["model"] == "linear"]["status"]) == {"ok"}
 
 
-def _start(results: Path, *words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lra", "run", *TINY, f"results={results}", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-
-
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1", "optim.steps=40")
 
 
@@ -144,7 +105,7 @@ def test_killed_at_random_and_resumed_equals_an_uninterrupted_run(tmp_path: Path
     assert run(tmp_path / "whole", *SWEEP) == 0
     draw = random.Random(0)
     for _ in range(4):
-        process = _start(tmp_path / "killed", *SWEEP)
+        process = start(tmp_path / "killed", *SWEEP)
         time.sleep(draw.uniform(3, 9))
         process.kill()
         process.communicate()
@@ -156,7 +117,7 @@ def test_killed_at_random_and_resumed_equals_an_uninterrupted_run(tmp_path: Path
 def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     long = ("optim.steps=400", "model.backbone.dropout=0.1")
     assert run(tmp_path / "whole", *long) == 0
-    process = _start(tmp_path / "stopped", *long)
+    process = start(tmp_path / "stopped", *long)
     store = Store(tmp_path / "stopped")
     deadline = time.monotonic() + 120
     while not list(store.root.glob("cells/*/*/log.txt")) and time.monotonic() < deadline:
@@ -173,7 +134,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
-    pair = [_start(tmp_path, *SWEEP) for _ in range(2)]
+    pair = [start(tmp_path, *SWEEP) for _ in range(2)]
     for process in pair:
         text = process.communicate(timeout=300)[0].decode()
         assert process.returncode == 0, text
