@@ -87,6 +87,8 @@ class TrainConfig:
                 raise ValueError(
                     f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}"
                 )
+        if len(set(self.evaluate_splits)) < len(self.evaluate_splits):
+            raise ValueError(f"evaluate_splits: got {self.evaluate_splits}; wanted each split once")
         if self.keep is Keep.best and not self.evaluate_every_steps:
             raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
         if self.evaluate_first and not self.evaluate_every_steps:

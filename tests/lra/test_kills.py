@@ -18,7 +18,7 @@ from runners.descendants import below
 from runners.store import read_rows
 
 SWEEP = (
-    "-m", "model=linear,identity", "seed=0,1", "model.backbone.dropout=0.1",
+    "-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1",
     "model.backbone.depth=1", "optim.steps=100", "runner.checkpoint_every_s=0.05",
     "runner.log_every_steps=5", "hardware.training_processes=2",
     # A cell that was killed alone cannot be told from one that ran out of memory: it has crashed.

@@ -1,6 +1,5 @@
 """Sweeps as users run them: skipped, split, stopped, failed, and two at once."""
 
-import random
 import signal
 import time
 from pathlib import Path
@@ -98,19 +97,6 @@ def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1", "optim.steps=40")
-
-
-@pytest.mark.slow
-def test_killed_at_random_and_resumed_equals_an_uninterrupted_run(tmp_path: Path) -> None:
-    assert run(tmp_path / "whole", *SWEEP) == 0
-    draw = random.Random(0)
-    for _ in range(4):
-        process = start(tmp_path / "killed", *SWEEP)
-        time.sleep(draw.uniform(3, 9))
-        process.kill()
-        process.communicate()
-    assert run(tmp_path / "killed", *SWEEP) == 0
-    pd.testing.assert_frame_equal(settled(tmp_path / "killed"), settled(tmp_path / "whole"))
 
 
 @pytest.mark.slow

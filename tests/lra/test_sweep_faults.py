@@ -202,8 +202,8 @@ def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
 )
 def test_a_failed_cell_has_no_score(work, status, curve, tmp_path):
     """It fails in the evaluation of the second split, when there are scores of the first."""
-    calls = 6 + 40  # steps, then batches of the first split and some of the second
-    words = ("runner.evaluation_batch_size=2", "runner.timeout_s=5", "task.source=sample")
+    calls = 6 + 50 + 10  # steps, all batches of the first split and some of the second
+    words = ("runner.evaluation_batch_size=8", "runner.timeout_s=5")
     run(tmp_path, *SHORT, *words, f"+model.mixer.work='{work}'", f"+model.mixer.call={calls}")
     rows = read_rows(tmp_path)
     (failed,) = rows[rows["status"] != "ok"].itertuples()
