@@ -7,8 +7,8 @@ The server never touches a GPU; a CUDA context is made by a child and dies with 
 The parent alone answers signals. SIGTERM and SIGINT are passed to every child once, as SIGTERM;
 work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`, and has
 the grace period to do so. A second signal kills at once. A parent that is killed takes its children
-with it, and a child all that it started (`runners.descendants`). Knows no configuration, and nothing
-of models, tasks or rows.
+with it, and a child all that it started (`runners.descendants`). Knows no configuration, and
+nothing of models, tasks or rows.
 """
 
 import os
