@@ -112,7 +112,7 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # saying so needs memory, too
         at = time.monotonic()
         ending = judge(error, setting)
-        if ending.status is Status.crashed or ending.storage:
+        if ending.status is Status.crashed:
             with suppress(OSError):  # the log may be what cannot be written
                 traceback.print_exception(error)
     connection.send((True, (ending, at)))
