@@ -18,7 +18,7 @@ from runners import descendants
 from runners.child import MEMORY_WORDS, STATUSES, Ending, Setting, Work, enter, shorten
 from runners.durable import STORAGE_WORDS
 from runners.log import Log
-from runners.records import Status, legible
+from runners.records import Status, legible, text_of
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LINGER_S = 10.0
@@ -102,7 +102,7 @@ class _Rank:
                 self.open = False
             except Exception as error:  # noqa: BLE001 - whatever unpickling may raise
                 self.ending = Ending(
-                    Status.crashed, shorten(f"sent an unreadable message: {error}")
+                    Status.crashed, shorten(f"sent an unreadable message: {text_of(error)}")
                 )
                 self.ended_at = time.monotonic()
                 self.kill()
