@@ -1,5 +1,6 @@
 """From a typed run to its cells, and from a cell back to rows in a process of its own."""
 
+import logging
 import platform
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -12,8 +13,10 @@ from lra.kinds import KINDS
 from lra.trainings import trainings
 from runners.fingerprint import fingerprint
 from runners.hardware import Device, device_name
-from runners.records import SCHEMA, Cell
+from runners.records import SCHEMA, Cell, text_of
 from tasks.sources import remembered_sha256
+
+log = logging.getLogger(__name__)
 
 
 def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
@@ -80,6 +83,9 @@ def _cell(
             "torch": version("torch"),
             "token_budget": hardware.token_budget,
         }
+    elif hardware.device is Device.cpu and kind.models and threads != 1:
+        # More threads add in another order. One, the default, was never a part of the key.
+        identity["threads"] = threads
     if kind.trains:
         identity["optim"] = plain(run.optim)
     if started:
@@ -156,30 +162,19 @@ def environment() -> dict[str, str]:
     }
 
 
-def refusal(run: Run, cell: Cell) -> str | None:
-    """Build the cell's model without weights; return why it cannot be built, if so."""
-    import torch
-
-    from models.mixer import Unsupported
-
-    kind = KINDS[str(cell.columns["runner"])]
-    if not kind.models:
-        return None
-    try:
-        with torch.device("meta"):
-            build_model(run, max_length=int(cell.columns["length"]) if kind.by_length else None)
-    except Unsupported as error:
-        return str(error)
-    return None
-
-
 def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
-    """Do one cell's work in this process and send what it yields. Called by `runners.isolate`."""
+    """Do one cell's work in this process and send what it yields. Called by `runners.isolate`.
+
+    Raises:
+        Unsupported: The model cannot be built like this.
+    """
     import torch
 
     from lra import streams
 
     run = typed(argument["config"])
+    if KINDS[str(argument["runner"])].models:
+        _try_to_build(run, argument)
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
         total = torch.cuda.get_device_properties(0).total_memory
@@ -188,3 +183,19 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
         )
     for item in streams.of(run, argument):
         send(item)
+
+
+def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
+    """Build the cell's model without weights, so that a refusal costs nothing and comes first."""
+    import torch
+
+    from models.mixer import Unsupported
+
+    by_length = KINDS[str(argument["runner"])].by_length
+    try:
+        with torch.device("meta"):
+            build_model(run, max_length=int(argument["length"]) if by_length else None)
+    except Unsupported:
+        raise
+    except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
+        log.info("not tried without weights: %s: %s", type(error).__name__, text_of(error))

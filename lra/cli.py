@@ -1,7 +1,8 @@
 """The verbs of `lra`, and how errors reach the person at the keyboard.
 
-Exit codes: 0 done, 1 a check failed or a bug was met, 2 something to correct in the command, its
-configuration or its files, 130 interrupted.
+Exit codes: 0 done; 1 a check failed, a cell crashed or was stopped from outside, a lone cell
+failed, or a bug was met; 2 something to correct in the command, its configuration, its files or
+their disk; 130 interrupted by Ctrl-C, 143 by SIGTERM.
 """
 
 import importlib

@@ -1,18 +1,20 @@
-"""What is known of a cell before it is tried: that it is refused, too long, or not yet possible."""
+"""What is known of a cell before it is tried, and what is kept of one that failed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lra.cells import refusal
 from lra.compose import Run
 from lra.kinds import KINDS, Kind
 from lra.progress import PARTS, title
-from lra.trainings import missing
-from runners.records import Cell, Measurement, Status, canonical
+from lra.trainings import OWN, missing
+from runners.records import Cell, Measurement, Outcomes, Status, canonical
 from runners.store import Store
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
 """Endings that a longer sequence would share."""
+
+TELLING = frozenset({Status.diverged, Status.out_of_memory, Status.timeout})
+"""Endings of a sound run, whose curve up to there is true."""
 
 
 @dataclass(slots=True)
@@ -37,13 +39,14 @@ def lacking(planned: Planned, store: Store) -> str | None:
 
 def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[Status, str] | None:
     """Return how a cell ends without being tried, where that is known."""
-    reason = refusal(planned.run, planned.cell)
-    if reason is not None:
-        return Status.unsupported, reason
-    for source in planned.trainings.values():
+    for name, source in planned.trainings.items():
         reason = missing(source, store)
-        if reason is not None:
-            return Status.skipped, f"{title(source)}: {reason}"
+        if reason is None:
+            continue
+        refused = [r for r in store.rows_of(source) if r["status"] == Status.unsupported]
+        if name == OWN and refused:  # what cannot be trained cannot be built here either
+            return Status.unsupported, str(refused[0]["reason"])
+        return Status.skipped, f"{title(source)}: {reason}"
     reason = _beyond(planned.cell, group, store)
     return None if reason is None else (Status.skipped, reason)
 
@@ -83,6 +86,25 @@ def failed(cell: Cell, status: Status, reason: str) -> Measurement:
         reason=reason,
         labels={"split": "test"} if kind.outcome == "accuracy" else {},
     )
+
+
+def remains(
+    rows: Sequence[Measurement], outcomes: Sequence[Outcomes], ended: Measurement | None
+) -> tuple[list[Measurement], list[Outcomes]]:
+    """Return what is stored of a cell: all it yielded, or of a failed one its failure.
+
+    A run that diverged, or met a limit of time or memory, keeps its curve too, which tells when and
+    how. Final values and per-example results go: a failed cell has no score.
+
+    Args:
+        rows: What it yielded.
+        outcomes: What it yielded.
+        ended: The row by which it failed, from `failed`; None where it did not.
+    """
+    if ended is None:
+        return [*rows], [*outcomes]
+    curve = [row for row in rows if row.step is not None and ended.status in TELLING]
+    return [*curve, ended], []
 
 
 def kind_of_cell(cell: Cell) -> Kind:

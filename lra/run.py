@@ -1,5 +1,6 @@
 """`lra run`: compose, plan, execute, and write what a person wants to see."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ PRELOAD = (
     "lra.streams",
 )
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
+GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
 PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")
 """Words that end with something printed, and start no cell."""
 
@@ -43,15 +45,30 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
             print(line)
         return 0
     sweeps.execute(sweep)
-    if sweep.stopped_by is not None:
-        left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
-        print(
-            f"interrupted: {left} of {len(sweep.planned)} cells are left; the same command goes on "
-            "from here (training continues at its last checkpoint)"
-        )
+    left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
+    if sweep.refused is not None or sweep.stopped_by is not None:
+        if sweep.refused is not None:
+            print(f"lra: {sweep.refused}", file=sys.stderr)
+        print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
         return sweeps.exit_code(sweep)
-    _finish(sweep, found[0].config, multirun=multirun)
+    if left < len(sweep.planned):
+        _finish(sweep, found[0].config, multirun=multirun)
+    if sweep.stopped:
+        _say_stopped(sweep, left)
     return sweeps.exit_code(sweep)
+
+
+def _say_stopped(sweep: "Sweep", left: int) -> None:
+    """Name the cells that somebody else has stopped, and what to do."""
+    from lra.progress import title
+
+    total = len(sweep.planned)
+    print(f"{len(sweep.stopped)} of {total} cells were stopped from outside:")
+    for planned in sweep.planned:
+        reason = sweep.stopped.get(planned.cell.key)
+        if reason is not None:
+            print(f"  {planned.cell.key}  {title(planned.cell)}: {reason}")
+    print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 
 def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:

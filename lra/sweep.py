@@ -1,21 +1,20 @@
 """Execute the cells of a sweep: skip what is complete, run the rest, store every ending."""
 
-import contextlib
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from lra.cells import environment, marks, plan, run_cell
 from lra.compose import Control, Run, typed
-from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
+from lra.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
 from lra.progress import Board, failure, headline, title
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
 from runners.claims import Claim
+from runners.durable import storage_fault
 from runners.hardware import Device, HardwareProfile, available_bytes
 from runners.records import Cell, Measurement, Outcomes, Progress, Status
 from runners.store import Store
@@ -31,6 +30,11 @@ class Sweep:
     planned: list[Planned]
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None
+    """The signal that ended it."""
+    refused: str | None = None
+    """What the storage could not take, and the way out: it ended the sweep."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Cells that somebody else stopped, by key, and how: they have no rows."""
 
     @property
     def store(self) -> Store:
@@ -107,8 +111,8 @@ def execute(sweep: Sweep) -> None:
             # Timing cells run alone on the machine.
             alone = kind.timed or not group
             side_by_side = 1 if alone else group[0].run.hardware.side_by_side()
-            _run_group(sweep, store, board, group, side_by_side)
-            if sweep.stopped_by is not None:
+            _Group(sweep, store, board, group).run(side_by_side)
+            if sweep.stopped_by is not None or sweep.refused is not None:
                 break
     finally:
         board.close()
@@ -157,68 +161,116 @@ def _prepare(waiting: Sequence[Planned]) -> None:
             task.prepare()
 
 
-def _run_group(
-    sweep: Sweep, store: Store, board: Board, group: Sequence[Planned], side_by_side: int
-) -> None:
-    """Run cells of one kind, at most `side_by_side` at once."""
-    rows: dict[str, list[Measurement]] = {}
-    outcomes: dict[str, list[Outcomes]] = {}
-    claims: dict[str, Any] = {}
-    by_key = {planned.cell.key: planned for planned in group}
-    retry = _retry(sweep.control)
+class _Group:
+    """Cells of one kind while they run: their claims, and what their processes have sent."""
 
-    def jobs() -> Iterator[isolate.Job]:
-        for planned in group:
+    def __init__(self, sweep: Sweep, store: Store, board: Board, group: Sequence[Planned]) -> None:
+        self.sweep, self.store, self.board, self.group = sweep, store, board, group
+        self.by_key = {planned.cell.key: planned for planned in group}
+        self.rows: dict[str, list[Measurement]] = {}
+        self.outcomes: dict[str, list[Outcomes]] = {}
+        self.claims: dict[str, Claim] = {}
+
+    def run(self, side_by_side: int) -> None:
+        """Run the cells, at most `side_by_side` at once."""
+        try:
+            self.sweep.stopped_by = isolate.pool(
+                self._jobs(side_by_side),
+                side_by_side=side_by_side,
+                on_message=self._on_message,
+                on_end=self._on_end,
+                stop=lambda: "a storage that takes nothing" if self.sweep.refused else None,
+            )
+        finally:
+            for claim in self.claims.values():
+                claim.release()
+
+    def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
+        retry = _retry(self.sweep.control)
+        for planned in self.group:
             cell = planned.cell
-            claim = _claim(planned, store)
+            try:
+                claim = _claim(planned, self.store)
+            except OSError as error:
+                _refuse(self.sweep, error)
+                return
             if isinstance(claim, str):
-                board.finish(cell, claim)
+                self.board.finish(cell, claim)
                 continue
-            claims[cell.key] = claim
-            gone = planned.again and missing(cell, store) is not None
-            if store.complete(cell, retry) and not gone:  # finished by another sweep just now
-                claims.pop(cell.key).release()
+            self.claims[cell.key] = claim
+            gone = planned.again and missing(cell, self.store) is not None
+            if self.store.complete(cell, retry) and not gone:  # by another sweep just now
+                self.claims.pop(cell.key).release()
                 continue
-            known = ending(planned, group, store)
+            known = ending(planned, self.group, self.store)
             if known is not None:
-                conclude(cell, [failed(cell, *known)], [])
+                self._conclude(cell, [], [], failed(cell, *known))
                 continue
-            rows[cell.key], outcomes[cell.key] = [], []
-            board.start(cell)
-            yield _job(planned, store, side_by_side)
+            self.rows[cell.key], self.outcomes[cell.key] = [], []
+            self.board.start(cell)
+            yield _job(planned, self.store, side_by_side)
 
-    def on_message(job: isolate.Job, message: object) -> None:
-        name = job.name
+    def _on_message(self, job: isolate.Job, message: object) -> None:
         if isinstance(message, Progress):
-            board.advance(by_key[name].cell, message)
+            self.board.advance(self.by_key[job.name].cell, message)
         elif isinstance(message, Outcomes):
-            outcomes[name].append(message)
+            self.outcomes[job.name].append(message)
         elif isinstance(message, Measurement):
-            rows[name].append(message)
+            self.rows[job.name].append(message)
 
-    def on_end(job: isolate.Job, ending: isolate.Ending) -> None:
-        name = job.name
-        cell = by_key[name].cell
-        if ending.interrupted:
-            claims.pop(name).release()
+    def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
+        cell, sweep = self.by_key[job.name].cell, self.sweep
+        found, seen = self.rows.pop(job.name), self.outcomes.pop(job.name)
+        if not ending.interrupted:
+            good = ending.status is Status.ok
+            ended = None if good else failed(cell, ending.status, ending.reason)
+            self._conclude(cell, found, seen, ended)
             return
-        found = rows.pop(name)
-        if ending.status is not Status.ok:
-            found.append(failed(cell, ending.status, ending.reason))
-        conclude(cell, found, outcomes.pop(name))
+        self.claims.pop(job.name).release()
+        if ending.storage:
+            sweep.refused = sweep.refused or ending.reason
+        elif sweep.refused is None:
+            sweep.stopped[job.name] = ending.reason
+        self.board.finish(cell, f"stopped, without rows: {ending.reason}")
 
-    def conclude(cell: Cell, found: list[Measurement], seen: list[Outcomes]) -> None:
-        store.write(cell, _marked(by_key[cell.key].run, found), seen, environment())
-        claims.pop(cell.key).release()
-        ended = failure(found)
-        sweep.endings[cell.key] = Status.ok if ended is None else ended.status
-        board.finish(cell, headline(found))
+    def _conclude(
+        self,
+        cell: Cell,
+        found: Sequence[Measurement],
+        seen: Sequence[Outcomes],
+        ended: Measurement | None,
+    ) -> None:
+        kept, results = remains(found, seen, ended)
+        try:
+            try:
+                self._write(cell, kept, results)
+            except (TypeError, ValueError) as error:  # a fault of what yielded them
+                kept = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                self._write(cell, kept, [])
+        except OSError as error:
+            outcome = f"stopped, without rows: {_refuse(self.sweep, error)}"
+        else:
+            row = failure(kept)
+            self.sweep.endings[cell.key] = Status.ok if row is None else row.status
+            outcome = headline(kept)
+        self.claims.pop(cell.key).release()
+        self.board.finish(cell, outcome)
 
-    with contextlib.ExitStack() as stack:
-        stack.callback(lambda: [claim.release() for claim in claims.values()])
-        sweep.stopped_by = isolate.pool(
-            jobs(), side_by_side=side_by_side, on_message=on_message, on_end=on_end
-        )
+    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
+        marked = _marked(self.by_key[cell.key].run, rows)
+        self.store.write(cell, marked, outcomes, environment())
+
+
+def _refuse(sweep: Sweep, error: OSError) -> str:
+    """Note that the storage refused, which ends the sweep, and return how.
+
+    Every other error is raised again.
+    """
+    fault = storage_fault(error)
+    if fault is None:
+        raise error
+    sweep.refused = sweep.refused or fault
+    return fault
 
 
 def _claim(planned: Planned, store: Store) -> Claim | str:
@@ -272,9 +324,11 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
 
 
 def exit_code(sweep: Sweep) -> int:
-    """Return 0 when every cell has its rows, 1 after a crash or a failed lone cell, 130 if cut."""
+    """Return 0 when every cell has its rows; `lra.cli` lists what else there is."""
+    if sweep.refused is not None:
+        return 2
     if sweep.stopped_by is not None:
         return 128 + sweep.stopped_by
     failures = {status for status in sweep.endings.values() if status is not Status.ok}
     alone = len(sweep.planned) == 1
-    return 1 if Status.crashed in failures or (alone and failures) else 0
+    return 1 if sweep.stopped or Status.crashed in failures or (alone and failures) else 0

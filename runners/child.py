@@ -16,12 +16,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runners.records import Status
+from runners import descendants
+from runners.durable import make_folder, storage_fault, unwritable
+from runners.records import Status, legible, text_of
 
 Send = Callable[[object], None]
 Work = Callable[[Any, Send], None]
@@ -51,6 +55,8 @@ class Ending(NamedTuple):
     reason: str = ""
     interrupted: bool = False
     """Asked to stop, neither done nor failed: no row is written, and the cell runs again."""
+    storage: bool = False
+    """Interrupted because the storage refused: other work would meet the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +87,9 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(setting.environment)
-    if setting.log is not None:
-        _redirect(setting.log)
-    faulthandler.enable(file=2)
+    descendants.adopt_orphans()
+    # After the last of the exit functions, which end what libraries have started in their own way.
+    Finalize(None, descendants.end_own, exitpriority=-1_000)
     threading.Thread(target=_die_with_parent, name="lifeline", daemon=True).start()
 
     def send(message: object) -> None:
@@ -91,6 +97,9 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
             connection.send((False, message))
 
     try:
+        if setting.log is not None:
+            _redirect(setting.log)
+        faulthandler.enable(file=2)
         _limit_threads(setting.threads)
         # Imports the module of the work, whose libraries count as present before the limit.
         work, argument = pickle.loads(payload)  # noqa: S301 - from our own parent, never from disk
@@ -104,7 +113,8 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
         at = time.monotonic()
         ending = judge(error, setting)
         if ending.status is Status.crashed:
-            traceback.print_exception(error)
+            with suppress(OSError):  # the log may be what cannot be written
+                traceback.print_exception(error)
     connection.send((True, (ending, at)))
     connection.close()
 
@@ -112,7 +122,10 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
 def judge(error: BaseException, setting: Setting) -> Ending:
     """Return what an exception of the work means."""
     names = [kind.__name__ for kind in type(error).__mro__]
-    text = " ".join(str(error).split())
+    text = text_of(error).strip()
+    fault = storage_fault(error)
+    if fault is not None:
+        return Ending(Status.skipped, legible(fault), interrupted=True, storage=True)
     if "Interrupted" in names:
         return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
     for name in names:
@@ -120,7 +133,7 @@ def judge(error: BaseException, setting: Setting) -> Ending:
             status = setting.statuses[name]
             break
     else:
-        known = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(str(error))
+        known = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(text)
         status = Status.out_of_memory if known else Status.crashed
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")
@@ -131,15 +144,12 @@ def judge(error: BaseException, setting: Setting) -> Ending:
         return Ending(status, shorten(text or type(error).__name__))
     log = "" if setting.log is None else f"; traceback in {setting.log}"
     said = shorten(f"{type(error).__name__}: {text}")
-    return Ending(status, f"{said} (at {_place(error)}){log}")
+    return Ending(status, legible(f"{said} (at {_place(error)}){log}"))
 
 
 def shorten(text: str) -> str:
-    """Return a reason that fits into a table's footnote, its end kept."""
-    if len(text) <= _LONGEST_REASON:
-        return text
-    half = _LONGEST_REASON // 2
-    return f"{text[:half]} … {text[-half:]}"
+    """Return a reason as one line that fits into a table's footnote, its end kept."""
+    return legible(text, _LONGEST_REASON)
 
 
 def _place(error: BaseException) -> str:
@@ -155,10 +165,13 @@ def _place(error: BaseException) -> str:
 def _redirect(log: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    make_folder(log.parent)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        raise unwritable(log, error) from error
 
 
 def _die_with_parent() -> None:
@@ -170,6 +183,7 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        descendants.end_own()
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -40,8 +40,9 @@ class Claim:
             return
         self._released.set()
         self._thread.join()
-        if self._is_mine():
-            self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that can no longer be written; the age will tell
+            if self._is_mine():
+                self._path.unlink(missing_ok=True)
 
     def _is_mine(self) -> bool:
         try:
@@ -86,8 +87,7 @@ def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> C
     )
     for _ in range(2):
         try:
-            with path.open("x") as file:
-                file.write(content)
+            _create(path, content)
         except FileExistsError:
             if not _is_stale(path, stale_s):
                 return None
@@ -101,6 +101,16 @@ def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> C
         else:
             return Claim(path, content, touch_s)
     return None
+
+
+def _create(path: Path, content: str) -> None:
+    with path.open("x") as file:
+        try:
+            file.write(content)
+            file.flush()
+        except OSError:  # an empty claim would keep everybody away until it is stale
+            path.unlink(missing_ok=True)
+            raise
 
 
 def _is_stale(path: Path, stale_s: float) -> bool:

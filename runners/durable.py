@@ -2,25 +2,41 @@
 
 import errno
 import os
+import re
 import shutil
 import socket
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from runners.records import legible, text_of
+
 STALE_S = 300.0
 """A file that nobody has touched for so long was left behind by a process that died."""
 
-_WAYS_OUT = {
-    errno.ENOSPC: "free some space there, or choose another results folder",
-    errno.EDQUOT: "free some of your quota, or choose another results folder",
-    errno.EFBIG: "raise the file size limit (ulimit -f), or choose another results folder",
-    errno.EACCES: "give yourself the right to write there, or choose another results folder",
-    errno.EPERM: "give yourself the right to write there, or choose another results folder",
-    errno.EROFS: "the file system is read-only: choose another results folder",
-    errno.ENOTDIR: "a file stands where a folder is needed: move it, or choose another folder",
-    errno.EEXIST: "a file stands where a folder is needed: move it, or choose another folder",
+WAYS_OUT = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some of your quota",
+    errno.EFBIG: "raise the file size limit (ulimit -f)",
+    errno.EACCES: "give yourself the right to write there",
+    errno.EPERM: "give yourself the right to write there",
+    errno.EROFS: "mount that file system for writing",
+    errno.EIO: "look after that disk (see dmesg)",
+    errno.ESTALE: "mount that folder again",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it",
+    errno.EEXIST: "a file stands where a folder is needed: move it",
 }
+_REFUSALS = WAYS_OUT.keys() - {errno.ENOTDIR, errno.EEXIST}
+_RIGHTS = {errno.EACCES, errno.EPERM}
+"""Of files only where the error names one: signals and sockets are refused with these, too."""
+STORAGE_WORDS = re.compile(
+    "|".join(re.escape(os.strerror(number)) for number in sorted(_REFUSALS - _RIGHTS))
+    + "|PytorchStreamWriter failed|No usable temporary directory"
+)
+"""How libraries say it that raise no OSError, and Python itself of its temporary folder."""
+
+
+_INTACT = "Everything written before is intact, and the same command goes on from here"
 
 
 class Unwritable(OSError):
@@ -29,16 +45,59 @@ class Unwritable(OSError):
 
 def unwritable(path: Path, error: OSError) -> Unwritable:
     """Return the error that names the path, the space left and the way out."""
-    folder = path
-    while not folder.is_dir() and folder != folder.parent:
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    way_out = _WAYS_OUT.get(error.errno or 0, "choose another results folder")
+    way_out = WAYS_OUT.get(error.errno or 0, "")
     return Unwritable(
         error.errno,
-        f"cannot write {path}: {error.strerror} ({free:,} bytes free in {folder}); {way_out}. "
-        "Everything written before is intact, and the same command goes on from here",
+        f"cannot write {path}: {error.strerror or error}{_free_space(path)}; "
+        f"{way_out}{way_out and ', or '}choose another results folder. {_INTACT}",
     )
+
+
+def storage_fault(error: BaseException) -> str | None:
+    """Return what to tell about an error that is the storage's fault, or None for any other.
+
+    No space, no right, an exhausted quota, a read-only or a failing disk: nothing is wrong with the
+    work, which succeeds once that is mended. The error may be wrapped in others.
+    """
+    seen: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen[id(each)] = each
+        if isinstance(each, Unwritable):
+            return str(each.strerror)
+        found = _refused(each)
+        if found is not None:
+            return found
+        waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+    return None
+
+
+def _refused(error: BaseException) -> str | None:
+    number = error.errno if isinstance(error, OSError) else None
+    name = getattr(error, "filename", None)
+    place = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
+    text = legible(text_of(error))
+    if number not in _REFUSALS or (number in _RIGHTS and place is None):
+        if not STORAGE_WORDS.search(text):
+            return None
+        number = errno.ENOSPC
+    free = "" if place is None else _free_space(Path(place))
+    return f"{type(error).__name__}: {text}{free}; {WAYS_OUT[number]}. {_INTACT}"
+
+
+def _free_space(path: Path) -> str:
+    """Return, in brackets, how much room is left where `path` is; nothing where nobody can tell."""
+    folder = path
+    while not os.path.isdir(folder) and folder != folder.parent:  # noqa: PTH112 - never raises
+        folder = folder.parent
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f" ({free:,} bytes free in {folder})"
 
 
 def _sync_folder(folder: Path) -> None:

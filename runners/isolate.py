@@ -7,7 +7,8 @@ The server never touches a GPU; a CUDA context is made by a child and dies with 
 The parent alone answers signals. SIGTERM and SIGINT are passed to every child once, as SIGTERM;
 work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`, and has
 the grace period to do so. A second signal kills at once. A parent that is killed takes its children
-with it. Knows no configuration, and nothing of models, tasks or rows.
+with it, and a child all that it started (`runners.descendants`). Knows no configuration, and
+nothing of models, tasks or rows.
 """
 
 import os
@@ -106,6 +107,7 @@ def pool(
     side_by_side: int = 1,
     on_message: Callable[[Job, object], None],
     on_end: Callable[[Job, Ending], None],
+    stop: Callable[[], str | None] = lambda: None,
 ) -> signal.Signals | None:
     """Do jobs, several at once, and return the signal that ended it early, if one did.
 
@@ -114,6 +116,8 @@ def pool(
         side_by_side: how many run at once.
         on_message: called with everything a job sends, in order.
         on_end: called once for each job that was started, after its last message.
+        stop: asked again and again; once it names what stops the work, all that runs is asked to
+            save itself, and nothing more is taken.
 
     An exception in a callback, or in the iterator, kills what runs and is passed on.
     """
@@ -124,7 +128,9 @@ def pool(
     with _Signals() as signals:
         try:
             while True:
-                while signals.first is None and len(running) < side_by_side:
+                cause = stop() if signals.first is None else signals.first.name
+                _interrupt(running, cause)
+                while cause is None and len(running) < side_by_side:
                     job = next(waiting, None)
                     if job is None:
                         break
@@ -133,8 +139,6 @@ def pool(
                     return signals.first
                 _pause(running, signals)
                 for child in list(running):
-                    if signals.first is not None:
-                        child.interrupt(signals.first.name)
                     if signals.count > 1:
                         child.kill()
                     for message in child.poll():
@@ -145,6 +149,12 @@ def pool(
         finally:
             for child in running:
                 child.kill()
+
+
+def _interrupt(running: list[Child], cause: str | None) -> None:
+    if cause is not None:
+        for child in running:
+            child.interrupt(cause)
 
 
 def _pause(running: list[Child], signals: "_Signals") -> None:

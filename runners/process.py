@@ -12,9 +12,13 @@ from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from runners import descendants
 from runners.child import MEMORY_WORDS, STATUSES, Ending, Setting, Work, enter, shorten
-from runners.records import Status
+from runners.durable import STORAGE_WORDS
+from runners.log import Log
+from runners.records import Status, legible, text_of
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LINGER_S = 10.0
@@ -50,7 +54,7 @@ class Job:
     grace_seconds: float = 30.0
     """From SIGTERM to SIGKILL, after a time-out or an interruption."""
     log: Path | None = None
-    """File for the child's output and traceback; None: where the parent's goes."""
+    """File for the child's output and traceback, bounded; None: where the parent's goes."""
 
 
 class _Rank:
@@ -63,9 +67,10 @@ class _Rank:
         self.failed_at: float | None = None
         self.died_at: float | None = None
         self.open = True
+        self.mark = uuid4().hex
         reader, writer = CONTEXT.Pipe(duplex=False)
         setting = Setting(
-            environment={**os.environ, **extra},
+            environment={**os.environ, **extra, descendants.MARK: self.mark},
             memory_bytes=job.memory_bytes,
             threads=job.threads,
             statuses=dict(job.statuses),
@@ -97,7 +102,7 @@ class _Rank:
                 self.open = False
             except Exception as error:  # noqa: BLE001 - whatever unpickling may raise
                 self.ending = Ending(
-                    Status.crashed, shorten(f"sent an unreadable message: {error}")
+                    Status.crashed, shorten(f"sent an unreadable message: {text_of(error)}")
                 )
                 self.ended_at = time.monotonic()
                 self.kill()
@@ -129,13 +134,19 @@ class _Rank:
                 os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the process and everything that it started."""
+        """Kill the process and everything that it started: see `runners.descendants`."""
+        if not self.dead:
+            descendants.end(lambda: descendants.below(self.pid))
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             if not self.dead:  # not yet the leader of a group of its own
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
+        descendants.end(lambda: descendants.marked(self.mark))
+        if self.half_dead:
+            pipe = os.fstat(self.connection.fileno()).st_ino
+            descendants.end(lambda: descendants.holders(pipe))
 
     def close(self) -> None:
         """Give the process and its pipe back."""
@@ -152,7 +163,7 @@ class Child:
         self.ending: Ending | None = None
         self._cause: str | None = None
         self._kill_at: float | None = None
-        self._log_start = _size(job.log)
+        self._log = None if job.log is None else Log(job.log)
         self._ranks: list[_Rank] = []
         try:
             for rank, extra in enumerate(_places(job.processes)):
@@ -177,6 +188,8 @@ class Child:
         now = time.monotonic()
         times = [now + (0.02 if any(each.half_dead for each in self._ranks) else 60.0)]
         times.extend(t for t in (self._kill_at, self._deadline) if t is not None)
+        if self._log is not None:
+            times.append(now + self._log.wait_s)
         if len(self._ranks) > 1 and self._cause is None:
             times.extend(
                 each.failed_at + _PATIENCE_S for each in self._ranks if each.failed_at is not None
@@ -202,13 +215,15 @@ class Child:
                 each.died_at = each.died_at or now
                 each.open = now < each.died_at + _HELD_S
         self._enforce(now)
+        if self._log is not None:
+            self._log.look()
         if all(each.dead and not each.open for each in self._ranks):
             self.ending = self._conclude()
             for each in self._ranks:
                 each.kill()
                 each.close()
-            if self.job.log is not None and _size(self.job.log) == 0:
-                self.job.log.unlink(missing_ok=True)
+            if self._log is not None:
+                self._log.finish()
         return messages
 
     def interrupt(self, name: str) -> None:
@@ -252,14 +267,16 @@ class Child:
         if self._cause == "timeout":
             return Ending(Status.timeout, f"took longer than {self.job.seconds:g} s")
         if self._cause is not None and self._cause != "failure":
-            return Ending(Status.skipped, self._cause, interrupted=True)
+            # One that could not save itself says why.
+            refused = [each.ending for each in self._ranks if each.ending and each.ending.storage]
+            return (refused or [Ending(Status.skipped, self._cause, interrupted=True)])[0]
         wrong = [each for each in self._ranks if each.ending != Ending(Status.ok)]
         if not wrong:
             return Ending(Status.ok)
         # Those without a time were ended by us, or fell silent in this very moment.
         failed = [each for each in wrong if each.failed_at is not None] or wrong
         first = min(failed, key=lambda each: each.failed_at or 0.0)
-        ending = first.ending or _judge_death(first.process.exitcode, self.job, self._log_start)
+        ending = first.ending or _judge_death(first.process.exitcode, self.job, self._log)
         if len(self._ranks) > 1:
             ending = ending._replace(
                 reason=f"rank {first.rank} of {len(self._ranks)}: {ending.reason}"
@@ -287,13 +304,20 @@ def _places(processes: int) -> list[dict[str, str]]:
     ]
 
 
-def _judge_death(code: int | None, job: Job, log_start: int) -> Ending:
-    said = _last_words(job.log, log_start)
+def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
+    lines = [] if log is None else log.last_words().splitlines()
+    said = f"; last line of {job.log}: {lines[-1]}" if lines else ""
+    if STORAGE_WORDS.search(said):
+        return Ending(
+            Status.skipped, legible(f"the process ended{said}"), interrupted=True, storage=True
+        )
     if job.memory_bytes is not None and MEMORY_WORDS.search(said):
         limit = f"limit {job.memory_bytes:,} bytes"
         return Ending(Status.out_of_memory, shorten(f"a library gave up{said} ({limit})"))
     if code is None or code >= 0:
-        return Ending(Status.crashed, f"the process left with exit code {code} in mid-work{said}")
+        return Ending(
+            Status.crashed, legible(f"the process left with exit code {code} in mid-work{said}")
+        )
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -305,16 +329,4 @@ def _judge_death(code: int | None, job: Job, log_start: int) -> Ending:
             "; usually the kernel's out-of-memory killer (see dmesg): set a memory limit, or run "
             "fewer cells side by side"
         )
-    return Ending(Status.crashed, f"the process was killed by {name}{said}")
-
-
-def _size(log: Path | None) -> int:
-    return log.stat().st_size if log is not None and log.is_file() else 0
-
-
-def _last_words(log: Path | None, start: int) -> str:
-    """Return what was written after `start`: before it stand the words of earlier attempts."""
-    if log is None or not log.is_file():
-        return ""
-    lines = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
-    return f"; last line of {log}: {lines[-1]}" if lines else ""
+    return Ending(Status.crashed, legible(f"the process was killed by {name}{said}"))

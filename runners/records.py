@@ -6,7 +6,7 @@ The row schema (version `SCHEMA`) is documented in `docs/results.md`; `COLUMNS` 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum, auto
@@ -21,6 +21,8 @@ COLUMNS = (
     "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
     "value", "unit", "status", "reason", "samples", "step", "labels",
 )  # fmt: skip
+LONGEST_REASON = 2000
+"""Characters of a stored reason."""
 CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
 """The columns that are the same in every row of a cell; `Cell.columns` holds exactly these."""
 
@@ -68,7 +70,9 @@ class Measurement:
     """Everything else that tells this row from its neighbours: split, reference, kernel …"""
 
     def __post_init__(self) -> None:
-        """Refuse rows that say nothing."""
+        """Refuse rows that say nothing or cannot be stored; make any reason storable."""
+        reason = _ends(self.reason, LONGEST_REASON).encode(errors="backslashreplace").decode()
+        object.__setattr__(self, "reason", reason)
         if (self.status is Status.ok) == (self.value is None):
             raise ValueError(f"a row has a value exactly when its status is ok: got {self}")
         if self.status is not Status.ok and not self.reason:
@@ -84,6 +88,9 @@ class Measurement:
             raise ValueError(
                 f"a stored number is finite: got {self}; give status=Status.diverged and a reason"
             )
+        _check_storable("model", self.model)
+        _check_storable("step", self.step)
+        _check_storable("labels", dict(self.labels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +138,8 @@ class Cell:
             raise ValueError(
                 f"columns must be exactly CELL_COLUMNS: missing {missing}, unknown {unknown}"
             )
+        for name in ("identity", "columns", "config", "overrides", "fingerprint"):
+            _check_storable(name, getattr(self, name))
 
     @property
     def key(self) -> str:
@@ -165,6 +174,53 @@ def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
     if measurement.model is not None:
         full["model"] = measurement.model
     return {column: full[column] for column in COLUMNS}
+
+
+def legible(text: str, at_most: int = LONGEST_REASON) -> str:
+    """Return any text as one line that can be stored, printed and set in a table.
+
+    Runs of white space become one space; a long text keeps its two ends; what cannot be encoded or
+    seen (a lone surrogate, NUL, an escape sequence) is written as Python would escape it.
+    """
+    words = " ".join(_ends(text, 8 * at_most).split())  # nobody looks at every one of 10⁸ letters
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    return _ends("".join(escaped), at_most)
+
+
+def _ends(text: str, at_most: int) -> str:
+    """Return a text, or its two ends where it is longer."""
+    if len(text) <= at_most:
+        return text
+    half = (at_most - 3) // 2
+    return f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of any exception, also of one that cannot say it."""
+    try:
+        return str(error)
+    except BaseException as fault:  # noqa: BLE001 - whatever a stranger's __str__ may raise
+        return f"its text cannot be had: __str__ raised {type(fault).__name__}"
+
+
+def _check_storable(name: str, value: Any) -> None:
+    """Raise ValueError, with the place, for a value that is no plain JSON."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        parts: Iterable[tuple[object, Any]] = ()
+        if isinstance(value, Mapping):
+            parts = value.items()
+        elif isinstance(value, list | tuple):
+            parts = enumerate(value)
+        if not isinstance(error, RecursionError):
+            for key, part in parts:
+                _check_storable(f"{name}.{key}", part)
+        raise ValueError(
+            f"{legible(name)}: got {legible(repr(value), 80)}, which cannot be stored ({error}); "
+            "wanted plain JSON: finite numbers, text that UTF-8 can encode, true, false, null, "
+            "lists and mappings of these"
+        ) from error
 
 
 def canonical(value: Any) -> str:

@@ -83,9 +83,9 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least {least}: got {value}")
         judged = [split for split in SPLITS if split != "train"]
         for split in self.evaluate_splits:
-            if split not in judged:
+            if split not in judged or self.evaluate_splits.count(split) > 1:
                 raise ValueError(
-                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}"
+                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}, each once"
                 )
         if self.keep is Keep.best and not self.evaluate_every_steps:
             raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")

@@ -112,7 +112,9 @@ def _extract_tar(archive: Path, folder: Path) -> None:
         nonlocal total
         total += member.size
         _refuse_bomb(archive, total)
-        return tarfile.data_filter(member, path)
+        kept = tarfile.data_filter(member, path)
+        # Its modes may keep others out of a shared cache; None leaves them to the umask (PEP 706).
+        return kept.replace(mode=None, deep=False)  # type: ignore[arg-type]
 
     with tarfile.open(archive, "r:*") as tar:
         tar.extractall(str(folder), filter=counted)

@@ -8,14 +8,13 @@ One that does not fit (other data, another version, a changed byte) is computed 
 import hashlib
 import json
 import logging
-import tempfile
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from tasks.sources import full_disk_explained
+from tasks.sources import put
 from tasks.task import Floor, TaskSpec
 
 log = logging.getLogger(__name__)
@@ -132,12 +131,6 @@ def _unpacked(each: dict[str, Any]) -> torch.Tensor | None:
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Put the file in place whole; a folder that takes no files costs a warning."""
     try:
-        with (
-            full_disk_explained(path.parent),
-            tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file,
-        ):
-            json.dump(content, file, indent=1, sort_keys=True)
+        put(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
         log.warning("the certificate %s is not kept: %s", path, error)
-        return
-    Path(file.name).replace(path)

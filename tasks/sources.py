@@ -11,13 +11,13 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from tqdm import tqdm
 
@@ -77,7 +77,9 @@ def placing(final: Path) -> Iterator[Path]:
     prefix = f".{final.name}."
     for leftover in final.parent.glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    # Not by `tempfile`, which keeps everybody else out: the umask says who may read a shared cache.
+    temporary = final.parent / f"{prefix}{uuid4().hex[:8]}"
+    temporary.mkdir()
     try:
         with full_disk_explained(final.parent):
             yield temporary
@@ -86,6 +88,18 @@ def placing(final: Path) -> Iterator[Path]:
         temporary.rename(final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a small file whole, with the rights that the umask gives; the last writer stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    try:
+        with full_disk_explained(path.parent):
+            temporary.write_text(text)
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:
@@ -99,15 +113,12 @@ def remembered_sha256(path: Path) -> str:
     facts = path.stat()
     key = f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
     note = data_root() / "hashes" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    if note.is_file():
+    with suppress(OSError):  # not there, or in a cache of somebody who lets nobody read
         known: str = json.loads(note.read_text())["sha256"]
         return known
     found = sha256(path)
     try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False) as file:
-            json.dump({"path": str(path), "sha256": found}, file)
-        Path(file.name).replace(note)
+        put(note, json.dumps({"path": str(path), "sha256": found}))
     except OSError as error:
         log.warning("the hash of %s is not remembered: %s", path, error)
     return found

@@ -1,46 +1,15 @@
 """Sweeps as users run them: skipped, split, stopped, failed, and two at once."""
 
-import json
-import os
-import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_sweeps import run, settled, start
 
 from lra.cli import main
 from runners.store import Store, read_rows
-
-TINY = (
-    "task=listops",
-    "task.source=sample",
-    "optim.steps=6",
-    "optim.warmup_steps=0",
-    "optim.batch_size=8",
-    "runner.timeout_s=300",
-    "logger=none",
-    "report=false",
-)
-# Wall clock, and memory of a whole process, differ from run to run.
-NOISY = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
-
-
-def run(results: Path, *words: str) -> int:
-    return main(["run", *TINY, f"results={results}", *words])
-
-
-def settled(results: Path) -> pd.DataFrame:
-    """All rows but times, in an order that does not depend on who wrote first."""
-    rows = read_rows(results)
-    rows = rows[~rows["metric"].isin(NOISY)].drop(columns=["created"])
-    rows["labels"] = [json.dumps(dict(labels), sort_keys=True) for labels in rows["labels"]]
-    rows["samples"] = [str(list(samples)) for samples in rows["samples"]]
-    keys = ["cell", "metric", "step", "labels"]
-    return rows.sort_values(keys, ignore_index=True)
 
 
 def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
@@ -127,36 +96,14 @@ def test_one_bad_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     assert set(rows[rows["model"] == "linear"]["status"]) == {"ok"}
 
 
-def _start(results: Path, *words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lra", "run", *TINY, f"results={results}", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-
-
 SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1", "optim.steps=40")
-
-
-@pytest.mark.slow
-def test_killed_at_random_and_resumed_equals_an_uninterrupted_run(tmp_path: Path) -> None:
-    assert run(tmp_path / "whole", *SWEEP) == 0
-    draw = random.Random(0)
-    for _ in range(4):
-        process = _start(tmp_path / "killed", *SWEEP)
-        time.sleep(draw.uniform(3, 9))
-        process.kill()
-        process.communicate()
-    assert run(tmp_path / "killed", *SWEEP) == 0
-    pd.testing.assert_frame_equal(settled(tmp_path / "killed"), settled(tmp_path / "whole"))
 
 
 @pytest.mark.slow
 def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     long = ("optim.steps=400", "model.backbone.dropout=0.1")
     assert run(tmp_path / "whole", *long) == 0
-    process = _start(tmp_path / "stopped", *long)
+    process = start(tmp_path / "stopped", *long)
     store = Store(tmp_path / "stopped")
     deadline = time.monotonic() + 120
     while not list(store.root.glob("cells/*/*/log.txt")) and time.monotonic() < deadline:
@@ -173,7 +120,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
-    pair = [_start(tmp_path, *SWEEP) for _ in range(2)]
+    pair = [start(tmp_path, *SWEEP) for _ in range(2)]
     for process in pair:
         text = process.communicate(timeout=300)[0].decode()
         assert process.returncode == 0, text
@@ -196,9 +143,13 @@ def test_missing_data_say_what_to_do(tmp_path: Path, capsys) -> None:
     assert "aclImdb" in capsys.readouterr().err
 
 
-def test_a_length_beyond_the_model_is_refused_before_anything_runs(tmp_path: Path, capsys) -> None:
-    assert run(tmp_path, "model.backbone.width=30", "model.backbone.heads=4") == 2
-    assert "heads" in capsys.readouterr().err
+def test_what_a_constructor_refuses_is_a_row_and_the_sweep_goes_on(tmp_path: Path, capsys) -> None:
+    assert run(tmp_path, "-m", "model.backbone.width=30", "model.backbone.heads=4,3") == 1
+    assert "crashed: ValueError: heads must divide width" in capsys.readouterr().out
+    rows = read_rows(tmp_path)
+    (failed,) = rows[rows["status"] != "ok"].itertuples()
+    assert (failed.status, failed.metric) == ("crashed", "accuracy")
+    assert rows["cell"].nunique() == 2
 
 
 def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:

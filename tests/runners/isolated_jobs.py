@@ -1,6 +1,7 @@
 """Work for the isolation tests: each function is one fault, or one honest piece of work."""
 
 import ctypes
+import json
 import os
 import random
 import signal
@@ -237,3 +238,146 @@ def rank_fails(argument, send):
 def random_work(argument, send):
     time.sleep(random.Random(argument).random() * 0.05)
     send(argument)
+
+
+def end_as(how):
+    """End this process in one of the ways in which cells end."""
+    if how == "raise":
+        raise ValueError("the reason")
+    if how == "exit":
+        os._exit(3)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(600)
+
+
+def flee_as_a_program(argument, send):
+    """Start a program in a session of its own, as launchers do."""
+    fled = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+    )
+    send(fled.pid)
+    end_as(argument)
+
+
+def flee_as_a_fork(argument, send):
+    """Fork, and leave the group."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.write(writer, b".")
+        time.sleep(600)
+    os.read(reader, 1)
+    send(pid)
+    end_as(argument)
+
+
+def flee_as_a_daemon(argument, send):
+    """Fork twice, so that the parent is gone, and leave the group."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writer, str(os.getpid()).encode())
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    send(int(os.read(reader, 100)))
+    end_as(argument)
+
+
+def shout(argument, send):
+    """Print megabytes, numbered, then end."""
+    megabytes, how = argument
+    for number in range(megabytes):
+        line = f"{number:07}".encode() * 128 + b"\n"
+        os.write(1, line * 1021)
+        time.sleep(0.002)
+    os.write(1, b"the last word\n")
+    end_as(how)
+
+
+def write_and_fail(argument, send):
+    """Write to a log that may take nothing."""
+    if argument == "print":
+        sys.stdout.write("words")
+        sys.stdout.flush()
+    raise KeyError("not the storage's fault")
+
+
+def die_of_a_full_disk(argument, send):
+    """As a library does that knows no exceptions."""
+    os.write(2, b"basic_filebuf: No space left on device\n")
+    os._exit(1)
+
+
+def refuse_when(argument, send):
+    """Meet a full disk as soon as a file is there."""
+    while not argument.exists():
+        time.sleep(0.01)
+    raise OSError(28, "No space left on device", str(argument))
+
+
+def fail_to_save(argument, send):
+    """Be asked to stop, and fail to save."""
+    from runners.durable import write_whole
+
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    send("ready")
+    while not stopped:
+        time.sleep(0.01)
+    write_whole(argument, b"state")
+
+
+class Silent(Exception):
+    """Cannot say what it is about."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Wordless(Exception):
+    """Says something that is no text."""
+
+    def __str__(self):
+        return json.loads("7")
+
+
+class Leaving(Exception):
+    """Ends the program when asked."""
+
+    def __str__(self):
+        raise SystemExit(0)
+
+
+ODD_ERRORS = {
+    "surrogate": lambda: ValueError("half \udc80 a pair"),
+    "nul": lambda: ValueError("nul \0 byte"),
+    "escape": lambda: ValueError("\x1b[2J\x07"),
+    "lines": lambda: ValueError("first\nsecond\r\n\x85third\u2028fourth"),
+    "blank": lambda: ValueError(" \n "),
+    "empty": lambda: type("Unsupported", (ValueError,), {})(""),
+    "blank refusal": lambda: type("Unsupported", (ValueError,), {})("\n"),
+    "long": lambda: ValueError("begin" + "x" * 20_000_000 + "end"),
+    "long refusal": lambda: type("Unsupported", (ValueError,), {})("y \udcff" * 1_000_000),
+    "bytes": lambda: ValueError(b"\xff\x00"),
+    "nothing": lambda: ValueError(None),
+    "silent": Silent,
+    "wordless": Wordless,
+    "leaving": Leaving,
+    "class": lambda: type("Odd\nName", (ValueError,), {})("text"),
+    "file": lambda: compile("raise ValueError('of a file')", "odd\udc80file.py", "exec"),
+}
+
+
+def raise_odd(argument, send):
+    """Raise an error whose text, or class, or place is odd."""
+    made = ODD_ERRORS[argument]()
+    if not isinstance(made, BaseException):
+        exec(made)
+    raise made

@@ -12,6 +12,7 @@ from runners.metrics import METRICS
 from runners.records import (
     CELL_COLUMNS,
     COLUMNS,
+    LONGEST_REASON,
     SCHEMA,
     Cell,
     Measurement,
@@ -19,6 +20,7 @@ from runners.records import (
     Status,
     canonical,
     digest,
+    legible,
     row,
 )
 
@@ -56,11 +58,51 @@ def test_key_ignores_what_does_not_decide_the_result():
     assert re.fullmatch(r"[0-9a-f]{16}", cell.key)
 
 
-def test_identity_must_be_plain_json():
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        _ = make_cell(identity={"path": Path("x")}).key
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        _ = make_cell(identity={"rate": math.nan}).key
+ODD = [Path("x"), math.nan, math.inf, -math.inf, "\udc80", b"bytes", {1, 2}, 1j]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [(part, value) for part in ("identity", "columns", "config") for value in ODD]
+    + [("overrides", "\udc80"), ("fingerprint", "\udc80")],
+)
+def test_a_cell_that_could_not_be_stored_is_refused_at_once(part, value):
+    whole = make_cell()
+    given = {
+        "identity": {"deep": {"list": [1, value]}},
+        "columns": {**whole.columns, "seed": value},
+        "config": {"deep": [{"option": value}]},
+        "overrides": ("seed=0", value),
+        "fingerprint": value,
+    }[part]
+    with pytest.raises(ValueError, match="cannot be stored") as caught:
+        replace(whole, **{part: given})
+    place = {"identity": "identity.deep.list.1", "columns": "columns.seed"}.get(part, part)
+    assert str(caught.value).startswith(place)
+
+
+@pytest.mark.parametrize("odd", [{"labels": {"split": "\udc80"}}, {"model": "\ud800"}])
+def test_a_row_that_could_not_be_stored_is_refused_where_it_is_made(odd):
+    with pytest.raises(ValueError, match="cannot be stored"):
+        Measurement(metric="accuracy", value=0.5, **odd)
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("a\nb\t c", "a b c"),
+        ("half \udc80 a surrogate", "half \\udc80 a surrogate"),
+        ("nul \0, escape \x1b[31m", "nul \\x00, escape \\x1b[31m"),
+        ("\u202eright to left", "\\u202eright to left"),
+        ("größer 😀", "größer 😀"),
+        ("x" * 10_000_000, f"{'x' * 998} … {'x' * 998}"),
+    ],
+)
+def test_any_text_becomes_a_line_and_any_reason_can_be_stored(said, line):
+    assert legible(said) == line
+    row = Measurement(metric="accuracy", status=Status.crashed, reason=said)
+    assert len(row.reason) <= LONGEST_REASON
+    assert legible(row.reason.encode().decode()) == line  # it can be encoded, and says the same
 
 
 def test_a_cell_with_wrong_columns_is_refused_at_once():

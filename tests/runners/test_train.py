@@ -226,6 +226,10 @@ def test_too_few_examples_for_a_batch() -> None:
     ("options", "words"),
     [
         ({"evaluate_splits": ["tset"]}, "got 'tset'; wanted some of validation, test"),
+        (
+            {"evaluate_splits": ["test", "test"]},
+            "got 'test'; wanted some of validation, test, each once",
+        ),
         ({"keep": Keep.best}, "keep=best needs evaluate_every_steps above 0"),
         ({"log_every_steps": 0}, "log_every_steps must be at least 1: got 0"),
     ],

@@ -1,0 +1,106 @@
+"""What a process has started, found through /proc, so that it ends with its cell. Torch-free.
+
+Ending a process group is not enough: a session of one's own (`start_new_session=True`, `setsid`)
+leaves the group. What belongs to a cell is known by three signs:
+
+- its parents lead to the cell; orphans included, because the cell adopts them (`adopt_orphans`);
+- its environment holds the cell's mark, which every program that was started inherits;
+- it holds the writing end of the cell's pipe, which every fork inherits.
+
+What can still escape, and only where the cell dies at once (a signal, `os._exit`): a process that
+left the group, was started with an environment of its own or as a mere fork, and closed all files;
+that is what a daemon does. Systems without /proc have the process group alone.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "LRA_CELL_PROCESS"
+"""Environment variable that tells a cell's processes from others."""
+_PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 10
+_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""What /proc answers about processes that ended meanwhile, or are somebody else's."""
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def below(pid: int) -> set[int]:
+    """Return the processes whose parents lead to the living process `pid`."""
+    children: dict[int, list[int]] = {}
+    for each in _processes():
+        with suppress(*_GONE):
+            # The name, in brackets, may hold anything; the state and the parent come after it.
+            fields = (_PROC / str(each) / "stat").read_bytes().rpartition(b")")[2].split()
+            children.setdefault(int(fields[1]), []).append(each)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        new = set(children.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def marked(mark: str) -> set[int]:
+    """Return the processes whose environment holds `MARK` with this value."""
+    wanted = f"{MARK}={mark}".encode()
+    found = set()
+    for each in _processes():
+        with suppress(*_GONE):
+            if wanted in (_PROC / str(each) / "environ").read_bytes().split(b"\0"):
+                found.add(each)
+    return found
+
+
+def holders(pipe: int) -> set[int]:
+    """Return the processes that can write into the pipe with this inode number."""
+    return {each for each in _processes() if each != os.getpid() and _writes(each, pipe)}
+
+
+def end(find: Callable[[], Iterable[int]]) -> None:
+    """Kill what `find` returns, again and again until it finds nothing new."""
+    ended: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = set(find()) - ended
+        if not new:
+            return
+        for pid in new:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        ended |= new
+
+
+def end_own() -> None:
+    """Kill everything that this process has started."""
+    end(lambda: below(os.getpid()))
+
+
+def _processes() -> Iterator[int]:
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(_PROC):
+            if entry.name.isdecimal():
+                yield int(entry.name)
+
+
+def _writes(pid: int, pipe: int) -> bool:
+    with suppress(*_GONE):
+        for entry in (_PROC / str(pid) / "fd").iterdir():
+            with suppress(*_GONE):
+                if str(entry.readlink()) == f"pipe:[{pipe}]":
+                    said = (_PROC / str(pid) / "fdinfo" / entry.name).read_text()
+                    flags = next(line for line in said.splitlines() if line.startswith("flags:"))
+                    if int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                        return True
+    return False

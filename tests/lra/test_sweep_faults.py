@@ -1,0 +1,291 @@
+"""Sweeps among faults: a cell's own are its row, the storage's and a stranger's signal are none."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from faulty_mixers import CONSTRUCTORS
+from fuzz import cases
+from small_sweeps import FAULTY, run, settled, start
+
+from runners.store import Store, read_outcomes, read_rows
+
+EACH_STEP = ("runner.checkpoint_every_s=1e-9", "runner.log_every_steps=2", "model.backbone.depth=1")
+SHORT = (*FAULTY, *EACH_STEP)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The undisturbed run that every resumed one is compared with."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LRA_DATA", str(folder / "data"))
+        assert run(folder / "results", *SHORT) == 0
+    return settled(folder / "results")
+
+
+# -- the storage ----------------------------------------------------------------------------------
+
+REFUSALS = ("ENOSPC", "EDQUOT", "EFBIG", "EACCES", "EPERM", "EROFS", "EIO", "ESTALE")
+IN_THE_CHILD = (
+    "resume.pt 0", "resume.pt 1", "resume.pt 4", "resume-previous.pt 0", "weights.pt 0",
+)  # fmt: skip
+IN_THE_PARENT = ("rows-", "outcomes-", "cell.json", "environment-")
+PLACES = (*IN_THE_CHILD, *IN_THE_PARENT)
+# Each place once in the short form; all pairs from LRA_FUZZ=8 on.
+PAIRS = [
+    (place, REFUSALS[(number + turn) % len(REFUSALS)])
+    for turn in range(len(REFUSALS))
+    for number, place in enumerate(PLACES)
+][: cases(len(PLACES))]
+
+
+def refuse(patch, place, number):
+    """Have the storage refuse at a place, in this process or in the cells'."""
+    if place in IN_THE_CHILD:
+        patch.setenv("LRA_TEST_REFUSAL", f"{number} {place}")
+        return
+    real = Path.replace
+
+    def refusing(self, target):
+        if Path(target).name.startswith(place):
+            raise OSError(number, os.strerror(number), str(target))
+        return real(self, target)
+
+    patch.setattr(Path, "replace", refusing)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
+def test_a_refusing_storage_ends_the_sweep_and_the_same_command_goes_on(
+    pair, whole, tmp_path, monkeypatch, capsys
+):
+    place, number = pair[0], getattr(errno, pair[1])
+    with monkeypatch.context() as patch:
+        refuse(patch, place, number)
+        assert run(tmp_path, *SHORT) == 2
+    said = capsys.readouterr()
+    assert os.strerror(number) in said.err
+    assert str(tmp_path / "cells") in said.err
+    assert "the same command goes on from here" in said.err
+    assert "1 of 1 cells are left" in said.out
+    assert not list(tmp_path.rglob("rows-*"))
+    assert not list((tmp_path / "claims").iterdir())
+    assert run(tmp_path, *SHORT) == 0
+    pd.testing.assert_frame_equal(settled(tmp_path), whole)
+
+
+@pytest.mark.parametrize("place", ["claims", "sweeps"])
+def test_claims_and_sweeps_that_cannot_be_written(place, tmp_path, capsys):
+    (tmp_path / place).write_text("in the way")
+    assert run(tmp_path, *SHORT) == 2
+    assert str(tmp_path / place) in capsys.readouterr().err
+    assert not list(tmp_path.rglob("rows-*"))
+    (tmp_path / place).unlink()
+    assert run(tmp_path, *SHORT) == 0
+
+
+@pytest.mark.parametrize("work", ["wrapped", "said", "temporary"])
+def test_a_stranger_whose_storage_refuses(work, tmp_path, capsys):
+    assert run(tmp_path, *SHORT, f"+model.mixer.work={work}") == 2
+    said = capsys.readouterr()
+    assert "lra: " in said.err
+    assert "Traceback" not in said.err
+    assert "the same command goes on from here" in said.err
+    assert not list(tmp_path.rglob("rows-*"))
+
+
+def test_side_by_side_the_first_refusal_ends_all(tmp_path, monkeypatch, capsys):
+    many = ("-m", "seed=0,1,2,3", "hardware.training_processes=2", "optim.steps=2000", *SHORT)
+    with monkeypatch.context() as patch:
+        patch.setenv("LRA_TEST_REFUSAL", f"{errno.ENOSPC} resume.pt 3")
+        assert run(tmp_path, *many) == 2
+    said = capsys.readouterr()
+    assert "4 of 4 cells are left" in said.out
+    assert said.err.count("No space left on device") == 1
+    assert not list(tmp_path.rglob("rows-*"))
+    assert len(list(tmp_path.glob("cells/*/*"))) <= 2  # the others were not begun
+
+
+def limited(results, size):
+    """Run with a limit of the kernel on the size of a file."""
+    return start(
+        results,
+        *SHORT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+
+
+@pytest.mark.slow
+def test_a_limit_of_the_kernel_on_files(whole, tmp_path):
+    run(tmp_path / "warm", *SHORT)  # the data, which are larger
+    with limited(tmp_path / "results", 70_000) as process:
+        text = process.communicate(timeout=300)[0].decode()
+    assert process.returncode == 2, text
+    assert "File too large" in text
+    assert "resume.pt" in text
+    assert "ulimit -f" in text
+    assert not list((tmp_path / "results").rglob("rows-*"))
+    assert run(tmp_path / "results", *SHORT) == 0
+    pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
+
+
+def test_a_disk_that_is_full(whole, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        code = run(disk / "results", *SHORT)
+        assert code == 2
+        assert not list(disk.rglob("rows-*"))
+        subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+        assert run(disk / "results", *SHORT) == 0
+        pd.testing.assert_frame_equal(settled(disk / "results"), whole)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+# -- constructors, and what a failed cell leaves ---------------------------------------------------
+
+
+def test_whatever_a_constructor_does_is_its_row(tmp_path, capsys):
+    faults = ",".join(f'"{name}"' for name in CONSTRUCTORS)
+    words = ("-m", *SHORT, f"+model.mixer.constructor={faults},''", "runner.timeout_s=2")
+    assert run(tmp_path, *words) == 1
+    rows = read_rows(tmp_path)
+    store = Store(tmp_path)
+    ended = {}
+    for key, own in rows.groupby("cell"):
+        constructor = store.describe(key)["identity"]["mixer"]["constructor"]
+        ended[constructor] = set(own["status"])
+        if constructor:
+            (row,) = own.itertuples()
+            assert (row.metric, row.labels["split"], len(row.samples)) == ("accuracy", "test", 0)
+            assert row.reason
+    crashed = {"crashed"}
+    assert ended == {
+        **dict.fromkeys(CONSTRUCTORS, crashed), "refuses": {"unsupported"}, "hangs": {"timeout"},
+        "huge": {"out_of_memory"}, "": {"ok"},
+    }  # fmt: skip
+    assert "[10/10]" in capsys.readouterr().out
+
+
+def test_a_constructor_that_reads_its_weights_works(tmp_path):
+    assert run(tmp_path, *SHORT, "+model.mixer.constructor='reads weights'") == 0
+    assert set(read_rows(tmp_path)["status"]) == {"ok"}
+
+
+@pytest.mark.parametrize("constructor", ["refuses", "raises"])
+def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
+    words = (*SHORT[:-3], "runner=span", f"+model.mixer.constructor={constructor}")
+    assert run(tmp_path, *words) == (constructor == "raises")
+    rows = read_rows(tmp_path)
+    status = {row.runner: (row.status, row.reason) for row in rows.itertuples()}
+    if constructor == "refuses":
+        assert status["span"] == status["train"] == ("unsupported", "cannot do this")
+    else:
+        assert status["train"][0] == "crashed"
+        assert status["span"][0] == "skipped"
+        assert "its training ended as crashed: KeyError" in status["span"][1]
+
+
+@pytest.mark.parametrize(
+    ("work", "status", "curve"),
+    [("raises", "crashed", 0), ("hangs", "timeout", 3), ("no memory", "out_of_memory", 3)],
+)
+def test_a_failed_cell_has_no_score(work, status, curve, tmp_path):
+    """It fails in the evaluation of the second split, when there are scores of the first."""
+    calls = 6 + 50 + 10  # steps, all batches of the first split and some of the second
+    words = ("runner.evaluation_batch_size=8", "runner.timeout_s=5")
+    run(tmp_path, *SHORT, *words, f"+model.mixer.work='{work}'", f"+model.mixer.call={calls}")
+    rows = read_rows(tmp_path)
+    (failed,) = rows[rows["status"] != "ok"].itertuples()
+    assert failed.status == status
+    good = rows[rows["status"] == "ok"]
+    assert len(good) == curve
+    assert good["step"].notna().all()
+    assert set(good["metric"]) <= {"train_loss"}
+    assert read_outcomes(tmp_path, failed.cell) == []
+
+
+# -- signals to a cell ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_lone_cell_that_is_stopped_from_outside(number, whole, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setenv("LRA_TEST_SIGNAL", f"{int(number)} 4 {tmp_path / 'once'}")
+        assert run(tmp_path / "results", *SHORT) == 1
+    said = capsys.readouterr().out
+    assert "1 of 1 cells were stopped from outside" in said
+    assert "1 of 1 cells have no rows; the same command goes on from here" in said
+    assert "again" not in said
+    assert "rows   " not in said
+    assert run(tmp_path / "results", *SHORT) == 0
+    assert "rows   " in capsys.readouterr().out
+    pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
+
+
+def test_sigint_to_a_cell_alone_changes_nothing(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGINT)} 4 {tmp_path / 'once'}")
+    assert run(tmp_path / "results", *SHORT) == 0
+    pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
+
+
+def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys):
+    many = ("-m", "seed=0,1,2", *SHORT, "report=true")
+    with monkeypatch.context() as patch:
+        patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
+        assert run(tmp_path / "results", *many) == 1
+    said = capsys.readouterr().out
+    assert said.count("stopped, without rows: stopped after step 4; resume to go on") == 1
+    assert "1 of 3 cells were stopped from outside" in said
+    assert "1 of 3 cells have no rows" in said
+    assert "page" in said  # of the two that are there
+    assert read_rows(tmp_path / "results")["cell"].nunique() == 2
+    assert run(tmp_path / "results", *many) == 0
+    assert read_rows(tmp_path / "results")["cell"].nunique() == 3
+
+
+def test_a_training_that_is_stopped_leaves_what_needs_it_for_later(tmp_path, monkeypatch, capsys):
+    words = (*SHORT[:-3], "runner=span")
+    with monkeypatch.context() as patch:
+        patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
+        assert run(tmp_path / "results", *words) == 1
+    said = capsys.readouterr().out
+    assert "1 of 2 cells were stopped from outside" in said
+    assert "2 of 2 cells have no rows" in said
+    assert run(tmp_path / "results", *words) == 0
+    assert set(read_rows(tmp_path / "results")["runner"]) == {"train", "span"}
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+def keys(results, capsys, *words):
+    assert run(results, "runner.dry_run=true", *words) == 0
+    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+
+
+@pytest.mark.parametrize("runner", ["train", "transfer", "span"])
+def test_threads_that_move_numbers_are_in_the_key(runner, tmp_path, capsys):
+    found = {
+        threads: keys(tmp_path, capsys, f"runner={runner}", f"hardware.training_threads={threads}")
+        for threads in (1, 2, 3)
+    }
+    every = [key for own in found.values() for key in own]
+    assert len(set(every)) == len(every)
+    assert keys(tmp_path, capsys, f"runner={runner}") == found[1]
+
+
+@pytest.mark.parametrize("words", [("runner=certify",), ("runner=scaling", "runner.lengths=[8]")])
+def test_threads_of_training_are_not_in_other_keys(words, tmp_path, capsys):
+    one = keys(tmp_path, capsys, *words)
+    assert keys(tmp_path, capsys, *words, "hardware.training_threads=2") == one
