@@ -8,8 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.listing import entries, load, names, table
+from lra.listing import entries, names, table
 from lra.suggest import UnknownName, unknown
+from lra.yaml_text import load
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lra.cells import environment, marks, plan, run_cell
+from lra.cells import Known, environment, marks, plan, run_cell
 from lra.compose import Control, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, failure, headline, title
+from lra.progress import Board, counted, failure, headline, title
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
 from runners.claims import Claim
@@ -40,17 +40,18 @@ class Sweep:
 
 def build(entries: Sequence[Entry]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
-    runs = [(typed(entry.config), entry.overrides) for entry in entries]
-    first = runs[0][0]
+    known = Known()
+    first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
-    for run, words in runs:
+    for config, words in counted(entries, "planning run"):
+        run = typed(config, known.tasks)
         begun = {}
-        for name, source in trainings(run).items():
-            (cell,) = plan(source, words_of(name, source, words, run))
+        for name, source in trainings(run, known.tasks).items():
+            (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
-        for cell in plan(run, words):
+        for cell in plan(run, words, known):
             distinct.setdefault(cell.key, Planned(cell, run, begun))
     order = list(KINDS)
     ordered = sorted(distinct.values(), key=lambda p: order.index(p.cell.columns["runner"]))
@@ -134,13 +135,6 @@ def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
 
 
 def _retry(control: Control) -> set[Status]:
-    known = [status.name for status in Status]
-    for name in control.retry:
-        if name not in known:
-            from lra.compose import ConfigError
-            from lra.suggest import unknown
-
-            raise ConfigError("runner.retry: " + unknown("status", name, known))
     return {Status[name] for name in control.retry}
 
 

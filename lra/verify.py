@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.listing import load, names, roots, table
+from lra.listing import names, roots, table
 from lra.suggest import UnknownName, unknown
+from lra.yaml_text import load
 
 if TYPE_CHECKING:
     from models.mixer import MixerFactory

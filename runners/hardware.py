@@ -4,6 +4,7 @@ import os
 import platform
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -22,6 +23,7 @@ class Precision(StrEnum):
     float16 = auto()
 
 
+@lru_cache
 def cpu_name() -> str:
     """Return the processor's model name as the system reports it."""
     try:

@@ -8,16 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from lra.binding import bind, make, schema
 from lra.compose import (
     ConfigError,
     Control,
-    bind,
     build_task_by_name,
     core_of,
     group_file,
     locate,
-    make,
-    schema,
 )
 
 
