@@ -18,7 +18,6 @@ from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell
 from tasks.sources import remembered_sha256
 
-
 if TYPE_CHECKING:
     from tasks.task import Task
 

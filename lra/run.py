@@ -10,6 +10,7 @@ from runners import isolate
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lra.compose import Logger
     from lra.sweep import Sweep
 
 PRELOAD = (
@@ -50,18 +51,20 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
             "from here (training continues at its last checkpoint)"
         )
         return sweeps.exit_code(sweep)
-    _finish(sweep, found[0].config, multirun=multirun)
+    _finish(sweep, found[0].config["report"], multirun=multirun)
     return sweeps.exit_code(sweep)
 
 
-def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
+def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> None:
     """Write report and dashboard, and print where everything lies."""
     from lra import report
+    from lra.compose import LoggerMode
     from lra.conclusion import conclusions
     from reports.report import write_report
 
-    wanted = config["report"] or (config["report"] is None and multirun)
-    mirrored = config["logger"]["mode"] != "disabled"
+    wanted = multirun if report_asked is None else report_asked
+    logger = sweep.logger
+    mirrored = logger.mode is not LoggerMode.disabled
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:
@@ -72,7 +75,7 @@ def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
             for line in conclusions(rows):
                 print(line)
         if mirrored:
-            sentence = _mirror(sweep, config["logger"], rows, cells, written)
+            sentence = _mirror(sweep, logger, rows, cells, written)
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
@@ -89,7 +92,7 @@ def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
 
 def _mirror(
     sweep: "Sweep",
-    logger: Mapping[str, Any],
+    logger: "Logger",
     rows: "pd.DataFrame",
     cells: Mapping[str, Mapping[str, Any]],
     written: Sequence[Path],
@@ -103,9 +106,9 @@ def _mirror(
         list(written),
         sweep=sweep.name,
         config_by_cell={key: cell["config"] for key, cell in cells.items()},
-        mode=Mode[logger["mode"]],
+        mode=Mode[logger.mode],
         folder=sweep.root / "wandb",
-        project=logger["project"],
-        entity=logger["entity"],
+        project=logger.project,
+        entity=logger.entity,
     )
     return result.sentence

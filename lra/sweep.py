@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.cells import Known, environment, marks, plan, run_cell
-from lra.compose import Control, Run, typed
+from lra.compose import ConfigError, Control, Logger, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
@@ -28,6 +28,7 @@ class Sweep:
     name: str
     root: Path
     control: Control
+    logger: Logger
     planned: list[Planned]
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None
@@ -40,6 +41,7 @@ class Sweep:
 
 def build(entries: Sequence[Entry]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
+    _check_shared(entries)
     known = Known()
     first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
@@ -64,8 +66,20 @@ def build(entries: Sequence[Entry]) -> Sweep:
         name=first.sweep,
         root=Path(first.config["results"]),
         control=first.control,
+        logger=first.logger,
         planned=[*(sources[key] for key in needed if key not in listed), *own],
     )
+
+
+def _check_shared(entries: Sequence[Entry]) -> None:
+    """Refuse a sweep over what it has only one of. Raises ConfigError."""
+    for key in ("results", "sweep", "report", "logger"):
+        values = [entry.config[key] for entry in entries]
+        if other := [value for value in values if value != values[0]]:
+            raise ConfigError(
+                f"{key}: got {values[0]!r} and {other[0]!r}; a sweep has one: give a command for "
+                "each"
+            )
 
 
 def overview(sweep: Sweep) -> Iterator[str]:
