@@ -113,9 +113,8 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
     for key, value in given.items():
         if not _same(value, typed_values[key]):
             raise ConfigError(
-                f"{where}.{key}: got {shown(value)}; wanted {_type_of(wanted, key)}, and "
-                f"{shown(plain(typed_values[key]))} is another value"
-                + ("; text stands in quotes" if isinstance(typed_values[key], str) else "")
+                f"{where}.{key}: got {shown(value)} ({type(value).__name__}); "
+                f"wanted {_type_of(wanted, key)}"
             )
     storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values

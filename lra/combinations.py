@@ -18,6 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
+    IntervalSweep,
     Override,
     OverrideType,
     RangeSweep,
@@ -36,7 +37,7 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
     """Return the words of every combination, in Hydra's order.
 
     Raises:
-        ConfigError: there are more than `MOST`, or a range has no end.
+        ConfigError: there are none or more than `MOST`, or a range has no end.
     """
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
@@ -48,6 +49,9 @@ def expand(overrides: Sequence[Override], max_batch_size: int | None) -> list[li
             f"this sweep has {total:,.0f} combinations; wanted at most {MOST:,}: {longest} alone "
             f"has {sizes[longest]:,.0f} values. Split it into several commands"
         )
+    for key, size in sizes.items():
+        if not size:
+            raise ConfigError(f"{key} has no values: this sweep is empty; give it at least one")
     batches = BasicSweeper.split_arguments(list(overrides), max_batch_size)
     return [words for batch in batches for words in batch]
 
@@ -57,6 +61,8 @@ def _size(override: Override) -> float:
     value = override.value()
     if isinstance(value, ChoiceSweep):
         return len(value.list)
+    if isinstance(value, IntervalSweep):
+        raise ConfigError(f"{override.input_line}: an interval is endless; wanted range or choice")
     if not isinstance(value, RangeSweep):
         return 1
     if not value.step or value.start is None or value.stop is None:

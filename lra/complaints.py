@@ -1,6 +1,7 @@
 """What Hydra says of words that it cannot compose, in a few lines that name the key."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -59,7 +60,7 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
     found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
     if found:
         key = found.group(1) or found.group(2)
-        known = _keys(words)
+        known = keys_of(words)
         if key in known:
             return (
                 f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys "
@@ -73,6 +74,8 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
             f"unknown key {key!r}{hint}{listing} `lra run --cfg job` prints every key "
             "of the composed configuration."
         )
+    if place := getattr(error, "full_key", None):
+        return text if place in text else f"{place}: {text}"
     if any(word in text for word in words):
         return text
     guilty = _guilty(words, config_dir)
@@ -102,15 +105,19 @@ def _short(word: str) -> str:
 def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
     """Return the first word with which composing fails, or None where it never does."""
     loader = hydra_of(config_dir).config_loader
-    for count in range(1, len(words) + 1):
+
+    def fails(count: int) -> bool:
         try:
             loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
         except Exception:  # noqa: BLE001  only the place is asked, whatever it is
-            return words[count - 1]
-    return None
+            return True
+        return False
+
+    count = bisect_left(range(len(words) + 1), True, key=fails)
+    return words[count - 1] if 1 <= count <= len(words) else None
 
 
-def _keys(words: Sequence[str]) -> list[str]:
+def keys_of(words: Sequence[str]) -> list[str]:
     """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
     chosen = []
     for word in words:

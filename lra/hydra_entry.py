@@ -151,8 +151,15 @@ def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
     from lra.complaints import explained
 
     with explained(flags.overrides, flags.config_dir):
-        tree, words = resolved(master), tuple(master.hydra.overrides.task)
-    return [_entry(tree, words)]
+        tree = resolved(master)
+    return [_entry(tree, _words_of(master.hydra))]
+
+
+def _words_of(hydra: Any) -> tuple[str, ...]:
+    """Return the words that are not for Hydra itself, as they were given."""
+    from omegaconf import OmegaConf
+
+    return tuple(OmegaConf.to_container(hydra.overrides.task, resolve=False))
 
 
 def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
@@ -164,13 +171,13 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
     with explained(flags.overrides, flags.config_dir):
         sweeper = master.hydra.sweeper
         words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-        words += master.hydra.overrides.task
+        words += _words_of(master.hydra)
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
         combinations = expand(parsed, sweeper.max_batch_size)
         composer = Composer(hydra.config_loader, master, parsed)
     found = []
     for combination in counted(combinations, "composing combination"):
-        with explained(flags.overrides, flags.config_dir):
+        with explained(combination, flags.config_dir):
             tree = composer.compose(combination)
         own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
         found.append(_entry(tree, own))
@@ -186,7 +193,7 @@ def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
 
         from lra.complaints import explained
 
-        words = tuple(HydraConfig.get().overrides.task)
+        words = _words_of(HydraConfig.get())
         with explained(words, None):
             tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
         execute([_entry(tree, words)])
