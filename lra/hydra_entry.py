@@ -159,7 +159,8 @@ def _words_of(hydra: Any) -> tuple[str, ...]:
     """Return the words that are not for Hydra itself, as they were given."""
     from omegaconf import OmegaConf
 
-    return tuple(OmegaConf.to_container(hydra.overrides.task, resolve=False))
+    words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+    return tuple(cast(list[str], words))
 
 
 def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:

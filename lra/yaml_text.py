@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+|\.\d[\d_]*([eE][-+]?\d+)?)\Z", re.ASCII),
+    re.compile(r"([-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+|\.\d[\d_]*([eE][-+]\d+)?)\Z", re.ASCII),
     [*"-+0123456789."],
 )
 
