@@ -21,6 +21,8 @@ from lra.suggest import unknown
 
 GIVEN = frozenset({"self", "site", "frame"})
 """Parameters of a mixer or a stack that are no options."""
+LONGEST_REASON = 300
+"""Characters; OmegaConf spells out every value that it refuses."""
 
 
 @lru_cache(maxsize=1024)
@@ -136,7 +138,7 @@ def _same(given: Any, typed: Any) -> bool:
 
 
 def _first_line(error: OmegaConfBaseException) -> str:
-    return str(error.msg or error).splitlines()[0]
+    return str(error.msg or error).splitlines()[0][:LONGEST_REASON]
 
 
 def _type_of(wanted: type, key: str) -> str:

@@ -18,6 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
+    Glob,
     IntervalSweep,
     Override,
     OverrideType,
@@ -61,6 +62,8 @@ def _size(override: Override) -> float:
     value = override.value()
     if isinstance(value, ChoiceSweep):
         return len(value.list)
+    if isinstance(value, Glob):
+        return len([*override.sweep_iterator()])
     if isinstance(value, IntervalSweep):
         raise ConfigError(f"{override.input_line}: an interval is endless; wanted range or choice")
     if not isinstance(value, RangeSweep):

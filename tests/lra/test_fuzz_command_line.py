@@ -1,5 +1,6 @@
 """Generated command lines: each ends with a sound plan, or with a few lines that name the fault."""
 
+import logging
 import os
 import random
 import re
@@ -138,14 +139,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(words: tuple[str, ...]) -> int:
+    """Run a command; what it makes of logging ends with it, as with its process."""
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
     try:
         return cli.main(list(words))
     except SystemExit as leave:
         return int(leave.code or 0)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def fault(case: Case, code: int, out: str, err: str) -> str | None:
-    """Return what is wrong with an answer."""
+    """Return what is wrong with an answer. How far planning is, it may say."""
+    err = re.sub(r"(composing combination|planning run) \d+ of [\d,]+\n", "", err)
     if "Traceback" in err or "this is a bug" in err or code not in (0, 2):
         return f"ended with {code}"
     if code == 0:
@@ -179,7 +187,6 @@ def check(found: list[Case], here: Path, capsys: pytest.CaptureFixture[str]) -> 
         with alarm(case):
             code = call(words)
         out, err = capsys.readouterr()
-        err = re.sub(r"(composing combination|planning run) \d+ of [\d,]+\n", "", err)
         prints = any(word.startswith(("--", "-c", "-sc")) for word in case.words)
         wrong = fault(case, code, out, err)
         if wrong is None and code == 0 and not prints and unsound(out):
