@@ -25,6 +25,14 @@ LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""
 
 
+def parameters(target: Callable[..., Any]) -> set[str]:
+    """Return the names of the parameters of a class or function; none for one written in C."""
+    try:
+        return {*inspect.signature(target).parameters}
+    except (TypeError, ValueError):
+        return set()
+
+
 @lru_cache(maxsize=1024)
 def schema(target: Callable[..., Any]) -> type:
     """Return a dataclass with the keyword parameters of `target` as its fields."""

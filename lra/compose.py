@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lra.binding import GIVEN, bind, make, plain
+from lra.binding import GIVEN, bind, make, parameters, plain
 from lra.configuration import ConfigError as ConfigError  # noqa: PLC0414  # handed on
 from lra.configuration import check
 from lra.kinds import kind_of
@@ -185,7 +185,7 @@ def mixer_factory(
     """Return a mixer's class with its options bound, and these options in plain JSON."""
     class_path, options = _split(node)
     family = locate(class_path, plugins)
-    if not GIVEN & inspect.signature(family).parameters.keys():
+    if not GIVEN & parameters(family):
         raise ConfigError(
             f"{where}.class_path: {class_path} takes no `site`; wanted a class or a function of "
             "(site, *, option: type = default)"
