@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
         if verb == "show":
             one.add_argument("--split", default="train", metavar="SPLIT")
             one.add_argument(
-                "--index", type=whole(0, MOST), default=0, help="the first example to show"
+                "--index", type=whole(-MOST, MOST), default=0, help="the first example to show"
             )
             one.add_argument(
                 "--count", type=whole(0, MOST), default=1, help="how many examples to show"
