@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from lra.configuration import ConfigError, check
 from lra.own_options import own_options
 from lra.progress import counted
+from lra.suggest import unknown
 
 MULTIRUN = ("-m", "--multirun")
 LONGEST_WORD = 10_000
@@ -61,6 +62,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
             return _one(master, flags)
         hydra_words = [*flags.overrides, "hydra.mode=MULTIRUN"]
         if not _is_basic(master):
+            _check_plugins(master)
             with explained(flags.overrides, flags.config_dir, all_errors=False):
                 hydra.multirun(flags.config_name, _job(execute), hydra_words)
             return []
@@ -144,6 +146,20 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 def _is_basic(master: Any) -> bool:
     targets = {str(master.hydra.launcher._target_), str(master.hydra.sweeper._target_)}
     return targets == {*BASIC} and not master.hydra.callbacks
+
+
+def _check_plugins(master: Any) -> None:
+    """Refuse a launcher or a sweeper that is not installed. Raises ConfigError."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.launcher import Launcher
+    from hydra.plugins.sweeper import Sweeper
+
+    plugins = Plugins.instance()
+    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
+        known = [f"{found.__module__}.{found.__name__}" for found in plugins.discover(kind)]
+        target = str(master.hydra[part]._target_)
+        if target not in known:
+            raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
 
 
 def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
