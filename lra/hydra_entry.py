@@ -8,7 +8,7 @@ own, where the collected entry is executed at once.
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -144,8 +144,16 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 
 def _is_basic(master: Any) -> bool:
-    targets = {str(master.hydra.launcher._target_), str(master.hydra.sweeper._target_)}
+    targets = {_target(master, "launcher"), _target(master, "sweeper")}
     return targets == {*BASIC} and not master.hydra.callbacks
+
+
+def _target(master: Any, part: str) -> str:
+    """Return the class that a part of Hydra names."""
+    node = master.hydra[part]
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
+    return str(node["_target_"])
 
 
 def _check_plugins(master: Any) -> None:
@@ -157,7 +165,7 @@ def _check_plugins(master: Any) -> None:
     plugins = Plugins.instance()
     for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
         known = [f"{found.__module__}.{found.__name__}" for found in plugins.discover(kind)]
-        target = str(master.hydra[part]._target_)
+        target = _target(master, part)
         if target not in known:
             raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
 

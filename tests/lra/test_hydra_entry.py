@@ -107,6 +107,7 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["per_model={linear: 3}"], "++per_model"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["+model=linear"], "model"),
+        (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),
         (["-m", "hydra.launcher._target_=os.system"], "hydra.launcher._target_: unknown plug-in"),
         (["seed=[[[[" * 100], "seed="),
     ],
