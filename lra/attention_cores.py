@@ -6,7 +6,8 @@ from typing import Any, cast, get_args, get_origin
 import torch
 from torch import nn
 
-from lra.compose import Run, facts, group_file, locate, mixer_factory, schema
+from lra.binding import schema
+from lra.compose import Run, facts, group_file, locate, mixer_factory
 from models.frame import Head
 from models.mixer import Positions, Site, Unsupported
 from models.multi_head import Core

@@ -3,12 +3,15 @@
 import logging
 import platform
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra import cli
-from lra.compose import Run, build_model, core_of, facts, group_file, plain, typed
+from lra.binding import plain
+from lra.compose import Run, build_model, core_of, facts, group_file, typed
 from lra.kinds import KINDS
 from lra.trainings import trainings
 from runners.fingerprint import fingerprint
@@ -16,20 +19,47 @@ from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell, text_of
 from tasks.sources import remembered_sha256
 
+if TYPE_CHECKING:
+    from tasks.task import Task
+
 log = logging.getLogger(__name__)
 
 
-def plan(run: Run, overrides: tuple[str, ...] = ()) -> list[Cell]:
+@dataclass(slots=True)
+class Known:
+    """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
+
+    tasks: "dict[str, Task]" = field(default_factory=dict)
+    """By configuration: see `lra.compose.typed`."""
+    prints: dict[frozenset[str], str] = field(default_factory=dict)
+    """Fingerprints by the modules that they cover."""
+
+    def print_of(self, modules: set[str]) -> str:
+        """Return the fingerprint of all sources that `modules` reach."""
+        asked = frozenset(modules)
+        if asked not in self.prints:
+            self.prints[asked] = fingerprint(asked)
+        return self.prints[asked]
+
+
+@lru_cache
+def version(package: str) -> str:
+    """Return the version of an installed package, which stays while a process lives."""
+    return metadata.version(package)
+
+
+def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) -> list[Cell]:
     """Return the cells of a run, in order: one, or one for each of the runner's places."""
+    known = known or Known()
     runner = str(run.config["runner"]["name"])
     places = [(runner, run.task.spec.max_length)]
     if KINDS[runner].by_length:
         places = [(m.name, length) for m in run.runner.modes for length in run.runner.lengths]
     started, modules = {}, {*_modules(run, runner)}
-    for name, source in trainings(run).items():
-        started[name] = plan(source)[0].key
+    for name, source in trainings(run, known.tasks).items():
+        started[name] = plan(source, known=known)[0].key
         modules.update(_modules(source, "train"))
-    prints = fingerprint(modules)
+    prints = known.print_of(modules)
     return [
         _cell(run, mode, length, overrides=overrides, started=started, prints=prints)
         for mode, length in places

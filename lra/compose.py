@@ -1,24 +1,27 @@
 """The one place where names and YAML become typed objects.
 
-A constructor is the schema of its YAML node: its keyword-only parameters fix the keys and the
-types. Nothing is read with a fallback, and every error names the key, the value seen, what was
-wanted and the way out.
+Nothing is read with a fallback, and every error names the key, the value seen, what was wanted and
+the way out. How options are typed: `lra.binding`.
 """
 
+import copy
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum, auto
+from functools import lru_cache, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
+from lra.binding import GIVEN, bind, make, parameters, plain
+from lra.configuration import ConfigError as ConfigError  # noqa: PLC0414  # handed on
+from lra.configuration import check
 from lra.kinds import kind_of
 from lra.suggest import unknown
+from lra.yaml_text import load, parse
+from runners.records import Status
 
 if TYPE_CHECKING:
     from models.backbone import Backbone, BackboneConfig, Facts, StackFactory
@@ -28,13 +31,14 @@ if TYPE_CHECKING:
     from tasks.task import Task
 
 ROOMS = ("models", "tasks")
-GIVEN = frozenset({"self", "site", "frame"})
+TASK = ("spec", "prepare", "batches", "tally")
+"""What every task has: see `tasks.task.Task`."""
 PIXEL_VALUES = 256
 """Vocabulary of a language model that is measured on a task of real numbers."""
 
 
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the key and the way out."""
+LONGEST_S = 1e9
+"""A limit of thirty years is none; clocks of the system hold no more than three centuries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +54,52 @@ class Control:
     timeout_s: float | None = None
     """A cell that takes longer ends as a `timeout` row."""
 
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        known = [status.name for status in Status]
+        for name in self.retry:
+            if name not in known:
+                raise ConfigError("runner.retry: " + unknown("status", name, known))
+        if self.timeout_s is not None and not 0 < self.timeout_s <= LONGEST_S:
+            raise ConfigError(
+                f"runner.timeout_s: got {self.timeout_s}; wanted seconds above 0, at most "
+                f"{LONGEST_S:.0f}, or null for no limit"
+            )
+        self.part()
+
     def part(self) -> tuple[int, int]:
         """Return shard as (i, n), 1 <= i <= n."""
         if self.shard is None:
             return 1, 1
-        try:
-            i, n = (int(word) for word in str(self.shard).split("/"))
-        except ValueError:
-            i, n = 0, 0
-        if not 1 <= i <= n:
-            raise ConfigError(
-                f"runner.shard: got {self.shard!r}; wanted i/n with 1 <= i <= n, as in 2/8"
-            )
-        return i, n
+        i, _, n = self.shard.partition("/")
+        if i.isdecimal() and n.isdecimal() and len(i + n) < 20 and 1 <= int(i) <= int(n):
+            return int(i), int(n)
+        raise ConfigError(
+            f"runner.shard: got {self.shard!r}; wanted i/n with 1 <= i <= n, as in 2/8"
+        )
+
+
+class LoggerMode(StrEnum):
+    """Where finished results are copied to; as in `reports.wandb_mirror.Mode`."""
+
+    offline = auto()
+    online = auto()
+    disabled = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logger:
+    """The dashboard that finished results are copied to."""
+
+    mode: LoggerMode
+    project: str
+    entity: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an account or a project without a name."""
+        for name in ("project", "entity"):
+            if (value := getattr(self, name)) is not None and not value.strip():
+                raise ValueError(f"{name}: got {value!r}; wanted a name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +123,7 @@ class Run:
     runner: Any
     """The dataclass of options that `lra.kinds` names for the runner."""
     control: Control
+    logger: Logger
     seed: int
     sweep: str
 
@@ -103,117 +141,34 @@ def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"class_path {class_path!r}: {error}") from error
+    except Exception as error:  # a package of the user's may raise anything
+        raise ConfigError(
+            f"class_path {class_path!r}: importing {module_name} failed with "
+            f"{type(error).__name__}: {error}; LRA_DEBUG=1 shows where"
+        ) from error
     found = getattr(module, name, None)
     if found is None:
         raise ConfigError(unknown("class", name, [n for n in vars(module) if n[0].isupper()]))
-    return found
-
-
-def schema(target: Callable[..., Any]) -> type:
-    """Return a dataclass with the keyword parameters of `target` as its fields."""
-    if is_dataclass(target):
-        hints = get_type_hints(target)
-        return make_dataclass(
-            "Options",
-            [
-                (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))
-                if f.default is not MISSING or f.default_factory is not MISSING
-                else (f.name, hints[f.name])
-                for f in fields(target)
-            ],
-            kw_only=True,
+    if not inspect.isclass(found) and not inspect.isfunction(found):
+        raise ConfigError(
+            f"class_path {class_path!r} names a {type(found).__name__}; wanted a class or a "
+            "function, as in package.module.MyClass"
         )
-    call = target.__init__ if inspect.isclass(target) else target
-    hints = get_type_hints(call)
-    specification: list[Any] = []
-    for name, parameter in inspect.signature(call).parameters.items():
-        if name in GIVEN:
-            continue
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name not in hints:
-            raise ConfigError(
-                f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "
-                "keyword-only and annotated: the constructor is the schema of its YAML"
-            )
-        if parameter.default is inspect.Parameter.empty:
-            specification.append((name, hints[name]))
-        elif isinstance(parameter.default, list | dict):
-            default = parameter.default
-            specification.append(
-                (name, hints[name], field(default_factory=partial(_copy, default)))
-            )
-        else:
-            specification.append((name, hints[name], field(default=parameter.default)))
-    return make_dataclass("Options", specification, kw_only=True)
-
-
-def _copy(value: Any) -> Any:
-    return value.copy()
-
-
-def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the keyword arguments for `target` that `node` gives, typed and complete.
-
-    Raises ConfigError for an unknown key (with near matches), a wrong type or a missing value.
-    """
-    wanted = schema(target)
-    given = dict(node or {})
-    names = [f.name for f in fields(wanted)]
-    for key in given:
-        if key not in names:
-            raise ConfigError(f"{where}: " + unknown("option", str(key), names))
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(wanted), given)
-        bound = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        key, reason = error.full_key or "?", _first_line(error)
-        if "expected one of" not in reason:
-            reason += f"; wanted {_type_of(wanted, key)}"
-        raise ConfigError(f"{where}.{key}: {reason}") from error
-    return {name: getattr(bound, name) for name in names}
-
-
-def _first_line(error: OmegaConfBaseException) -> str:
-    return str(error.msg or error).splitlines()[0]
-
-
-def _type_of(wanted: type, key: str) -> str:
-    for entry in fields(wanted):
-        if entry.name == key.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0]:
-            kind = entry.type
-            return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return "another value"
-
-
-def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:
-    """Call `target` with what `node` gives; a refused value becomes a ConfigError."""
-    arguments = bind(target, node, where)
-    try:
-        return target(**arguments)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def plain(value: Any) -> Any:
-    """Return JSON values: enum members become their names, dataclasses dicts."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, str):
-        return str(value)
-    return value
+    return found
 
 
 def group_file(group: str, name: str) -> dict[str, Any]:
     """Read conf/GROUP/NAME.yaml; an unknown name answers with near matches."""
-    folder = files("conf") / group
-    known = sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return copy.deepcopy(_group_file(group, name))
+
+
+@lru_cache(maxsize=256)
+def _group_file(group: str, name: str) -> dict[str, Any]:
+    folder = Path(str(files("conf"))) / group
+    known = sorted(entry.stem for entry in folder.glob("*.yaml"))
     if name not in known:
         raise ConfigError(unknown(group, name, known))
-    loaded = yaml.safe_load((folder / f"{name}.yaml").read_text())
-    return dict(loaded)
+    return load(folder / f"{name}.yaml")
 
 
 def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
@@ -230,6 +185,11 @@ def mixer_factory(
     """Return a mixer's class with its options bound, and these options in plain JSON."""
     class_path, options = _split(node)
     family = locate(class_path, plugins)
+    if not GIVEN & parameters(family):
+        raise ConfigError(
+            f"{where}.class_path: {class_path} takes no `site`; wanted a class or a function of "
+            "(site, *, option: type = default)"
+        )
     bound = bind(family, options, where)
     return partial(family, **bound), {"class_path": class_path, **plain(bound)}
 
@@ -271,6 +231,11 @@ def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     """Build the task that a resolved `task` node describes."""
     class_path, options = _split(node)
     task: Task = make(locate(class_path, plugins), options, "task")
+    if missing := [name for name in TASK if not hasattr(type(task), name)]:
+        raise ConfigError(
+            f"task.class_path: {class_path} makes no task: it has no {', '.join(missing)}; see "
+            "tasks.task.Task"
+        )
     return task
 
 
@@ -281,7 +246,7 @@ def build_task_by_name(name: str, overrides: Sequence[str] = ()) -> "Task":
         key, separator, value = word.partition("=")
         if not separator:
             raise ConfigError(f"got {word!r}; wanted option=value, as in max_length=1000")
-        node[key.removeprefix("task.")] = yaml.safe_load(value)
+        node[key.removeprefix("task.")] = parse(value, word)
     return build_task(node)
 
 
@@ -290,17 +255,22 @@ def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:
     options = kind_of(name).options()
     steering = {f.name for f in fields(Control)}
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
-    control.part()
     rest = {k: v for k, v in node.items() if k not in steering | {"name", "about"}}
     return control, make(options, rest, "runner")
 
 
-def typed(config: Mapping[str, Any]) -> Run:
-    """Turn a resolved configuration tree into typed objects. Raises ConfigError."""
+def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> Run:
+    """Turn a resolved configuration tree into typed objects. Raises ConfigError.
+
+    Args:
+        config: The tree.
+        tasks: Those built before, by their configuration, and where a new one is kept.
+    """
     from models.backbone import BackboneConfig
     from runners.hardware import HardwareProfile
     from runners.optim import OptimConfig
 
+    check(config)
     plugins = list(config["plugins"])
     model, task_node = config["model"], config["task"]
     mixers, stack, mixer_options = core_of(model, plugins)
@@ -316,26 +286,32 @@ def typed(config: Mapping[str, Any]) -> Run:
     task_options = plain(bind(task_class, options, "task"))
     for key in getattr(task_class, "incidental", ()):  # paths, process counts: change no number
         task_options.pop(key, None)
-    hardware = {k: v for k, v in config["hardware"].items() if k != "about"}
-    optim = {k: v for k, v in config["optim"].items() if k not in {"name", "about"}}
+    tasks = {} if tasks is None else tasks
+    if (spelt := repr((task_node, plugins))) not in tasks:
+        tasks[spelt] = build_task(task_node, plugins)
     control, runner = _runner(config["runner"])
     return Run(
         config=config,
-        model=str(model["name"]),
+        model=model["name"],
         mixer_options=mixer_options,
         mixers=mixers,
         stack=stack,
         backbone=backbone,
-        task_name=str(task_node["name"]),
-        task=build_task(task_node, plugins),
+        task_name=task_node["name"],
+        task=tasks[spelt],
         task_options={"class_path": class_path, **task_options},
-        hardware=make(HardwareProfile, hardware, "hardware"),
-        optim=make(OptimConfig, optim, "optim"),
+        hardware=make(HardwareProfile, _without(config["hardware"], "about"), "hardware"),
+        optim=make(OptimConfig, _without(config["optim"], "name", "about"), "optim"),
         runner=runner,
         control=control,
-        seed=int(config["seed"]),
-        sweep=str(config["sweep"]),
+        logger=make(Logger, _without(config["logger"], "name", "about"), "logger"),
+        seed=config["seed"],
+        sweep=config["sweep"],
     )
+
+
+def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key not in drop}
 
 
 def facts(run: Run, max_length: int | None = None) -> "Facts":

@@ -8,13 +8,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.listing import entries, load, names, table
+from lra.arguments import whole
+from lra.listing import entries, names, table
 from lra.suggest import UnknownName, unknown
+from lra.yaml_text import load
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task
 
 BATCH_SIZE = 64
+MOST = 2**40
+"""Examples; no split has as many."""
 PLACES = ("path", "train")
 """Options that `--from` stands for: the first that the task has."""
 PICTURE_PIXELS = 256
@@ -84,14 +88,18 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument("--again", action="store_true", help="compute what is there already")
         if verb == "show":
             one.add_argument("--split", default="train", metavar="SPLIT")
-            one.add_argument("--index", type=int, default=0, help="the first example to show")
-            one.add_argument("--count", type=int, default=1, help="how many examples to show")
+            one.add_argument(
+                "--index", type=whole(-MOST, MOST), default=0, help="the first example to show"
+            )
+            one.add_argument(
+                "--count", type=whole(0, MOST), default=1, help="how many examples to show"
+            )
             one.add_argument(
                 "--picture", type=Path, metavar="FILE", help="write the examples as one PNG file"
             )
             one.add_argument(
                 "--sample",
-                type=int,
+                type=whole(1, MOST),
                 default=2000,
                 help="examples for the statistics of a task without stored examples",
             )

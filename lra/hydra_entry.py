@@ -1,30 +1,35 @@
 """The words after `lra run`, through Hydra, to resolved configurations.
 
-Hydra's basic launcher calls the job function once per combination; it only collects, so that the
-sweep as a whole can be listed, split and run side by side. Any other launcher (SLURM, …) calls it
-in a process of its own, where the collected entry is executed at once.
+With Hydra's own sweeper and launcher nothing is executed here and nothing is written: the
+combinations are collected, so that the sweep as a whole can be listed, split and run side by side.
+Any other launcher (SLURM, …) is called as Hydra calls it, with each combination in a process of its
+own, where the collected entry is executed at once.
 """
 
+import argparse
 import os
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, cast
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from lra.compose import ConfigError
-from lra.listing import names
-from lra.suggest import near, unknown
+from lra.configuration import ConfigError, check
+from lra.own_options import own_options
+from lra.progress import counted
+from lra.suggest import unknown
 
 MULTIRUN = ("-m", "--multirun")
+LONGEST_WORD = 10_000
+"""Characters; a longer one would take Hydra seconds to read."""
+BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+         "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")  # fmt: skip
+"""What may be replaced by collecting."""
 
 
 class Entry(NamedTuple):
     """One combination of choices."""
 
     config: dict[str, Any]
+    """Parts of it may be those of other entries: nothing may change them."""
     overrides: tuple[str, ...]
 
 
@@ -38,151 +43,189 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
     Raises:
         ConfigError: unknown group, option, key, or malformed words, with near matches.
     """
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.errors import HydraException
-
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
-    collected: list[Entry] = []
-    refused: list[ConfigError] = []
-
-    def job(config: Any) -> None:
-        runtime = HydraConfig.get()
-        words = tuple(runtime.overrides.task)
-        here = runtime.launcher._target_.endswith("BasicLauncher")
-        try:
-            entry = Entry(own_options(_resolved(config), words), words)
-        except ConfigError as error:
-            if not here:  # this is another process: only the launcher can tell
-                raise
-            refused.append(error)  # raised below: Hydra would print lines of its own about it
-            return
-        if here:
-            collected.append(entry)
-        else:
-            execute([entry])
-
-    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)
-    before = sys.argv
-    # Hydra takes flags before or after the overrides, not among them.
-    flags = [word for word in argv if word in MULTIRUN]
-    sys.argv = ["lra", *flags, *(word for word in argv if word not in MULTIRUN)]
-    try:
-        main()
-    except HydraException as error:
-        raise ConfigError(_explain(error, argv)) from error
-    finally:
-        sys.argv = before
-    if refused:
-        raise refused[0]
-    return collected
-
-
-def _resolved(config: Any) -> dict[str, Any]:
-    """Return Hydra's configuration as plain values."""
-    try:
-        tree = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(str(error)) from error
-    if not isinstance(tree, dict):
-        raise ConfigError(f"the configuration is no mapping: got {type(tree).__name__}")
-    return {str(k): v for k, v in tree.items()}
-
-
-def own_options(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Apply what `per_model`, `per_task`, `per_runner` and `for_task` hold for what is chosen.
-
-    A preset that sweeps over models, tasks or runners uses the first three to give one of these its
-    own options; a protocol says by `for_task` what a task asks of every group. What the command
-    line names itself wins.
-    """
-    by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
-
-    def apply(node: dict[str, Any], own: Any, path: str) -> None:
-        if not isinstance(own, dict):
-            raise ConfigError(f"{path}: got {own!r}; wanted a mapping of options")
-        for key, value in own.items():
-            if f"{path}.{key}" in by_hand:
-                continue
-            if isinstance(value, dict) and isinstance(node.get(key), dict):
-                apply(node[key], value, f"{path}.{key}")
-            else:
-                node[key] = value
-
-    for group in ("model", "task", "runner"):
-        table: Mapping[str, Any] = config[f"per_{group}"] or {}
-        _check_names(f"per_{group}", table, group, config)
-        apply(config[group], table.get(str(config[group]["name"]), {}), group)
-        config[f"per_{group}"] = {}
-    protocol: Mapping[str, Any] = config["for_task"] or {}
-    _check_names("for_task", protocol, "task", config)
-    name = str(config["task"]["name"])
-    if protocol and name not in protocol:
-        raise ConfigError(
-            f"for_task: this protocol has no settings for task={name}; it has them for "
-            f"{', '.join(protocol)}"
-        )
-    for group, own in protocol.get(name, {}).items():
-        apply(config[group], own, group)
-    config["for_task"] = {}
-    return config
-
-
-def _check_names(
-    where: str, table: Mapping[str, Any], group: str, config: Mapping[str, Any]
-) -> None:
-    known = names(group)
-    for name in table:
-        if name not in known and name != config[group]["name"]:
-            raise ConfigError(f"{where}: " + unknown(group, str(name), known))
-
-
-def _explain(error: Exception, argv: Sequence[str]) -> str:
-    """Return Hydra's complaint with the near matches of the name that it could not place."""
-    options = getattr(error, "options", None)
-    missing = getattr(error, "missing_cfg_file", None)
-    if missing:
-        group, _, name = str(missing).rpartition("/")
-        if group and options is not None:
-            return unknown(group, name, [str(option) for option in options])
-    text = str(error)
-    found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
-    if found:
-        key = found.group(1) or found.group(2)
-        known = _keys(argv)
-        matches = near(key, known) or near(key, [k.rpartition(".")[2] for k in known])
-        hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
-        siblings = [k for k in known if k.startswith(key.rpartition(".")[0] + ".")]
-        listing = f" Known here: {', '.join(sorted(siblings)[:30])}." if siblings else ""
-        return (
-            f"unknown key {key!r}{hint}{listing} `lra run --cfg job` prints every key "
-            "of the composed configuration."
-        )
-    return "\n".join(line for line in text.splitlines() if line.strip())[:2000]
-
-
-def _keys(argv: Sequence[str]) -> list[str]:
-    """Return every key, with dots, of the groups that `argv` chooses; of a sweep, the first."""
-    from hydra import compose, initialize_config_module
+    from hydra import version
     from hydra.core.global_hydra import GlobalHydra
 
-    chosen = []
-    for word in argv:
-        group, _, choice = word.partition("=")
-        name = choice.split(",")[0]
-        if group.isidentifier() and name in names(group):
-            chosen.append(f"{group}={name}")
-    GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
-        tree = OmegaConf.to_container(compose("config", chosen), resolve=False)
-    GlobalHydra.instance().clear()
-    keys: list[str] = []
+    from lra.complaints import explained
+    from lra.repository import hydra_of
 
-    def walk(node: Any, prefix: str) -> None:
-        for key, value in node.items():
-            keys.append(prefix + str(key))
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
+    version.setbase("1.3")
+    parser, flags = _flags(argv)
+    try:
+        with explained(flags.overrides, flags.config_dir):
+            hydra = hydra_of(flags.config_dir)
+            if _printed(hydra, parser, flags):
+                return []
+            mode, master = _master(hydra, flags)
+        if mode == "RUN":
+            return _one(master, flags)
+        hydra_words = [*flags.overrides, "hydra.mode=MULTIRUN"]
+        if not _is_basic(master):
+            _check_plugins(master)
+            with explained(flags.overrides, flags.config_dir, all_errors=False):
+                hydra.multirun(flags.config_name, _job(execute), hydra_words)
+            return []
+        return _many(hydra, master, flags)
+    finally:
+        GlobalHydra.instance().clear()
 
-    walk(tree, "")
-    return keys
+
+class _Words(argparse.ArgumentParser):
+    """Hydra's flags, refused in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; `lra run --help` shows how a command is spelt")
+
+
+def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Return Hydra's flags and the words beside them, wherever each of them stands."""
+    from hydra._internal.utils import get_args_parser
+
+    parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
+    flags = parser.parse_intermixed_args(argv)
+    for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
+        if len(word) > LONGEST_WORD or not word.isprintable():
+            raise ConfigError(
+                f"{word[:60]!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
+            )
+    if flags.config_path or flags.experimental_rerun:
+        raise ConfigError(
+            "--config-path and --experimental-rerun do not fit lra; your own YAML files are found "
+            "by --config-dir DIR, beside ours"
+        )
+    if flags.config_dir is not None and not Path(flags.config_dir).is_dir():
+        raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
+    if flags.resolve and not flags.cfg:
+        raise ConfigError("--resolve belongs to --cfg: lra run ... --cfg job --resolve")
+    asked = [flags.run, flags.multirun, flags.cfg, flags.info, flags.shell_completion]
+    if sum(map(bool, asked)) > 1:
+        raise ConfigError("give one of --run, --multirun, --cfg, --info and --shell-completion")
+    flags.config_name = flags.config_name or "config"
+    return parser, flags
+
+
+def _printed(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> bool:
+    """Have Hydra print what the flags ask for; return whether they did."""
+    if flags.hydra_help:
+        hydra.hydra_help(flags.config_name, args_parser=parser, args=flags)
+    elif flags.cfg:
+        hydra.show_cfg(
+            flags.config_name, flags.overrides, flags.cfg, flags.package, resolve=flags.resolve
+        )
+    elif flags.info:
+        hydra.show_info(flags.info, flags.config_name, flags.overrides)
+    elif flags.shell_completion:
+        hydra.shell_completion(flags.config_name, flags.overrides)
+    else:
+        return False
+    return True
+
+
+def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
+    """Return RUN or MULTIRUN, and the configuration of the run, or of the sweep as a whole.
+
+    Besides the flag, a word or a file may say `hydra.mode`.
+    """
+    from hydra.types import RunMode
+
+    def load(mode: RunMode) -> Any:
+        return hydra.config_loader.load_configuration(
+            flags.config_name, [*flags.overrides, f"hydra.mode={mode.name}"], mode
+        )
+
+    if flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides:
+        return "MULTIRUN", load(RunMode.MULTIRUN)
+    one = hydra.config_loader.load_configuration(flags.config_name, flags.overrides, RunMode.RUN)
+    if one.hydra.mode is RunMode.MULTIRUN:
+        return "MULTIRUN", load(RunMode.MULTIRUN)
+    one.hydra.mode = RunMode.RUN
+    return "RUN", one
+
+
+def _is_basic(master: Any) -> bool:
+    targets = {_target(master, "launcher"), _target(master, "sweeper")}
+    return targets == {*BASIC} and not master.hydra.callbacks
+
+
+def _target(master: Any, part: str) -> str:
+    """Return the class that a part of Hydra names."""
+    node = master.hydra[part]
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
+    return str(node["_target_"])
+
+
+def _check_plugins(master: Any) -> None:
+    """Refuse a launcher or a sweeper that is not installed. Raises ConfigError."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.launcher import Launcher
+    from hydra.plugins.sweeper import Sweeper
+
+    plugins = Plugins.instance()
+    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
+        known = [f"{found.__module__}.{found.__name__}" for found in plugins.discover(kind)]
+        target = _target(master, part)
+        if target not in known:
+            raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
+
+
+def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
+    from lra.combinations import resolved
+    from lra.complaints import explained
+
+    with explained(flags.overrides, flags.config_dir):
+        tree = resolved(master)
+    return [_entry(tree, _words_of(master.hydra))]
+
+
+def _words_of(hydra: Any) -> tuple[str, ...]:
+    """Return the words that are not for Hydra itself, as they were given."""
+    from omegaconf import OmegaConf
+
+    words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+    return tuple(cast(list[str], words))
+
+
+def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from lra.combinations import Composer, expand
+    from lra.complaints import explained
+
+    with explained(flags.overrides, flags.config_dir):
+        sweeper = master.hydra.sweeper
+        words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+        words += _words_of(master.hydra)
+        parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
+        combinations = expand(parsed, sweeper.max_batch_size)
+        composer = Composer(hydra.config_loader, master, parsed)
+    found = []
+    for combination in counted(combinations, "composing combination"):
+        with explained(combination, flags.config_dir):
+            tree = composer.compose(combination)
+        own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
+        found.append(_entry(tree, own))
+    return found
+
+
+def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
+    """Return what Hydra calls in each process of another launcher."""
+
+    def job(config: Any) -> None:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        from lra.complaints import explained
+
+        words = _words_of(HydraConfig.get())
+        with explained(words, None):
+            tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        execute([_entry(tree, words)])
+
+    return job
+
+
+def _entry(tree: dict[str, Any], words: tuple[str, ...]) -> Entry:
+    check(tree)
+    return Entry(own_options(tree, words), words)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from lra.suggest import UnknownName, plural, unknown
+from lra.yaml_text import load
 
 FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
 """The order in which groups are printed; groups not named here follow by alphabet."""
@@ -58,19 +56,6 @@ def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[Entry]:
         for file in sorted(root.glob(f"{group}/*.yaml")):
             found.setdefault(file.stem, read(file))
     return sorted(found.values(), key=lambda entry: entry.name)
-
-
-def load(file: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; ValueError naming file and place where there is none."""
-    try:
-        node = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is not YAML: {error}; correct it or take it away") from error
-    if node is None:
-        return {}
-    if not isinstance(node, dict):
-        raise ValueError(f"{file} must hold a mapping: got {type(node).__name__}; see its siblings")
-    return node
 
 
 def read(file: Path) -> Entry:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from lra.listing import load, roots
+from lra.listing import roots
 from lra.report import kinds, published
+from lra.yaml_text import load
 
 BACKGROUND = ("softmax", "sdpa", "identity")
 COMMANDS = {

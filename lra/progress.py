@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -13,6 +15,28 @@ HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 
 PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 """Labels of rows that are a part of a cell's result: one without a number leaves the others."""
+
+
+PATIENCE_S = 1.0
+"""Seconds of planning after which a person wants to see that something is done."""
+
+Item = TypeVar("Item")
+
+
+def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Yield the items; where that takes more than a second, say how far it is.
+
+    A bar on a terminal, which goes away at the end; in a log, one line.
+    """
+    if sys.stderr.isatty():
+        yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
+        return
+    begin, said = time.monotonic(), False
+    for number, item in enumerate(items):
+        if not said and time.monotonic() - begin > PATIENCE_S:
+            print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
+            said = True
+        yield item
 
 
 class Board:

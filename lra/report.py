@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from lra.listing import load, roots
+from lra.listing import roots
 from lra.suggest import UnknownName, unknown
 from lra.variants import tell_apart
+from lra.yaml_text import load
 
 
 def stored(root: Path, sweep: str | None) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:

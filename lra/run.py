@@ -11,6 +11,7 @@ from runners import isolate
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lra.compose import Logger
     from lra.sweep import Sweep
 
 PRELOAD = (
@@ -52,7 +53,7 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
         print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
         return sweeps.exit_code(sweep)
     if left < len(sweep.planned):
-        _finish(sweep, found[0].config, multirun=multirun)
+        _finish(sweep, found[0].config["report"], multirun=multirun)
     if sweep.stopped:
         _say_stopped(sweep, left)
     return sweeps.exit_code(sweep)
@@ -71,14 +72,16 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
     print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 
-def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
+def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> None:
     """Write report and dashboard, and print where everything lies."""
     from lra import report
+    from lra.compose import LoggerMode
     from lra.conclusion import conclusions
     from reports.report import write_report
 
-    wanted = config["report"] or (config["report"] is None and multirun)
-    mirrored = config["logger"]["mode"] != "disabled"
+    wanted = multirun if report_asked is None else report_asked
+    logger = sweep.logger
+    mirrored = logger.mode is not LoggerMode.disabled
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:
@@ -89,7 +92,7 @@ def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
             for line in conclusions(rows):
                 print(line)
         if mirrored:
-            sentence = _mirror(sweep, config["logger"], rows, cells, written)
+            sentence = _mirror(sweep, logger, rows, cells, written)
     print()
     for planned in sweep.planned if len(sweep.planned) == 1 else ():
         print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
@@ -106,7 +109,7 @@ def _finish(sweep: "Sweep", config: dict[str, Any], *, multirun: bool) -> None:
 
 def _mirror(
     sweep: "Sweep",
-    logger: Mapping[str, Any],
+    logger: "Logger",
     rows: "pd.DataFrame",
     cells: Mapping[str, Mapping[str, Any]],
     written: Sequence[Path],
@@ -120,9 +123,9 @@ def _mirror(
         list(written),
         sweep=sweep.name,
         config_by_cell={key: cell["config"] for key, cell in cells.items()},
-        mode=Mode[logger["mode"]],
+        mode=Mode[logger.mode],
         folder=sweep.root / "wandb",
-        project=logger["project"],
-        entity=logger["entity"],
+        project=logger.project,
+        entity=logger.entity,
     )
     return result.sentence

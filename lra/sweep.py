@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lra.cells import environment, marks, plan, run_cell
-from lra.compose import Control, Run, typed
+from lra.cells import Known, environment, marks, plan, run_cell
+from lra.compose import ConfigError, Control, Logger, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, failure, headline, title
+from lra.progress import Board, counted, failure, headline, title
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
 from runners.claims import Claim
@@ -27,6 +27,7 @@ class Sweep:
     name: str
     root: Path
     control: Control
+    logger: Logger
     planned: list[Planned]
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None
@@ -44,17 +45,19 @@ class Sweep:
 
 def build(entries: Sequence[Entry]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
-    runs = [(typed(entry.config), entry.overrides) for entry in entries]
-    first = runs[0][0]
+    _check_shared(entries)
+    known = Known()
+    first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
-    for run, words in runs:
+    for config, words in counted(entries, "planning run"):
+        run = typed(config, known.tasks)
         begun = {}
-        for name, source in trainings(run).items():
-            (cell,) = plan(source, words_of(name, source, words, run))
+        for name, source in trainings(run, known.tasks).items():
+            (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
-        for cell in plan(run, words):
+        for cell in plan(run, words, known):
             distinct.setdefault(cell.key, Planned(cell, run, begun))
     order = list(KINDS)
     ordered = sorted(distinct.values(), key=lambda p: order.index(p.cell.columns["runner"]))
@@ -67,8 +70,20 @@ def build(entries: Sequence[Entry]) -> Sweep:
         name=first.sweep,
         root=Path(first.config["results"]),
         control=first.control,
+        logger=first.logger,
         planned=[*(sources[key] for key in needed if key not in listed), *own],
     )
+
+
+def _check_shared(entries: Sequence[Entry]) -> None:
+    """Refuse a sweep over what it has only one of. Raises ConfigError."""
+    for key in ("results", "sweep", "report", "logger"):
+        values = [entry.config[key] for entry in entries]
+        if other := [value for value in values if value != values[0]]:
+            raise ConfigError(
+                f"{key}: got {values[0]!r} and {other[0]!r}; a sweep has one: give a command for "
+                "each"
+            )
 
 
 def overview(sweep: Sweep) -> Iterator[str]:
@@ -138,13 +153,6 @@ def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
 
 
 def _retry(control: Control) -> set[Status]:
-    known = [status.name for status in Status]
-    for name in control.retry:
-        if name not in known:
-            from lra.compose import ConfigError
-            from lra.suggest import unknown
-
-            raise ConfigError("runner.retry: " + unknown("status", name, known))
     return {Status[name] for name in control.retry}
 
 

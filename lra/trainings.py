@@ -8,17 +8,25 @@ Options with a mapping `pretraining` change what it holds, by group, for these t
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra.compose import Run, group_file, typed
 from runners.records import Cell, Status
 from runners.store import Store
 
+if TYPE_CHECKING:
+    from tasks.task import Task
+
 OWN = "model"
 
 
-def trainings(run: Run) -> dict[str, Run]:
-    """Return the runs of `train` that `run` starts from, by the name its runner gives them."""
+def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run]:
+    """Return the runs of `train` that `run` starts from, by the name its runner gives them.
+
+    Args:
+        run: The run.
+        tasks: Those built before: see `lra.compose.typed`.
+    """
     starts_from = getattr(run.runner, "starts_from", None)
     names: list[str] = [] if starts_from is None else list(starts_from())
     found = {}
@@ -34,7 +42,7 @@ def trainings(run: Run) -> dict[str, Run]:
                 "backbone": run.config["model"]["backbone"],
                 **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
             }
-        found[name] = typed(config)
+        found[name] = typed(config, tasks)
     return found
 
 

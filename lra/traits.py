@@ -6,8 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lra.listing import load, roots, table
+from lra.listing import roots, table
 from lra.suggest import UnknownName
+from lra.yaml_text import load
 
 WIDTH, HEADS, MAX_LENGTH = 64, 2, 1024
 """The site at which families are built; traits such as `max_length` may follow from it."""
@@ -23,7 +24,8 @@ def describe(
     """
     import torch
 
-    from lra.compose import core_of, make
+    from lra.binding import make
+    from lra.compose import core_of
     from models.frame import BackboneConfig
     from models.mixer import Remembers, Site, Unsupported
 

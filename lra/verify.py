@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.listing import load, names, roots, table
+from lra.arguments import whole
+from lra.listing import names, roots, table
 from lra.suggest import UnknownName, unknown
+from lra.yaml_text import load, parse
 
 if TYPE_CHECKING:
     from models.mixer import MixerFactory
@@ -30,10 +32,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
     )
-    made.add_argument("--width", type=int, default=32, help="of the model; default: 32")
-    made.add_argument("--heads", type=int, default=2, help="default: 2")
     made.add_argument(
-        "--max-length", type=int, default=256, help="longest sequence to offer; default: 256"
+        "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"
+    )
+    made.add_argument("--heads", type=whole(1, 65_536), default=2, help="default: 2")
+    made.add_argument(
+        "--max-length",
+        type=whole(1, 1_000_000),
+        default=256,
+        help="longest sequence to offer; default: 256",
     )
     made.add_argument("--quiet", action="store_true", help="print failed checks only")
     return made
@@ -101,12 +108,10 @@ def resolve(mixer: str, words: list[str]) -> "MixerFactory":
 
 def options(words: list[str]) -> dict[str, Any]:
     """Read `option=value` words; values are YAML, as on the command line of `lra run`."""
-    import yaml
-
     given = {}
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
             raise ValueError(f"got {word!r}; wanted option=value, as in features=128")
-        given[name.removeprefix("model.mixer.")] = yaml.safe_load(value)
+        given[name.removeprefix("model.mixer.")] = parse(value, word)
     return given

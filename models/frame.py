@@ -113,9 +113,15 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
-        for name in ("depth", "width", "heads", "feed_forward_width", "feed_forward_chunks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        for name in ("depth", "width", "heads", "feed_forward_width", "feed_forward_chunks",
+                     "head_hidden_width"):  # fmt: skip
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        cutoffs = self.softmax_cutoffs
+        if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
+            raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
+        if not self.softmax_shrink >= 1:
+            raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
         for name in ("dropout", "embedding_dropout", "attention_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")

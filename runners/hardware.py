@@ -4,9 +4,15 @@ import os
 import platform
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from functools import lru_cache
 from pathlib import Path
 
 from conf.choices import by_name
+
+MOST_PARALLEL = 4096
+"""Threads or processes; no machine has more, and asking for more takes one down."""
+LEAST_MEMORY_BYTES = 2**20
+"""Less is a slip of the unit: no cell needs as little."""
 
 
 class Device(StrEnum):
@@ -24,6 +30,7 @@ class Precision(StrEnum):
     float16 = auto()
 
 
+@lru_cache
 def cpu_name() -> str:
     """Return the processor's model name as the system reports it."""
     try:
@@ -92,6 +99,25 @@ class HardwareProfile:
     peak_flops_per_second: float | None = None
     """Published dense peak in `precision`; None = measured in each timing cell."""
     peak_bytes_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that no machine has, each with the way out."""
+        for name, least, most, way_out in (
+            ("threads", 0, MOST_PARALLEL, "; 0 takes every core"),
+            ("training_threads", 1, MOST_PARALLEL, ""),
+            ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
+            ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null sets no limit of its own"),
+            ("token_budget", 1, None, ""),
+        ):
+            value = getattr(self, name)
+            if value is not None and (value < least or (most is not None and value > most)):
+                wanted = f"at least {least}" if most is None else f"{least} to {most}"
+                raise ValueError(f"{name}: got {value}; wanted {wanted}{way_out}")
+        for name in ("peak_flops_per_second", "peak_bytes_per_second"):
+            if (peak := getattr(self, name)) is not None and not peak > 0:
+                raise ValueError(
+                    f"{name}: got {peak}; wanted a number above 0; null has it measured"
+                )
 
     def timing_threads(self) -> int:
         """Return the CPU threads of a timing cell."""

@@ -57,6 +57,8 @@ class OptimConfig:
                 f"warmup_steps must not exceed steps: got warmup_steps={self.warmup_steps}, "
                 f"steps={self.steps}; lower optim.warmup_steps"
             )
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay must be at least 0: got {self.weight_decay}")
         for name in ("peak_learning_rate", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive: got {getattr(self, name)}")

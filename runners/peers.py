@@ -27,7 +27,7 @@ from runners.hardware import HardwareProfile
 from runners.measure import in_turns, peak_tensor_bytes, timed
 from runners.records import Measurement, Progress, Status
 from runners.scaling import Direction, Mode
-from runners.timing import Timing
+from runners.timing import Timing, check_limit
 
 Item = Measurement | Progress
 
@@ -55,6 +55,7 @@ class PeersConfig(Timing):
             raise ValueError(f"lengths are one or more positive numbers: got {self.lengths}")
         if not self.modes:
             raise ValueError("modes is empty: wanted forward, step or both")
+        check_limit(self.step_limit_s)
         if self.direction is Direction.task:
             raise ValueError("direction: got task; wanted bidirectional or causal")
         if not self.tolerance > 0:

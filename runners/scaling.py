@@ -38,7 +38,7 @@ from runners.measure import (
 )
 from runners.optim import OptimConfig, build_optimiser, set_learning_rate
 from runners.records import Measurement, Progress, Status
-from runners.timing import Timing
+from runners.timing import Timing, check_limit
 
 Item = Measurement | Progress
 OWN = "model"
@@ -98,6 +98,12 @@ class ScalingConfig(Timing):
                 "batch=fixed goes with a batch_size, batch=token_budget without: got "
                 f"batch={self.batch}, batch_size={self.batch_size}"
             )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1: got {self.batch_size}")
+        check_limit(self.step_limit_s)
+        for name, longest in self.reference_max_length.items():
+            if longest < 1:
+                raise ValueError(f"reference_max_length.{name} must be at least 1: got {longest}")
 
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""

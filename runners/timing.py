@@ -24,6 +24,8 @@ class Timing:
         for name, least in (("warmup_steps", 1), ("timed_steps", 3), ("long_timed_steps", 3)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+        if not self.long_step_s > 0:
+            raise ValueError(f"long_step_s must be positive: got {self.long_step_s}")
 
     def warm(self, call: Call, device: torch.device) -> float:
         """Call until the time is stable, once if it is long; return the seconds of the last."""
@@ -32,3 +34,9 @@ class Timing:
     def rounds(self, slowest: float) -> int:
         """Return how many samples of calls of up to `slowest` seconds are taken."""
         return self.timed_steps if slowest <= self.long_step_s else self.long_timed_steps
+
+
+def check_limit(step_limit_s: float | None) -> None:
+    """Refuse a limit of no time. Raises ValueError."""
+    if step_limit_s is not None and not step_limit_s > 0:
+        raise ValueError(f"step_limit_s must be positive: got {step_limit_s}; null sets no limit")

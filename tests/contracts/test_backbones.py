@@ -8,7 +8,8 @@ import torch
 import yaml
 
 import conf
-from lra.compose import core_of, group_file, make
+from lra.binding import make
+from lra.compose import core_of, group_file
 from models.backbone import Backbone, BackboneConfig, Facts, Head, Padding, Positions, Residual
 from models.frame import TOKEN_HEADS
 from models.mixer import Unsupported

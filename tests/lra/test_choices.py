@@ -4,7 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from lra.compose import bind, group_file
+from lra.binding import bind
+from lra.compose import group_file
 from lra.listing import names
 from runners.hardware import Device, HardwareProfile, Precision
 

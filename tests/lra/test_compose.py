@@ -1,23 +1,24 @@
 """Names become objects, or a message that a person can act on."""
 
+import importlib
 from dataclasses import fields
 from enum import StrEnum, auto
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from lra.binding import bind, make, schema
 from lra.compose import (
     ConfigError,
     Control,
-    bind,
+    build_task,
     build_task_by_name,
     core_of,
     group_file,
     locate,
-    make,
-    schema,
 )
 
 
@@ -88,6 +89,42 @@ def test_open_signatures_are_refused() -> None:
 def test_locate_refuses_what_is_not_listed(path: str) -> None:
     with pytest.raises(ConfigError, match="lies outside models, tasks"):
         locate(path)
+
+
+@pytest.mark.parametrize("path", ["models.families.linear", "models.mixer.INSIDE"])
+def test_locate_refuses_what_is_no_class(path: str) -> None:
+    assert importlib.import_module("models.families.linear")
+    with pytest.raises(ConfigError, match="wanted a class or a function"):
+        locate(path)
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "torn_package.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"torn_package failed with ZeroDivisionError"):
+        locate("torn_package.Mixer", ["torn_package"])
+
+
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        ({"class_path": "models.mixer.Unsupported"}, "takes no `site`"),
+        ({"class_path": "tasks.listops.ListOps"}, "takes no `site`"),
+    ],
+)
+def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        core_of({"name": "mine", "mixer": node}, ())
+
+
+def test_what_is_no_task_is_refused() -> None:
+    with pytest.raises(ConfigError, match="makes no task: it has no spec"):
+        build_task({"class_path": "models.frame.BackboneConfig"})
+
+
+def test_files_of_ours_are_handed_out_as_copies() -> None:
+    group_file("model", "linear")["mixer"]["chunk"] = -1
+    assert group_file("model", "linear")["mixer"]["chunk"] > 0
 
 
 def test_locate_suggests_a_class() -> None:

@@ -1,6 +1,7 @@
 """Words to configurations: sweeps, presets, and complaints with near matches."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
 
@@ -76,6 +77,54 @@ def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[st
         assert word in str(caught.value)
 
 
+def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_path: Path) -> None:
+    file = tmp_path / "model" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(
+        "name: mine\nmixer:\n  class_path: models.families.linear.LinearAttention\n  chunk: 8\n"
+    )
+    found = words("model=mine,linear", "--config-dir", str(tmp_path), "seed=1,2", "-m")
+    assert [entry.config["model"]["name"] for entry in found] == [
+        "mine",
+        "mine",
+        "linear",
+        "linear",
+    ]
+    assert found[0].config["model"]["mixer"]["chunk"] == 8
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--resolve"], "--resolve belongs to --cfg"),
+        (["--cfg"], "expected one argument"),
+        (["--nope"], "unrecognized arguments: --nope"),
+        (["-m", "--cfg", "job"], "give one of"),
+        (["--config-dir", "nowhere"], "nowhere is not a folder"),
+        (["--config-path", "/"], "--config-dir DIR"),
+        (["x" * 20_000], "at most 10,000 characters"),
+        (["seed=\ud800"], "all printable"),
+        (["per_model={linear: 3}"], "++per_model"),
+        (["hydra.searchpath=3"], "hydra.searchpath"),
+        (["+model=linear"], "model"),
+        (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),
+        (["-m", "hydra.launcher._target_=os.system"], "hydra.launcher._target_: unknown plug-in"),
+        (["seed=[[[[" * 100], "seed="),
+    ],
+)
+def test_malformed_lines_are_refused_in_a_few_lines(argv: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        words(*argv)
+    assert complaint in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 5
+
+
+def test_words_are_kept_as_they_were_given() -> None:
+    (entry,) = words("task.data_seed=${seed}", "seed=3")
+    assert entry.overrides == ("task.data_seed=${seed}", "seed=3")
+    assert entry.config["task"]["data_seed"] == 3
+
+
 class Elsewhere(BasicLauncher):
     """Stands for SLURM and the like: Hydra cannot hand anything back from its jobs."""
 
@@ -93,8 +142,9 @@ class Elsewhere(BasicLauncher):
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Register the launcher among Hydra's plugins, which carry this package's name."""
+    monkeypatch.chdir(tmp_path)  # Hydra notes there what it launches
     monkeypatch.setattr(Elsewhere, "__module__", "hydra_plugins.elsewhere")
     plugins, module = ModuleType("hydra_plugins"), ModuleType("hydra_plugins.elsewhere")
     vars(plugins).update(__path__=[], elsewhere=module)

@@ -17,9 +17,10 @@ def test_a_sweep_is_stored_and_not_repeated(tmp_path: Path, capsys) -> None:
     assert run(tmp_path, *words, "runner.dry_run=true") == 0
     assert "4 cells" in (listed := capsys.readouterr().out)
     assert "0 done, 4 to do" in listed
-    assert not (tmp_path / "cells").exists()
+    assert not list(tmp_path.iterdir())
     assert run(tmp_path, *words) == 0
     assert "[4/4]" in capsys.readouterr().out
+    assert not {"hydra", "multirun.yaml"} & {path.name for path in tmp_path.iterdir()}
     before = read_rows(tmp_path)
     assert run(tmp_path, *words) == 0
     assert "4 of 4 cells are complete already" in capsys.readouterr().out

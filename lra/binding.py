@@ -1,0 +1,181 @@
+"""Options given as plain values become the typed arguments of a constructor.
+
+A constructor is the schema of its YAML node: its keyword-only parameters fix the keys and the
+types. Nothing is converted into another value, and every error names the key, the value seen, what
+was wanted and the way out.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from enum import Enum
+from functools import lru_cache, partial
+from typing import Any, get_args, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.configuration import ConfigError, shown, storable
+from lra.suggest import unknown
+
+GIVEN = frozenset({"self", "site", "frame"})
+"""Parameters of a mixer or a stack that are no options."""
+LONGEST_REASON = 300
+"""Characters; OmegaConf spells out every value that it refuses."""
+
+
+def parameters(target: Callable[..., Any]) -> set[str]:
+    """Return the names of the parameters of a class or function; none for one written in C."""
+    try:
+        return {*inspect.signature(target).parameters}
+    except (TypeError, ValueError):
+        return set()
+
+
+@lru_cache(maxsize=1024)
+def schema(target: Callable[..., Any]) -> type:
+    """Return a dataclass with the keyword parameters of `target` as its fields."""
+    if is_dataclass(target):
+        hints = get_type_hints(target)
+        return make_dataclass(
+            "Options",
+            [
+                (f.name, hints[f.name], field(default=f.default, default_factory=f.default_factory))
+                if f.default is not MISSING or f.default_factory is not MISSING
+                else (f.name, hints[f.name])
+                for f in fields(target)
+            ],
+            kw_only=True,
+        )
+    call = target.__init__ if inspect.isclass(target) else target
+    try:
+        hints = get_type_hints(call)
+    except (NameError, TypeError) as error:
+        raise ConfigError(
+            f"{getattr(target, '__qualname__', target)}: annotations that cannot be read: {error}"
+        ) from error
+    specification: list[Any] = []
+    for name, parameter in inspect.signature(call).parameters.items():
+        if name in GIVEN:
+            continue
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or name not in hints:
+            raise ConfigError(
+                f"{getattr(target, '__qualname__', target)}: parameter {name!r} must be "
+                "keyword-only and annotated: the constructor is the schema of its YAML"
+            )
+        if parameter.default is inspect.Parameter.empty:
+            specification.append((name, hints[name]))
+        elif isinstance(parameter.default, list | dict):
+            default = parameter.default
+            specification.append(
+                (name, hints[name], field(default_factory=partial(_copy, default)))
+            )
+        else:
+            specification.append((name, hints[name], field(default=parameter.default)))
+    return make_dataclass("Options", specification, kw_only=True)
+
+
+def _copy(value: Any) -> Any:
+    return value.copy()
+
+
+def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return the keyword arguments for `target` that `node` gives, typed and complete.
+
+    Raises ConfigError for an unknown key (with near matches), a missing value, a wrong type, a
+    value that another one would have to stand for (1.7 for an int, 3 for text), and for what no
+    result can hold: see `lra.configuration.storable`.
+    """
+    return copy.deepcopy(_bound(target, _Spelt(dict(node or {})), where))
+
+
+class _Spelt:
+    """Options, told apart by how they are spelt: 1, 1.0, true and '1' are four values."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.text = options, repr(options)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Spelt) and self.text == other.text
+
+
+@lru_cache(maxsize=4096)
+def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, Any]:
+    wanted, given = schema(target), spelt.options
+    names = [f.name for f in fields(wanted)]
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"{where}: " + unknown("option", str(key), names))
+    storable(given, where)
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(wanted), given)
+        bound = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key, reason = error.full_key or "?", _first_line(error)
+        if "expected one of" not in reason:
+            reason += f"; wanted {_type_of(wanted, key)}"
+        raise ConfigError(f"{where}.{key}: {reason}") from error
+    typed_values = {name: getattr(bound, name) for name in names}
+    for key, value in given.items():
+        if not _same(value, typed_values[key]):
+            raise ConfigError(
+                f"{where}.{key}: got {shown(value)} ({type(value).__name__}); "
+                f"wanted {_type_of(wanted, key)}"
+            )
+    storable(plain(typed_values), where)  # a default of the user's own class, too
+    return typed_values
+
+
+def _same(given: Any, typed: Any) -> bool:
+    """Return whether typing left a value what it was; 1 may become 1.0, and a name its member."""
+    if isinstance(typed, Enum):
+        return isinstance(given, str)
+    if is_dataclass(typed) and isinstance(given, Mapping):
+        return all(_same(value, getattr(typed, key)) for key, value in given.items())
+    if isinstance(typed, Mapping):
+        return isinstance(given, Mapping) and all(_same(v, typed[k]) for k, v in given.items())
+    if isinstance(typed, list | tuple):
+        return isinstance(given, list | tuple) and all(map(_same, given, typed))
+    if isinstance(typed, float) and type(given) is int:
+        return given == typed
+    return type(given) is type(typed) and bool(given == typed)
+
+
+def _first_line(error: OmegaConfBaseException) -> str:
+    return str(error.msg or error).splitlines()[0][:LONGEST_REASON]
+
+
+def _type_of(wanted: type, key: str) -> str:
+    for entry in fields(wanted):
+        if entry.name == key.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0]:
+            kind = entry.type
+            return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return "another value"
+
+
+def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:
+    """Call `target` with what `node` gives; a refused value becomes a ConfigError."""
+    arguments = bind(target, node, where)
+    try:
+        return target(**arguments)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def plain(value: Any) -> Any:
+    """Return JSON values: enum members become their names, dataclasses dicts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return str(value)
+    return value

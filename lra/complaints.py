@@ -1,0 +1,139 @@
+"""What Hydra says of words that it cannot compose, in a few lines that name the key."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.configuration import ConfigError
+from lra.listing import names
+from lra.repository import hydra_of
+from lra.suggest import near, unknown
+from lra.yaml_text import BadYaml
+
+MOST_LINES, MOST_CHARACTERS = 4, 800
+HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
+"""Lines of its messages that help nobody at a keyboard."""
+
+
+@contextmanager
+def explained(
+    words: Sequence[str], config_dir: str | None, *, all_errors: bool = True
+) -> Iterator[None]:
+    """Turn whatever is raised while Hydra composes into a ConfigError.
+
+    Args:
+        words: The overrides.
+        config_dir: A folder of configuration files beside ours.
+        all_errors: Also errors of other types than Hydra's: its parser, OmegaConf and PyYAML raise
+            what they please at odd words. False where other work than composing is done.
+    """
+    try:
+        yield
+    except (ConfigError, BadYaml, BrokenPipeError):
+        raise
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, words, config_dir)) from error
+    except OSError:
+        raise
+    except Exception as error:
+        if not all_errors:
+            raise
+        raise ConfigError(_explain(error, words, config_dir)) from error
+
+
+def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
+    """Return the complaint with the near matches of the name that could not be placed."""
+    options = getattr(error, "options", None)
+    missing = getattr(error, "missing_cfg_file", None)
+    if missing:
+        group, _, name = str(missing).rpartition("/")
+        if group and options is not None:
+            return unknown(group, name, [str(option) for option in options])
+    text = _text(error)
+    found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
+    if found:
+        key = found.group(1) or found.group(2)
+        known = keys_of(words)
+        if key in known:
+            return (
+                f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys "
+                "to a mapping"
+            )
+        matches = near(key, known) or near(key, [k.rpartition(".")[2] for k in known])
+        hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
+        siblings = [k for k in known if k.startswith(key.rpartition(".")[0] + ".")]
+        listing = f" Known here: {', '.join(sorted(siblings)[:30])}." if siblings else ""
+        return (
+            f"unknown key {key!r}{hint}{listing} `lra run --cfg job` prints every key "
+            "of the composed configuration."
+        )
+    if place := getattr(error, "full_key", None):
+        return text if place in text else f"{place}: {text}"
+    if any(word in text for word in words):
+        return text
+    guilty = _guilty(words, config_dir)
+    return text if guilty is None else f"{_short(guilty)}: {text}"
+
+
+def _text(error: BaseException) -> str:
+    """Return the message of an error, or of what caused it, without what only Hydra knows."""
+    said = str(error)
+    if not said and error.__cause__ is not None:
+        return _text(error.__cause__)
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        said += f"\n{error.__cause__}"
+    if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
+        said = f"{type(error).__name__}: {said}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    kept = [
+        line for line in dict.fromkeys(lines) if not line.startswith(("object_type=", "See http"))
+    ]
+    return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 80 else f"{word[:80]} …"
+
+
+def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
+    """Return the first word with which composing fails, or None where it never does."""
+    loader = hydra_of(config_dir).config_loader
+
+    def fails(count: int) -> bool:
+        try:
+            loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
+        except Exception:  # noqa: BLE001  only the place is asked, whatever it is
+            return True
+        return False
+
+    count = bisect_left(range(len(words) + 1), True, key=fails)
+    return words[count - 1] if 1 <= count <= len(words) else None
+
+
+def keys_of(words: Sequence[str]) -> list[str]:
+    """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
+    chosen = []
+    for word in words:
+        group, _, choice = word.partition("=")
+        name = choice.split(",")[0]
+        if group.isidentifier() and name in names(group):
+            chosen.append(f"{group}={name}")
+    composed = hydra_of(None).config_loader.load_configuration("config", chosen, RunMode.RUN)
+    tree = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
+    keys: list[str] = []
+
+    def walk(node: Any, prefix: str) -> None:
+        for key, value in node.items():
+            keys.append(prefix + str(key))
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+
+    walk({key: node for key, node in tree.items() if key != "hydra"}, "")
+    return keys

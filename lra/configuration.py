@@ -1,0 +1,176 @@
+"""What a composed configuration holds at its top level, checked before anything reads it.
+
+The options inside the groups are typed by the constructors that take them: see `lra.compose`.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from lra.suggest import unknown
+
+SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
+LONGEST_NAME = 200
+DEEPEST = 50
+LARGEST = 2**63 - 1
+"""What tables and random generators hold."""
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the key and the way out."""
+
+
+class Wanted(NamedTuple):
+    """What a key takes."""
+
+    words: str
+    suits: Callable[[Any], bool]
+
+
+def _is_name(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= LONGEST_NAME
+        and value.isprintable()
+        and not value.isspace()
+    )
+
+
+MAPPING = Wanted("a mapping of options", lambda value: isinstance(value, Mapping))
+OPTIONS = Wanted("a mapping of options, or {}", lambda v: v is None or isinstance(v, Mapping))
+NAME = Wanted(f"a name of at most {LONGEST_NAME} printable characters", _is_name)
+NAMES = Wanted(
+    "a list of names, as in [fnet,sdpa]",
+    lambda value: isinstance(value, list) and all(map(_is_name, value)),
+)
+ANYTHING = Wanted("anything", lambda _: True)
+
+TOP = {
+    **dict.fromkeys(("model", "task", "hardware", "optim", "runner", "logger"), MAPPING),
+    **dict.fromkeys(("per_model", "per_task", "per_runner", "for_task"), OPTIONS),
+    "protocol": NAME,
+    "seed": Wanted(
+        f"a whole number from 0 to {LARGEST}",
+        lambda value: type(value) is int and 0 <= value <= LARGEST,
+    ),
+    "results": Wanted(
+        "the path of a folder",
+        lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value,
+    ),
+    "sweep": Wanted(
+        "letters, digits and ._=,+- that begin with a letter or a digit, at most 200",
+        lambda value: isinstance(value, str) and SWEEP_NAME.fullmatch(value) is not None,
+    ),
+    "plugins": Wanted(
+        "a list of the names of packages, as in [my_package]",
+        lambda value: (
+            isinstance(value, list)
+            and all(isinstance(name, str) and name.isidentifier() for name in value)
+        ),
+    ),
+    "report": Wanted("true, false or null", lambda value: value is None or type(value) is bool),
+}
+"""Every key at the top; a preset may add `about`."""
+INSIDE = {
+    "model": {
+        "name": NAME,
+        "mixer": MAPPING,
+        "stack": MAPPING,
+        "layers": Wanted(NAMES.words, lambda value: value is None or NAMES.suits(value)),
+        "backbone": OPTIONS,
+        "about": ANYTHING,
+    },
+    "model.mixer": {"class_path": NAME},
+    "model.stack": {"class_path": NAME},
+    "task": {"name": NAME, "class_path": NAME},
+    "hardware": {"name": NAME},
+    "optim": {"name": NAME},
+    "runner": {"name": NAME},
+    "logger": {"name": NAME},
+}
+"""The keys that are read by themselves; `lra.compose` types the options beside them."""
+OPTIONAL = frozenset(
+    {"optim.name", "logger.name"}
+    | {f"model.{key}" for key in ("mixer", "stack", "layers", "backbone", "about")}
+)
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key that is unknown, missing or of another type than its own.
+
+    Args:
+        config: The composed configuration, resolved: plain values.
+    """
+    for key in config:
+        if key not in TOP and key != "about":
+            raise ConfigError(unknown("key", str(key), TOP))
+    _check_keys(config, TOP, "")
+    for group, keys in INSIDE.items():
+        node: Any = config
+        for part in group.split("."):
+            node = node.get(part, {}) if isinstance(node, Mapping) else {}
+        if group not in ("model.mixer", "model.stack") or node:
+            _check_keys(node, keys, f"{group}.")
+    for key in config["model"]:
+        if key not in INSIDE["model"]:
+            raise ConfigError("model: " + unknown("key", str(key), INSIDE["model"]))
+    storable(config)
+
+
+def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str) -> None:
+    for key, wanted in keys.items():
+        if key not in node:
+            if prefix + key in OPTIONAL:
+                continue
+            raise ConfigError(f"{prefix}{key} is missing: wanted {wanted.words}")
+        if not wanted.suits(node[key]):
+            raise ConfigError(f"{prefix}{key}: got {shown(node[key])}; wanted {wanted.words}")
+
+
+def storable(value: Any, where: str = "") -> None:
+    """Raise ConfigError for what a result's JSON cannot hold, naming its key.
+
+    Numbers must be finite, whole numbers fit 64 bits, text must be text, keys of mappings too.
+    """
+    for key, leaf in _leaves(value, where, 0):
+        if leaf is None or isinstance(leaf, bool):
+            continue
+        if isinstance(leaf, float):
+            if not math.isfinite(leaf):
+                raise ConfigError(
+                    f"{key}: got {leaf}; wanted a finite number (an option that can be switched "
+                    "off takes null)"
+                )
+        elif isinstance(leaf, int):
+            if not -LARGEST <= leaf <= LARGEST:
+                raise ConfigError(f"{key}: got {shown(leaf)}; wanted at most {LARGEST} either way")
+        elif not isinstance(leaf, str):
+            raise ConfigError(f"{key}: got {shown(leaf)}; wanted a number, text, a list or mapping")
+        elif not _is_text(leaf):
+            raise ConfigError(f"{key}: got {leaf!a}; wanted text that UTF-8 can spell")
+
+
+def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > DEEPEST:
+        raise ConfigError(f"{where[:80]}: nested deeper than {DEEPEST} levels; flatten it")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str) or not _is_text(key):
+                raise ConfigError(f"{where or 'the top'}: got the key {key!a}; wanted text")
+            yield from _leaves(item, f"{where}.{key}" if where else key, depth + 1)
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{place}]", depth + 1)
+    else:
+        yield where, value
+
+
+def _is_text(text: str) -> bool:
+    return text.isascii() or not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: with its type where that is not plain, and short."""
+    text = ascii(value) if isinstance(value, str) and not _is_text(value) else repr(value)
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]} …"
