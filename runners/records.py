@@ -84,6 +84,12 @@ class Measurement:
             raise ValueError(
                 f"a stored number is finite: got {self}; give status=Status.diverged and a reason"
             )
+        known = METRICS[self.metric]
+        if not all(known.least <= number <= known.most for number in numbers):
+            raise ValueError(
+                f"{self.metric} lies between {known.least:g} and {known.most:g} {known.unit}: "
+                f"got {self}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
