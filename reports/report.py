@@ -98,6 +98,7 @@ def write_report(
     *,
     title: str,
     groups: Mapping[str, Sequence[str]] | None = None,
+    left_out: Sequence[str] = (),
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
@@ -109,6 +110,7 @@ def write_report(
         folder: made where it does not exist.
         title: heading of the page.
         groups: families by kind, for figures of more models than one plot can hold.
+        left_out: what is not among the rows, and why.
 
     Raises:
         NoRows: there are no rows.
@@ -120,7 +122,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         models = [str(n) for n in frame["name"].unique() if not str(n).startswith(FLOOR)]
-        draft = _Draft(Path(temporary), looks(models), groups or {})
+        draft = _Draft(Path(temporary), looks(models), groups or {}, left_out=[*left_out])
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
@@ -226,7 +228,7 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     """Return what the rows say about where they come from."""
 
     def values(column: str) -> str:
-        found = sorted({shown(v) for v in frame[column]} - {"–"})
+        found = sorted({shown(v) for v in frame[column].unique()} - {"–"})
         return _some(found, 6, ", ") if found else "not recorded"
 
     tasks = frame[["task", "task_version", "source"]].drop_duplicates()

@@ -163,9 +163,12 @@ class Setting:
 
 def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[Setting]:
     """Split rows by the columns that must agree; file suffixes name only what differs."""
-    text = pd.DataFrame({c: [_sentence(c, v) for v in rows[c]] for c in columns}, index=rows.index)
-    keys = text.apply(tuple, axis=1)
-    differing = [c for c in columns if text[c].nunique() > 1]
+    texts = {}
+    for column in columns:
+        words = {value: _sentence(column, value) for value in rows[column].unique()}
+        texts[column] = [words[value] for value in rows[column]]
+    keys = pd.Series(list(zip(*texts.values(), strict=True)), index=rows.index, dtype=object)
+    differing = [c for c in columns if len(set(texts[c])) > 1]
     found = []
     for key in sorted(set(keys)):
         part = dict(zip(columns, key, strict=True))

@@ -367,14 +367,26 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
 
 
 def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
-    seen: dict[tuple[str, ...], set[str]] = {}
-    for each in rows:
+    kinds = {
         # Other families, in some layers or as what the weights come from, have other sources; so
         # has a mode that starts from trained weights.
-        others = [each["labels"].get(label, "") for label in ("layers", "start")]
-        kind = (each["runner"], " ".join(filter(None, (each["model"], *others))), each["task"])
-        seen.setdefault((*map(str, kind), str(each["mode"])), set()).add(each["fingerprint"])
-    mixed = sorted({"/".join(kind[:3]) for kind, prints in seen.items() if len(prints) > 1})
+        (
+            (row["runner"], row["model"], row["task"], row["mode"]),
+            (row["labels"].get("layers", ""), row["labels"].get("start", "")),
+            row["fingerprint"],
+        )
+        for row in rows
+    }
+    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = {}
+    for kind, others, fingerprint in kinds:
+        seen.setdefault((kind, others), set()).add(fingerprint)
+    mixed = sorted(
+        {
+            f"{runner}/{' '.join(filter(None, (model, *others)))}/{task}"
+            for ((runner, model, task, _), others), prints in seen.items()
+            if len(prints) > 1
+        }
+    )
     if mixed:
         warnings.warn(
             f"rows made by different versions of the code stand in one table: {_some(mixed)} "
