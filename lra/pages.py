@@ -162,13 +162,14 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     from reports.panels import panel_figure
     from reports.rows import cost_points
     from reports.scaling_figures import scaling_data
+    from reports.stems import stem as file_stem
 
     points = cost_points(frame[frame["model"].isin([name, *BACKGROUND])])
     data = scaling_data(points, mode, "time")
     if name in BACKGROUND or data[data["model"] == name]["value"].isna().all():
         return []
     figure = panel_figure(data, looks([name]), {name: [name]}, subtitle="")
-    path = folder / "figures" / f"{name}-{stem}-{mode}.png"
+    path = folder / "figures" / f"{name}-{stem}-{file_stem(mode)}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path, format="png", dpi=110, metadata={"Software": None})

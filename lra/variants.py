@@ -65,7 +65,7 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
 
 
 def _text(value: str, longest: int = 60) -> str:
-    """Return a value that fits a name: one that does not is cut, and a hash tells it from others."""
+    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
     if len(value) <= longest and value.isprintable():
         return value
     kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])

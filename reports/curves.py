@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.drawing import Look, new_figure, style
+from reports.drawing import Look, legend_name, new_figure, style
 from reports.rows import FLOOR, model_order, shown
 
 TRAINING = ("task", "task_version", "source")
@@ -94,7 +94,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
         for axes in panels.ravel()[len(keys) :]:
             axes.set_axis_off()
         drawn = {line.get_label(): line for axes in panels.ravel() for line in axes.get_lines()}
-        order = [n for n in model_order([str(n) for n in drawn]) if n in drawn]
+        order = model_order([str(n) for n in drawn])
         figure.legend(handles=[drawn[n] for n in order], loc="outside right center")
     return figure
 
@@ -133,7 +133,7 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) ->
             markevery=max(1, len(line) // 6),
             markerfacecolor="white" if look.marker in "sDv" else look.color,
             linewidth=1.2,
-            label=name,
+            label=legend_name(name),
         )
         if (line["seeds"] > 1).any():
             axes.fill_between(

@@ -209,7 +209,7 @@ def _bootstrap_medians(samples: ArrayLike, rng: np.random.Generator) -> Array:
     """Return medians of resamples. Ranks are sorted in place of the values: ten times as fast."""
     x = np.asarray(samples, dtype=np.float64)
     order = np.argsort(x, kind="stable")
-    ranks = np.empty(x.size, np.min_scalar_type(x.size))
+    ranks = np.empty(x.size, np.int32)
     ranks[order] = np.arange(x.size)
     picks = np.sort(ranks[rng.integers(0, x.size, size=(RESAMPLES, x.size))], axis=1)
     low, high = x[order][picks[:, (x.size - 1) // 2]], x[order][picks[:, x.size // 2]]
@@ -232,7 +232,7 @@ def _cut(size: int, level: float) -> tuple[int, float]:
 
     def coverage(cut: int) -> float:
         outside = sum(math.comb(size, i) for i in range(cut + 1))
-        return 1.0 - 2 * outside / 2**size  # of integers: a float would end at 1,023 samples
+        return 1.0 - 2 * outside / (1 << size)  # of integers: a float would end at 1,023 samples
 
     cut = 0
     while cut + 1 < size / 2 - 0.5 and coverage(cut + 1) >= level:

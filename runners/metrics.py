@@ -90,7 +90,7 @@ METRICS: dict[str, Metric] = {
     "utilisation": _metric("fraction", True, "flops_per_second / the profile's or measured peak",
                            most=1e12),
     "parameters": _metric("1", None, "trainable parameters, shared ones once"),
-    "batch_size": _metric("1", None, "sequences in one timed batch", least=1.0),
+    "batch_size": _metric("1", None, "sequences in one timed batch", least=1.0, most=1e12),
     "timed_steps": _metric("1", None, "number of timed samples"),
     "stalls": _metric("1", False, "timed samples above 3 x median"),
     "compile_time": _metric("s", False, "first call under torch.compile, not part of time",

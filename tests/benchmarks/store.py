@@ -1,4 +1,4 @@
-"""How fast a large store is read and reported: `python tests/benchmarks/store.py --json rows.jsonl`.
+"""How fast a large store is read: `python tests/benchmarks/store.py --json rows.jsonl`.
 
 Makes a store of about 100,000 rows in some 5,000 cells (trainings with curves, timings over
 lengths) in a temporary folder, and removes it. Prints wall seconds and processor seconds: on a
@@ -61,7 +61,7 @@ def cell(runner: str, **columns: Any) -> Cell:
         **{name: full[name] for name in ("model", "mode", "length", "seed")},
         "task": {"name": full["task"], "version": 1},
     }  # fmt: skip
-    config = {name: options for name in ("model", "task", "hardware", "optim", "runner")}
+    config = dict.fromkeys(("model", "task", "hardware", "optim", "runner"), options)
     words = ("-m", "+experiment=something", f"model={full['model']}")
     return Cell(identity=identity, columns=full, config=config, overrides=words, fingerprint="f00d")
 
