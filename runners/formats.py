@@ -126,6 +126,24 @@ def _what(path: Path) -> str:
     return "a folder" if path.is_dir() else "a device or a pipe" if path.exists() else "nothing"
 
 
+def check_archive(path: Path) -> None:
+    """Compare the parts of a checkpoint with their checksums. Raises `BadStore`.
+
+    `torch.load` does not do it. Torch is not needed.
+    """
+    try:
+        if not path.is_file():
+            raise Damaged(f"{path}: no file ({_what(path)} in its place); move it away")
+        with zipfile.ZipFile(path) as archive:
+            part = archive.testzip()
+    except PermissionError as error:
+        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
+    except _TORN as error:
+        raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
+    if part is not None:
+        raise Damaged(f"{path}: the checksum of {part} does not match; move it away")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
     data = read_bytes(path)

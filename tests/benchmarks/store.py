@@ -21,7 +21,7 @@ import numpy as np
 from lra.report import kinds, stored
 from reports.report import write_report
 from runners import durable
-from runners.audit import findings
+from runners.audit import audit
 from runners.records import Cell, Measurement
 from runners.store import Store, read_rows
 
@@ -153,7 +153,7 @@ def run(root: Path, scale: float) -> Rows:
     with timed(rows, "tables, figures and pages of the report"):
         write_report(frame, root / "reports" / "all", title="Benchmark", groups=kinds())
     with timed(rows, "lra doctor --store"):
-        list(findings(root))
+        audit(root)
     return rows
 
 
