@@ -29,7 +29,7 @@ COLUMNS = (
 
 def approximation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the rows of this runner that are about a budget, or say why there is none."""
-    return rows[(rows["runner"] == RUNNER) & rows["length"].notna()]
+    return rows[rows["runner"] == RUNNER]
 
 
 def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:

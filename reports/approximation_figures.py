@@ -111,6 +111,8 @@ def _vertical(axes: Axes, metric: str) -> None:
         axes.set_ylim(0, 1.04)
         return
     axes.set_yscale("log")
+    if axes.get_ylim()[0] <= 0:  # no error is more than rounding: nothing is drawn
+        axes.set_ylim(0.1, 10)
     _powers(axes.yaxis, axes.get_ylim())
 
 

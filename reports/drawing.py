@@ -20,6 +20,8 @@ from matplotlib.figure import Figure
 from reports.tables import csv_text
 
 FORMATS = ("pdf", "svg", "png")
+_LETTERS = 90
+"""Of a name in a legend."""
 _PIXELS = 60_000
 """Of the longer side of a picture; matplotlib refuses 65,536."""
 
@@ -87,8 +89,12 @@ def style() -> Iterator[None]:
 
 
 def legend_name(name: str) -> str:
-    """Return a name for a legend, which leaves out what begins with an underscore."""
-    return f" {name}" if name.startswith("_") else name
+    """Return a name for a legend, which leaves out what begins with an underscore.
+
+    Of a very long name the end is left to the tables: the legend would take the whole figure.
+    """
+    shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:

@@ -32,8 +32,7 @@ COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 
 def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of comparisons with peers, their labels as columns."""
-    own = rows[(rows["runner"] == "peers") & rows["length"].notna()].copy()
-    own["causal"] = own["causal"].fillna(value=False)
+    own = rows[rows["runner"] == "peers"].copy()
     # The direction has a column and words of its own.
     own["name"] = [DIRECTION.sub("", str(name)).replace(" ()", "") for name in own["name"]]
     for name in (*LABELS, "side", "compared_in"):

@@ -110,7 +110,7 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
             label=legend_name(name),
             zorder=3,
         )
-    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_xlim(-0.5, max(1, len(columns)) - 0.5)
     axes.set_xticks(range(len(columns)), columns)
     axes.grid(visible=False, axis="x")
     for border in np.arange(0.5, len(columns) - 1):

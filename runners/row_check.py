@@ -75,7 +75,7 @@ def _name(letters: str) -> _Column:
     )
 
 
-def _integer(least: int, most: int, *, empty: bool = True) -> _Column:
+def _integer(least: int, most: int, *, empty: bool = False) -> _Column:
     return _Column(
         types=frozenset({int, type(None)} if empty else {int}),
         good=lambda number: number is None or least <= number <= most,
@@ -84,7 +84,7 @@ def _integer(least: int, most: int, *, empty: bool = True) -> _Column:
 
 
 _CHECKS = {
-    "schema": _integer(SCHEMA, SCHEMA, empty=False),
+    "schema": _integer(SCHEMA, SCHEMA),
     "cell": _name("0-9a-f"),
     "fingerprint": _name("0-9a-z"),
     "created": _Column(frozenset({str}), _is_time, "a time in ISO 8601 with its zone"),
@@ -96,15 +96,15 @@ _CHECKS = {
     "source": _text(),
     "length": _integer(1, 10**12),
     "seed": _integer(-(2**63), 2**63 - 1),
-    "causal": _Column(frozenset({bool, type(None)}), lambda _: True, "true, false or null"),
+    "causal": _Column(frozenset({bool}), lambda _: True, "true or false"),
     "hardware": _text(),
     "device": _text(),
     "precision": _text(),
-    "threads": _integer(1, 10**6),
+    "threads": _integer(0, 10**6),
     "metric": _Column(frozenset({str}), METRICS.__contains__, "a metric that this version knows"),
     "status": _Column(frozenset({str}), _STATUSES.__contains__, f"one of {', '.join(Status)}"),
     "reason": _Column(frozenset({str}), encodable, "text that is Unicode"),
-    "step": _integer(0, 2**62),
+    "step": _integer(0, 2**62, empty=True),
 }
 
 _COUNT = re.compile(r"[0-9]{1,15}")
