@@ -78,14 +78,14 @@ def unpack_outcomes(path: Path) -> list[Outcomes]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return list(_unpacked(archive))
-    except _TORN as error:
+    except TORN as error:
         raise Damaged(
             f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
             "runs again"
         ) from error
 
 
-_TORN = (
+TORN = (
     zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, EOFError,
     OSError, RuntimeError, MemoryError, ArithmeticError, SyntaxError, struct.error,
 )  # fmt: skip
@@ -138,7 +138,7 @@ def check_archive(path: Path) -> None:
             part = archive.testzip()
     except PermissionError as error:
         raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
-    except _TORN as error:
+    except TORN as error:
         raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
     if part is not None:
         raise Damaged(f"{path}: the checksum of {part} does not match; move it away")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum, auto
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +38,7 @@ from runners.optim import (
     set_learning_rate,
 )
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress, digest
+from runners.resume import misfit
 from runners.stopping import asked_to_stop
 from runners.stream import Place, Prefetch, rows_of, to_device
 from tasks.task import SPLITS, Batch, Task
@@ -165,12 +167,7 @@ class Trainer:
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
         torch.manual_seed(self.seed)
-        state = self.checkpoints.load()
-        if state is not None and state.get("identity") != self.identity():
-            log.warning("the checkpoint is of another model or other options: training begins anew")
-        elif state is not None:
-            self.restore(state)
-            log.info("resumed at step %d", self.step)
+        self.resume()
         for row in self.rows:
             yield Measurement(**row)
         try:
@@ -180,6 +177,23 @@ class Trainer:
         except Diverged:
             yield from self.bookkeeping()
             raise
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint that fits; of one that does not, nothing is taken."""
+        for path, state in self.checkpoints.states():
+            if state.get("identity") != self.identity():
+                log.warning("%s is of another model or other options: left", path)
+                continue
+            moved = [p for group in self.optimiser.param_groups for p in group["params"]]
+            streams = partial(self.streams.empty, self.optim.batch_size)
+            problem = misfit(state, self.state(), moved, streams)
+            if problem is None:
+                self.restore(state)
+                log.info("resumed at step %d", self.step)
+                return
+            log.warning("%s cannot be continued (%s): left", path, problem)
+        if self.checkpoints.present():
+            log.warning("no checkpoint fits: training begins anew")
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left. Only the steps are on the clock."""
@@ -358,8 +372,8 @@ class Trainer:
         options = [asdict(self.optim), asdict(self.config), str(self.hardware.precision)]
         return digest([self.seed, self.task.spec.data_hash, options, shapes])
 
-    def save(self) -> None:
-        """Write everything that decides how the run goes on."""
+    def state(self) -> dict[str, Any]:
+        """Return everything that decides how the run goes on."""
         state: dict[str, Any] = {
             "identity": self.identity(),
             "model": self.model.state_dict(),
@@ -377,10 +391,14 @@ class Trainer:
         }
         if self.device.type == "cuda":
             state["cuda_random"] = torch.cuda.get_rng_state()
-        self.checkpoints.save(state)
+        return state
+
+    def save(self) -> None:
+        """Write the state."""
+        self.checkpoints.save(self.state())
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `save` wrote."""
+        """Continue from a state in which `misfit` found no fault."""
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])
