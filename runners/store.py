@@ -42,6 +42,7 @@ from runners.formats import (
     unpack_outcomes,
 )
 from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from runners.row_check import first_fault
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +194,8 @@ class Store:
 
         Raises:
             durable.Unwritable: full disk, missing right; what was stored before is untouched.
-            ValueError: nothing to store, or outcomes out of order.
+            ValueError: nothing to store, outcomes out of order, or a row that no reader would
+                take; nothing is written.
         """
         if not measurements:
             raise ValueError(f"cell {cell.key} has no rows: a failed cell has one with its status")
@@ -201,6 +203,11 @@ class Store:
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         rows = [row(cell, measurement, created) for measurement in measurements]
+        fault = first_fault(rows)
+        if fault is not None:
+            raise ValueError(
+                f"cell {cell.key}, row {fault.line}: {fault.message}; it could not be read again"
+            )
         description = {
             "schema": SCHEMA,
             "cell": cell.key,
