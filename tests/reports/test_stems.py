@@ -10,7 +10,8 @@ from reports.stems import stem
 from reports.tables import csv_text, escape_latex
 
 HOSTILE = ("", ".", "..", "../../x", "/etc/passwd", "a/b", "a\\b", "a-b", "a b", "a+b", "a", "A",
-           "x" * 500, "x" * 501, "漢字", "漢", "\ud800", "<b>", '"', "a.b", "~", "\n", "a\x00")  # fmt: skip
+           "x" * 500, "x" * 501, "漢字", "漢", "\ud800", "<b>", '"', "a.b", "~", "\n",
+           "a\x00")  # fmt: skip
 
 
 def test_what_is_safe_stays():
