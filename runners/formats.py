@@ -112,7 +112,7 @@ def read_bytes(path: Path) -> bytes:
     """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
     try:
         if not path.is_file():  # a folder, a pipe that would block, a link to nothing
-            raise Damaged(f"{path}: no file ({_what(path)} in its place); move it away")
+            raise Damaged(f"{path}: {_no_file(path)}")
         return path.read_bytes()
     except PermissionError as error:
         raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
@@ -120,10 +120,12 @@ def read_bytes(path: Path) -> bytes:
         raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
 
 
-def _what(path: Path) -> str:
+def _no_file(path: Path) -> str:
     if path.is_symlink():
-        return "a link to nothing"
-    return "a folder" if path.is_dir() else "a device or a pipe" if path.exists() else "nothing"
+        return "a link to nothing; remove it"
+    if not path.exists():
+        return "no such file"
+    return f"a {'folder' if path.is_dir() else 'device or a pipe'}, wanted a file; move it away"
 
 
 def check_archive(path: Path) -> None:
@@ -133,7 +135,7 @@ def check_archive(path: Path) -> None:
     """
     try:
         if not path.is_file():
-            raise Damaged(f"{path}: no file ({_what(path)} in its place); move it away")
+            raise Damaged(f"{path}: {_no_file(path)}")
         with zipfile.ZipFile(path) as archive:
             part = archive.testzip()
     except PermissionError as error:
