@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lra.kinds import kind_of
+from lra.kinds import KINDS
 from lra.listing import table
 from runners.records import Cell
 from runners.store import Store
@@ -83,8 +83,8 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
-    kind = kind_of(str(cell.columns["runner"]))
-    if kind.by_length:
+    kind = KINDS.get(str(cell.columns["runner"]))
+    if kind is not None and kind.by_length:
         words += [
             kind.mode_word.format(cell.columns["mode"]),
             f"runner.lengths=[{cell.columns['length']}]",

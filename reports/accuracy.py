@@ -156,7 +156,7 @@ def entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
     examples = _examples(good)
     interval: Interval | None = mean_interval(values)
     if interval is None and examples and score.shares:
-        interval = wilson_interval(mean, examples)
+        interval = wilson_interval(min(mean, 1.0), examples)
     if name.startswith(FLOOR):
         notes += tuple(sorted({s for s in (f.get("sentence", "") for f in good["labels"]) if s}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})

@@ -18,7 +18,7 @@ class Metric:
 
 
 _RANGES = {
-    "fraction": (0.0, 1.0),
+    "fraction": (0.0, 1.0 + 1e-6),
     "s": (1e-12, 1e12),
     "ratio": (1e-12, 1e12),
     "nat": (-1e39, 1e39),
@@ -26,7 +26,8 @@ _RANGES = {
     "token": (0.0, 1e15),
     "1": (0.0, float_info.max),
 }
-"""By unit. Times and ratios are above 0, because reports divide by them; losses may be huge."""
+"""By unit. A mean of shares may round to above 1. Times and ratios are above 0, because reports
+divide by them; losses may be huge."""
 _COUNTED = (0.0, 1e30)
 """Bytes, operations and rates."""
 

@@ -157,7 +157,7 @@ class Store:
         Raises:
             UnknownCell: none or several; the message lists near matches.
         """
-        keys = [folder.name for folder in cell_folders(self.root)]
+        keys = [folder.name for folder in cell_folders(self.root, left_out=[])]
         matches = [key for key in keys if key.startswith(prefix)]
         if len(matches) == 1:
             return matches[0]
