@@ -126,7 +126,7 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
     from reports.accuracy import accuracy_table, splits
     from reports.efficiency import crossover_table, efficiency_table, growth_table, modes
     from reports.rows import FLOOR, cost_points, cost_rows, settings
-    from reports.tables import to_markdown
+    from reports.tables import escape_markdown, to_markdown
 
     own = frame[(frame["model"] == name) | frame["model"].str.startswith(FLOOR)]
     lines: list[str] = []
@@ -144,7 +144,7 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
                 crossover_table(alone),
                 growth_table(alone),
             )
-            lines += [part.title[0].upper() + part.title[1:] + ".", ""]
+            lines += [escape_markdown(part.title[0].upper() + part.title[1:]) + ".", ""]
             lines += [
                 text for t in built if t is not None for text in (to_markdown(t).rstrip(), "")
             ]
