@@ -6,6 +6,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,31 @@ def children(folder: Path) -> list[Path]:
     except OSError as error:
         raise BadStore(f"{folder}: {error.strerror}; give yourself the right to read it") from error
     return [path for path in found if not path.name.startswith(".")]
+
+
+def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Path]:
+    """Return the folders of all cells in the order of their keys.
+
+    Args:
+        root: the results folder.
+        left_out: as for `read_rows`.
+    """
+    found: list[Path] = []
+    for group in children(root / "cells"):
+        with kept(left_out):
+            found += children(group)
+    return sorted(found)
+
+
+@contextmanager
+def kept(left_out: list[BadStore] | None) -> Iterator[None]:
+    """Add what is wrong to a list, where there is one, and go on behind the block."""
+    try:
+        yield
+    except BadStore as error:
+        if left_out is None:
+            raise
+        left_out.append(error)
 
 
 def rows_files(folder: Path) -> list[Path]:

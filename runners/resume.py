@@ -1,5 +1,6 @@
 """Whether a training state that was read can be continued: asked in full before anything is set."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from models.mixer import State, Unsupported
+from runners.checkpoint import Checkpoints
 from runners.records import Measurement
 
 _APART = ("optimiser", "streams", "best", "rows", "step_times")
@@ -16,6 +18,38 @@ _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What AdamW keeps of each parameter."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
+
+
+log = logging.getLogger(__name__)
+
+
+def fitting(
+    checkpoints: Checkpoints,
+    own: Mapping[str, Any],
+    optimiser: torch.optim.Optimizer,
+    streams: Callable[[], State],
+) -> dict[str, Any] | None:
+    """Return the newest state that can be continued; one that cannot is said and left.
+
+    Args:
+        checkpoints: Where states lie.
+        own: The state of the training that would continue it.
+        optimiser: That of this training.
+        streams: Returns what the model remembers of a batch before its first token.
+    """
+    moved = [p for group in optimiser.param_groups for p in group["params"]]
+    for path, state in checkpoints.states():
+        if state.get("identity") != own["identity"]:
+            log.warning("%s is of another model or other options: left", path)
+            continue
+        problem = misfit(state, own, moved, streams)
+        if problem is None:
+            log.info("resumed at step %d", state["step"])
+            return state
+        log.warning("%s cannot be continued (%s): left", path, problem)
+    if checkpoints.present():
+        log.warning("no checkpoint fits: training begins anew")
+    return None
 
 
 def misfit(

@@ -17,8 +17,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,8 +28,9 @@ from runners.claims import Claim, take
 from runners.formats import (
     BadStore,
     Damaged,
-    children,
+    cell_folders,
     fingerprint_of,
+    kept,
     pack_outcomes,
     pretty,
     read_cell,
@@ -297,43 +297,18 @@ def read_rows(
     store = Store(root)
     folders: list[Path] = []
     rows: list[dict[str, Any]] = []
-    with _kept(left_out):
+    with kept(left_out):
         if sweep is None:
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     for folder in folders:
-        with _kept(left_out):
+        with kept(left_out):
             newest = read_newest_rows(folder)
             if newest is not None:
                 rows.extend(newest[1])
     _warn_if_mixed(rows)
     return table_of(rows)
-
-
-def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Path]:
-    """Return the folders of all cells in the order of their keys.
-
-    Args:
-        root: the results folder.
-        left_out: as for `read_rows`.
-    """
-    found: list[Path] = []
-    for group in children(root / "cells"):
-        with _kept(left_out):
-            found += children(group)
-    return sorted(found)
-
-
-@contextmanager
-def _kept(left_out: list[BadStore] | None) -> Iterator[None]:
-    """Add what is wrong to a list, where there is one, and go on behind the block."""
-    try:
-        yield
-    except BadStore as error:
-        if left_out is None:
-            raise
-        left_out.append(error)
 
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:

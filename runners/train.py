@@ -5,7 +5,6 @@ of the effective batch, plus the penalties. Accumulation over micro-batches divi
 the whole batch, so that the gradient is that of the batch.
 """
 
-import logging
 import math
 import threading
 import time
@@ -38,12 +37,10 @@ from runners.optim import (
     set_learning_rate,
 )
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress, digest
-from runners.resume import misfit
+from runners.resume import fitting
 from runners.stopping import asked_to_stop
 from runners.stream import Place, Prefetch, rows_of, to_device
 from tasks.task import SPLITS, Batch, Task
-
-log = logging.getLogger(__name__)
 
 Item = Measurement | Outcomes | Progress
 
@@ -167,7 +164,10 @@ class Trainer:
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
         torch.manual_seed(self.seed)
-        self.resume()
+        empty = partial(self.streams.empty, self.optim.batch_size)
+        state = fitting(self.checkpoints, self.state(), self.optimiser, empty)
+        if state is not None:
+            self.restore(state)
         for row in self.rows:
             yield Measurement(**row)
         try:
@@ -177,23 +177,6 @@ class Trainer:
         except Diverged:
             yield from self.bookkeeping()
             raise
-
-    def resume(self) -> None:
-        """Go on from the newest checkpoint that fits; of one that does not, nothing is taken."""
-        for path, state in self.checkpoints.states():
-            if state.get("identity") != self.identity():
-                log.warning("%s is of another model or other options: left", path)
-                continue
-            moved = [p for group in self.optimiser.param_groups for p in group["params"]]
-            streams = partial(self.streams.empty, self.optim.batch_size)
-            problem = misfit(state, self.state(), moved, streams)
-            if problem is None:
-                self.restore(state)
-                log.info("resumed at step %d", self.step)
-                return
-            log.warning("%s cannot be continued (%s): left", path, problem)
-        if self.checkpoints.present():
-            log.warning("no checkpoint fits: training begins anew")
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left. Only the steps are on the clock."""
@@ -374,7 +357,8 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return everything that decides how the run goes on."""
-        state: dict[str, Any] = {
+        cuda = self.device.type == "cuda"
+        return {
             "identity": self.identity(),
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -388,10 +372,8 @@ class Trainer:
             "step_times": self.step_times,
             "place": [self.place.epoch, self.place.number],
             **{name: getattr(self, name) for name in _PLAIN},
+            **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
         }
-        if self.device.type == "cuda":
-            state["cuda_random"] = torch.cuda.get_rng_state()
-        return state
 
     def save(self) -> None:
         """Write the state."""
