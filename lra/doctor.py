@@ -1,4 +1,4 @@
-"""`lra doctor`: what this machine is, and what works on it, each thing tried."""
+"""`lra doctor`: what this machine is, and what works on it, each thing tried; or a whole store."""
 
 import argparse
 import importlib.metadata
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from lra import probes
 from lra.listing import table
 from lra.probes import GIB, Report
+from runners.audit import audit
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
             "datasets", "jaxtyping")  # fmt: skip
@@ -119,13 +120,34 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
     )
+    made.add_argument(
+        "--store",
+        action="store_true",
+        help="read every file of the results folder instead, and say what is damaged; exit code 1 "
+        "where something is",
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
+
+
+def store(results: Path, *, as_json: bool) -> int:
+    """Print what is damaged in a results folder, and what was left over; 1 for damage."""
+    found = audit(results)
+    if as_json:
+        print(json.dumps(found._asdict(), indent=2))
+        return 1 if found.damaged else 0
+    for mark, sentences in (("FAIL", found.damaged), ("left", found.left)):
+        for sentence in sentences:
+            print(f"{mark} {sentence}")
+    print(f"{found.cells:,} cells in {results}: {len(found.damaged) or 'no'} faults")
+    return 1 if found.damaged else 0
 
 
 def main(argv: list[str]) -> int:
     """Print facts and verdicts; 1 where something essential fails."""
     arguments = parser().parse_args(argv)
+    if arguments.store:
+        return store(arguments.results, as_json=arguments.json)
     known = facts()
     if not arguments.json:
         print(table(list(known.items()), indent=""))

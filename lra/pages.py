@@ -127,7 +127,7 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
     from reports.accuracy import accuracy_table, splits
     from reports.efficiency import crossover_table, efficiency_table, growth_table, modes
     from reports.rows import FLOOR, cost_points, cost_rows, settings
-    from reports.tables import to_markdown
+    from reports.tables import escape_markdown, to_markdown
 
     own = frame[(frame["model"] == name) | frame["model"].str.startswith(FLOOR)]
     lines: list[str] = []
@@ -145,7 +145,7 @@ def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list
                 crossover_table(alone),
                 growth_table(alone),
             )
-            lines += [part.title[0].upper() + part.title[1:] + ".", ""]
+            lines += [escape_markdown(part.title[0].upper() + part.title[1:]) + ".", ""]
             lines += [
                 text for t in built if t is not None for text in (to_markdown(t).rstrip(), "")
             ]
@@ -163,13 +163,14 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     from reports.panels import panel_figure
     from reports.rows import cost_points
     from reports.scaling_figures import scaling_data
+    from reports.stems import stem as file_stem
 
     points = cost_points(frame[frame["model"].isin([name, *BACKGROUND])])
     data = scaling_data(points, mode, "time")
     if name in BACKGROUND or data[data["model"] == name]["value"].isna().all():
         return []
     figure = panel_figure(data, looks([name]), {name: [name]}, subtitle="")
-    path = folder / "figures" / f"{name}-{stem}-{mode}.png"
+    path = folder / "figures" / f"{name}-{stem}-{file_stem(mode)}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     with style():
         figure.savefig(path, format="png", dpi=110, metadata={"Software": None})

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,39 @@ from lra.variants import tell_apart
 from lra.yaml_text import load
 
 
-def stored(root: Path, sweep: str | None) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Return the rows of a sweep (None: of the whole store), and each cell's cell.json.
+def stored(
+    root: Path, sweep: str | None
+) -> tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]:
+    """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
 
-    Models of one name and several configurations are told apart by name.
+    Models of one name and several configurations are told apart by name. A cell with a damaged file
+    is left out; the last list says which file, and the way out.
 
     Raises:
         FileNotFoundError: there is no store, or it holds no rows.
         UnknownName: there is no such sweep; the message lists those that exist.
+        BadStore: every cell is damaged; the message is that of the first.
     """
-    from runners.store import Store, read_rows
+    from runners.store import BadStore, Store, read_rows
 
     store = Store(root)
     if sweep is not None and sweep not in store.sweeps():
         raise UnknownName(unknown("sweep", sweep, store.sweeps()))
-    rows = read_rows(root, sweep)
-    if rows.empty:
+    left_out: list[BadStore] = []
+    rows = read_rows(root, sweep, left_out=left_out)
+    cells = {}
+    for key in rows["cell"].unique():
+        try:
+            cells[str(key)] = store.cell(key)
+        except BadStore as error:
+            left_out.append(error)
+    sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
+    if sound.empty and left_out:
+        raise left_out[0]
+    if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    cells = {key: store.describe(key) for key in rows["cell"].unique()}
-    return tell_apart(rows, {key: cell["identity"] for key, cell in cells.items()}), cells
+    named = tell_apart(sound, {key: cell["identity"] for key, cell in cells.items()})
+    return named, cells, [str(error) for error in left_out]
 
 
 def place(root: Path, sweep: str | None) -> tuple[Path, str]:
@@ -72,24 +87,19 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
 
 
 def published(path: Path) -> pd.DataFrame:
-    """Read rows that `publish` wrote. ValueError for a line that is no row."""
-    from runners.store import table_of
+    """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
+    from runners.store import read_rows_file, table_of
 
-    rows = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}, line {number}: no JSON ({error}); get the file anew"
-            ) from error
-        rows.append(row)
-    return table_of(rows)
+    return table_of(read_rows_file(path))
 
 
 def main(argv: list[str]) -> int:
     """Parse the words after `lra report` and write the report."""
-    parser = argparse.ArgumentParser(prog="lra report", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="lra report",
+        description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
+        "damaged.",
+    )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the store")
     parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
     parser.add_argument("--out", type=Path, help="folder; default: RESULTS/reports/SWEEP")
@@ -99,6 +109,7 @@ def main(argv: list[str]) -> int:
         "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
     )
     choice = parser.parse_args(argv)
+    left_out: list[str] = []
     if choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
@@ -110,9 +121,17 @@ def main(argv: list[str]) -> int:
             rows, name = published(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
         else:
-            rows, _ = stored(choice.results, choice.sweep)
+            rows, _, left_out = stored(choice.results, choice.sweep)
             folder, name = place(choice.results, choice.sweep)
-        paths = write_report(rows, choice.out or folder, title=choice.title or name, groups=kinds())
+        paths = write_report(
+            rows,
+            choice.out or folder,
+            title=choice.title or name,
+            groups=kinds(),
+            left_out=left_out,
+        )
     for path in paths:
         print(path)
-    return 0
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return 1 if left_out else 0

@@ -85,10 +85,14 @@ def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> Non
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:
-        rows, cells = report.stored(sweep.root, sweep.name)
+        rows, cells, left_out = report.stored(sweep.root, sweep.name)
+        for line in left_out:
+            print(f"left out: {line}")
         if wanted:
             folder, title = report.place(sweep.root, sweep.name)
-            written = write_report(rows, folder, title=title, groups=report.kinds())
+            written = write_report(
+                rows, folder, title=title, groups=report.kinds(), left_out=left_out
+            )
             for line in conclusions(rows):
                 print(line)
         if mirrored:

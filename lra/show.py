@@ -83,8 +83,8 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
-    if KINDS[cell.columns["runner"]].by_length:
-        kind = KINDS[cell.columns["runner"]]
+    kind = KINDS.get(str(cell.columns["runner"]))
+    if kind is not None and kind.by_length:
         words += [
             kind.mode_word.format(cell.columns["mode"]),
             f"runner.lengths=[{cell.columns['length']}]",
@@ -103,7 +103,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = 
         lines.append(
             (
                 str(row["metric"]),
-                spelt(row["value"])
+                spelt(float(row["value"]))
                 if row["status"] == "ok"
                 else f"{row['status']}: {row['reason']}",
                 str(row["unit"]),

@@ -5,11 +5,15 @@ from typing import Any
 
 import pandas as pd
 
+from runners.records import digest
+
 AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source")
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
+_LONGEST = 160
+"""Characters that a name may gain."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -33,11 +37,13 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         rows: frame with the columns of `runners.records.COLUMNS`.
         identities: identity of each cell by its key.
     """
-    renamed = rows.copy()
+    names: dict[tuple[str, str], str] = {}
     own = rows[~rows["model"].str.startswith("floor/")]
-    for _, group in own.groupby(["model", "task", "runner"], sort=False):
+    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
+    for key, group in distinct.groupby(["model", "task", "runner"], sort=False):
+        model = str(key[0])
         flat: dict[str, dict[str, str]] = {}
-        for cell in group["cell"].unique():
+        for cell in group["cell"]:
             identity = identities.get(cell, {})
             flat[cell] = flatten({k: v for k, v in identity.items() if k not in AXES})
             flat[cell] |= flatten(identity.get("runner", {}), "runner.")
@@ -50,10 +56,20 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         if not differing:
             continue
         for cell, values in flat.items():
-            what = ", ".join(f"{_short(key)}={values.get(key, 'none')}" for key in differing)
-            where = (renamed["cell"] == cell) & renamed["model"].eq(group["model"].iloc[0])
-            renamed.loc[where, "model"] = f"{group['model'].iloc[0]} ({what})"
-    return renamed
+            what = (f"{_short(key)}={_text(values.get(key, 'none'))}" for key in differing)
+            names[model, cell] = f"{model} ({_text(', '.join(what), _LONGEST)})"
+    if not names:
+        return rows
+    pairs = zip(rows["model"], rows["cell"], strict=True)
+    return rows.assign(model=[names.get((model, cell), model) for model, cell in pairs])
+
+
+def _text(value: str, longest: int = 60) -> str:
+    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
+    if len(value) <= longest and value.isprintable():
+        return value
+    kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
+    return f"{kept}… {digest(value, digits=8)}"
 
 
 def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:

@@ -102,9 +102,10 @@ def accuracy_table(
     models = model_order([n for n in names if not n.startswith(FLOOR)])
     found = final[final["status"] == "ok"].groupby("name")["value"].mean()
     floors = sorted((n for n in names if n.startswith(FLOOR)), key=lambda n: (found.get(n, 0), n))
+    places = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
+    nothing = final.iloc[:0]
     for name in [*models, *floors]:
-        own = final[final["name"] == name]
-        entries = tuple(entry(own[own["column"] == c], name, score) for c in columns)
+        entries = tuple(entry(places.get((name, c), nothing), name, score) for c in columns)
         floor = name in floors
         title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
         table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))
@@ -155,7 +156,7 @@ def entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
     examples = _examples(good)
     interval: Interval | None = mean_interval(values)
     if interval is None and examples and score.shares:
-        interval = wilson_interval(mean, examples)
+        interval = wilson_interval(min(mean, 1.0), examples)
     if name.startswith(FLOOR):
         notes += tuple(sorted({s for s in (f.get("sentence", "") for f in good["labels"]) if s}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})

@@ -94,6 +94,7 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
         status, reason = str(bad["status"].iloc[0]), short(str(bad["reason"].iloc[0]))
         return {"status": status, "reason": reason, "draws": 0}
     samples = [sample for found in part["samples"] for sample in found]
+    samples = samples or [float(value) for value in part["value"]]
     return {
         "value": sum(samples) / len(samples),
         "low": min(samples),
@@ -231,7 +232,7 @@ def _entry(lines: pd.DataFrame) -> Entry:
 
 def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
     line = lines.iloc[0]
-    if pd.isna(line["core_time"]):
+    if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
         lost = Entry(text="–", status="missing", notes=("not timed",))
         return lost, lost
     seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])

@@ -20,7 +20,7 @@ from reports.approximation import (
     of_measure,
     over_layers,
 )
-from reports.drawing import Look, new_figure, style
+from reports.drawing import Look, legend_name, new_figure, style
 from reports.rows import model_order
 
 _ACROSS = 3
@@ -111,6 +111,8 @@ def _vertical(axes: Axes, metric: str) -> None:
         axes.set_ylim(0, 1.04)
         return
     axes.set_yscale("log")
+    if axes.get_ylim()[0] <= 0:  # no error is more than rounding: nothing is drawn
+        axes.set_ylim(0.1, 10)
     _powers(axes.yaxis, axes.get_ylim())
 
 
@@ -132,7 +134,9 @@ def _drawable(data: pd.DataFrame) -> pd.DataFrame:
 def _names(data: pd.DataFrame) -> dict[str, str]:
     """Return what the legend says of each model, in the order of tables."""
     options = data.drop_duplicates("model").set_index("model")["option"]
-    return {m: f"{m}: {options[m]}" for m in model_order([str(m) for m in options.index])}
+    return {
+        m: legend_name(f"{m}: {options[m]}") for m in model_order([str(m) for m in options.index])
+    }
 
 
 def budget_figure(

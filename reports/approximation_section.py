@@ -21,6 +21,7 @@ from reports.approximation_figures import (
 )
 from reports.drawing import Look, save
 from reports.rows import COST_SETTING, settings
+from reports.stems import stem
 from reports.tables import Table
 
 
@@ -40,13 +41,13 @@ def approximation_parts(
         data = approximation_data(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""
         for mode in sorted(set(data["mode"])):
-            tag = f"{mode}{part.suffix}"
+            tag = f"{stem(mode)}{part.suffix}"
             table = approximation_table(data, mode)
             if table is not None:
                 yield f"approximation-{tag}", f"Approximations, {describe(mode)}{where}", table
             own = data[(data["mode"] == mode) & data["value"].notna()]
-            for stem, text, figure, plotted in _figures(own, mode, looks, part.title):
-                name = f"{stem}-{tag}"
+            for file, text, figure, plotted in _figures(own, mode, looks, part.title):
+                name = f"{file}-{tag}"
                 save(figure, folder, name, plotted)
                 yield name, f"{text[0].upper()}{text[1:]}, {describe(mode)}{where}", text
 

@@ -5,14 +5,15 @@ Small multiples, one panel per task; lines are means over seeds, bands their ext
 
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any, cast
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.drawing import Look, new_figure, style
+from reports.drawing import Look, legend_name, new_figure, style
 from reports.rows import FLOOR, model_order, shown
 
 TRAINING = ("task", "task_version", "source")
@@ -57,11 +58,17 @@ def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    keys = [*panel, "name", column]
+    places: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
+    known = rows.dropna(subset=keys)
+    found = known[[*keys, "value", "seed"]].itertuples(index=False, name=None)
+    for *key, value, seed in found:  # ten times as fast as a frame for each place
+        places.setdefault(tuple(key), []).append((value, seed))
     records = []
-    for key, part in rows.groupby([*panel, "name", column], sort=True):
-        values = part["value"].astype(float)
-        place = cast(tuple[Any, ...], key)
-        records.append((*place, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+    for place, own in sorted(places.items()):
+        values = np.array([value for value, _ in own])
+        seeds = len({seed for _, seed in own if not pd.isna(seed)})
+        records.append((*place, values.mean(), values.min(), values.max(), seeds))
     columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
     data = pd.DataFrame(records, columns=columns)
     return data.astype({column: int}) if len(data) else data
@@ -87,7 +94,7 @@ def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figu
         for axes in panels.ravel()[len(keys) :]:
             axes.set_axis_off()
         drawn = {line.get_label(): line for axes in panels.ravel() for line in axes.get_lines()}
-        order = [n for n in model_order([str(n) for n in drawn]) if n in drawn]
+        order = model_order([str(n) for n in drawn])
         figure.legend(handles=[drawn[n] for n in order], loc="outside right center")
     return figure
 
@@ -126,7 +133,7 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) ->
             markevery=max(1, len(line) // 6),
             markerfacecolor="white" if look.marker in "sDv" else look.color,
             linewidth=1.2,
-            label=name,
+            label=legend_name(name),
         )
         if (line["seeds"] > 1).any():
             axes.fill_between(

@@ -96,7 +96,8 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
         times = by_metric.get("token_time")
         if not times:
             continue
-        sizes = sorted({int(r["value"]) for r in by_metric.get("batch_size", [])})
+        told = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
+        sizes = sorted({int(r["value"]) for r in told})
         problem = ambiguous(sizes, times)
         values = {metric: merged(own) for metric, own in by_metric.items()}
         found.append(
@@ -257,9 +258,9 @@ def decode_parts(
         where = f" ({part.title})" if len(parts) > 1 else ""
         yield f"decoding{part.suffix}", f"Decoding{where}", table
         for name, title, data, figure in decode_figures(points, looks, groups, setting=part.title):
-            stem = f"{name}{part.suffix}"
+            file = f"{name}{part.suffix}"
             if figure is None:
-                yield stem, "no number among its points, only reasons", ""
+                yield file, "no number among its points, only reasons", ""
                 continue
-            save(figure, folder, stem, data)
-            yield stem, f"{title}{where}", title[0].lower() + title[1:]
+            save(figure, folder, file, data)
+            yield file, f"{title}{where}", title[0].lower() + title[1:]

@@ -4,6 +4,7 @@ Figures are made without pyplot: no global state, no display, safe in any thread
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -12,11 +13,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-from matplotlib import rc_context, rc_params_from_file, rcParamsDefault
+from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefault
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from reports.tables import csv_text
+
 FORMATS = ("pdf", "svg", "png")
+_LETTERS = 90
+"""Of a name in a legend."""
+_PIXELS = 60_000
+"""Of the longer side of a picture; matplotlib refuses 65,536."""
 
 
 class Look(NamedTuple):
@@ -73,8 +80,21 @@ def style() -> Iterator[None]:
     """Draw and save in the project's style, on any machine, whatever the user's matplotlibrc."""
     with resources.as_file(resources.files("reports") / "lra.mplstyle") as path:
         own = rc_params_from_file(path, use_default_template=False)
-    with rc_context({**rcParamsDefault, **own, "backend": "agg"}):
+    with rc_context({**rcParamsDefault, **own, "backend": "agg"}), warnings.catch_warnings():
+        # A name in letters that the font lacks is drawn as boxes; the tables spell it.
+        warnings.filterwarnings(
+            "ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning
+        )
         yield
+
+
+def legend_name(name: str) -> str:
+    """Return a name for a legend, which leaves out what begins with an underscore.
+
+    Of a very long name the end is left to the tables: the legend would take the whole figure.
+    """
+    shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:
@@ -98,8 +118,9 @@ def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Pa
     for form in FORMATS:
         path = folder / f"{stem}.{form}"
         with style():
-            figure.savefig(path, format=form, metadata=metadata[form])
+            dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
+            figure.savefig(path, format=form, metadata=metadata[form], dpi=dpi)
         paths.append(path)
     table = folder / f"{stem}.csv"
-    data.to_csv(table, index=False, lineterminator="\n")
+    data.map(csv_text).to_csv(table, index=False, lineterminator="\n")
     return [*paths, table]

@@ -301,7 +301,7 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
         for p in sorted(points, key=lambda p: p.length)
     ]
-    known = [(n, v.value, v.samples) for n, v in costs if v.value is not None]
+    known = [(n, v.value, v.samples) for n, v in costs if v.value]  # nothing grows from zero
     if len(known) < 2:
         entry = Entry(text="–", status=MISSING, notes=("fewer than two lengths measured",))
         return entry, entry

@@ -19,6 +19,7 @@ from reports.drawing import Look, new_figure, save, style
 from reports.efficiency import describe_pass, significant
 from reports.rows import MARKS, short
 from reports.statistics import median_interval
+from reports.stems import stem
 from reports.tables import Column, Entry, Row, Table
 
 LABELS = ("peer", "setting", "version")
@@ -94,7 +95,7 @@ def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:
     """Return a note where float32 differs by more than the tolerance, and float64 does not."""
     errors = rows[rows["metric"] == "peer_error"]
     apart = {row["compared_in"]: float(row["value"]) for row in errors.to_dict("records")}
-    if len(apart) < 2:
+    if not {"float32", "float64"} <= apart.keys():
         return ()
     return (
         f"largest relative error {apart['float32']:.1e} in float32 and {apart['float64']:.1e} in "
@@ -204,10 +205,10 @@ def peer_parts(
         table = peer_table(rows, mode)
         if table is None:
             continue
-        yield f"peers-{mode}", table.title, table
+        yield f"peers-{stem(mode)}", table.title, table
         data = speed_data(rows, mode)
         if not data.empty:
-            stem = f"peers-speed-{mode}"
-            save(speed_figure(data, mode), folder, stem, data)
+            file = f"peers-speed-{stem(mode)}"
+            save(speed_figure(data, mode), folder, file, data)
             text = f"speed beside other implementations, {describe(mode)}"
-            yield stem, f"{text[0].upper()}{text[1:]}", text
+            yield file, f"{text[0].upper()}{text[1:]}", text

@@ -41,6 +41,7 @@ from reports.rows import (
 )
 from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
 from reports.spans import span_parts
+from reports.stems import stem
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
 Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
@@ -72,23 +73,23 @@ class _Draft:
     sections: list[_Section] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def table(self, stem: str, table: Table, heading: str) -> None:
+    def table(self, file: str, table: Table, heading: str) -> None:
         """Write one table in its three forms and show it."""
         markdown = to_markdown(table)
-        (self.folder / f"{stem}.md").write_text(markdown, encoding="utf-8")
-        (self.folder / f"{stem}.csv").write_text(to_csv(table), encoding="utf-8")
-        (self.folder / f"{stem}.tex").write_text(to_latex(table), encoding="utf-8")
-        files = f"Files: [{stem}.csv]({stem}.csv), [{stem}.tex]({stem}.tex)"
-        page = f'<p class="files">{_links(stem, ("csv", "tex"))}</p>'
+        (self.folder / f"{file}.md").write_text(markdown, encoding="utf-8")
+        (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
+        (self.folder / f"{file}.tex").write_text(to_latex(table), encoding="utf-8")
+        files = f"Files: [{file}.csv]({file}.csv), [{file}.tex]({file}.tex)"
+        page = f'<p class="files">{_links(file, ("csv", "tex"))}</p>'
         self.sections.append(_Section(heading, f"{markdown}\n{files}", to_html(table) + page))
 
-    def figure(self, stem: str, heading: str, text: str) -> None:
+    def figure(self, file: str, heading: str, text: str) -> None:
         """Show one figure whose files were saved."""
         forms = ("pdf", "svg", "png", "csv")
-        links = ", ".join(f"[{stem}.{form}]({stem}.{form})" for form in forms)
-        markdown = f"![{escape_markdown(text)}]({stem}.png)\n\nFiles: {links}"
-        drawing = _inline_svg((self.folder / f"{stem}.svg").read_text(encoding="utf-8"), stem, text)
-        page = f'<figure>{drawing}</figure>\n<p class="files">{_links(stem, forms)}</p>'
+        links = ", ".join(f"[{file}.{form}]({file}.{form})" for form in forms)
+        markdown = f"![{escape_markdown(text)}]({file}.png)\n\nFiles: {links}"
+        drawing = _inline_svg((self.folder / f"{file}.svg").read_text(encoding="utf-8"), file, text)
+        page = f'<figure>{drawing}</figure>\n<p class="files">{_links(file, forms)}</p>'
         self.sections.append(_Section(heading, markdown, page))
 
 
@@ -98,6 +99,7 @@ def write_report(
     *,
     title: str,
     groups: Mapping[str, Sequence[str]] | None = None,
+    left_out: Sequence[str] = (),
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
@@ -109,6 +111,7 @@ def write_report(
         folder: made where it does not exist.
         title: heading of the page.
         groups: families by kind, for figures of more models than one plot can hold.
+        left_out: what is not among the rows, and why.
 
     Raises:
         NoRows: there are no rows.
@@ -116,11 +119,12 @@ def write_report(
         Occupied: a file that no report wrote stands in the way.
     """
     frame = prepare(rows)
+    title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         models = [str(n) for n in frame["name"].unique() if not str(n).startswith(FLOOR)]
-        draft = _Draft(Path(temporary), looks(models), groups or {})
+        draft = _Draft(Path(temporary), looks(models), groups or {}, left_out=[*left_out])
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
@@ -137,8 +141,8 @@ def _accuracy(draft: _Draft, frame: pd.DataFrame) -> None:
     for split in found:
         for metric, table in score_tables(frame, split):
             name = metric.replace("_", "-")
-            stem = name if split == "test" else f"{name}-{split}"
-            draft.table(stem, table, f"{metric.replace('_', ' ').capitalize()}, {split} split")
+            file = name if split == "test" else f"{name}-{stem(split)}"
+            draft.table(file, table, f"{metric.replace('_', ' ').capitalize()}, {split} split")
     if "test" not in found:
         draft.left_out.append("accuracy: no final accuracy on the test split among the rows")
 
@@ -156,31 +160,31 @@ def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
             table = efficiency_table(points, mode)
             if table is not None:
                 heading = f"Efficiency, {describe_pass(mode)}{where}"
-                draft.table(f"efficiency-{mode}{part.suffix}", table, heading)
+                draft.table(f"efficiency-{stem(mode)}{part.suffix}", table, heading)
             for quantity in QUANTITIES:
                 data = scaling_data(points, mode, quantity)
-                stem = f"{quantity}-{mode}{part.suffix}"
+                file = f"{quantity}-{stem(mode)}{part.suffix}"
                 if data["value"].isna().all():
-                    draft.left_out.append(f"{stem}: no number among its points, only reasons")
+                    draft.left_out.append(f"{file}: no number among its points, only reasons")
                     continue
                 figure = (
                     panel_figure(data, draft.looks, draft.groups, subtitle=part.title)
                     if data["model"].nunique() > AT_MOST
                     else scaling_figure(data, draft.looks, subtitle=part.title)
                 )
-                save(figure, draft.folder, stem, data)
+                save(figure, draft.folder, file, data)
                 text = f"{QUANTITIES[quantity]} against length, {describe_pass(mode)}"
-                draft.figure(stem, f"{text[0].upper()}{text[1:]}{where}", text)
+                draft.figure(file, f"{text[0].upper()}{text[1:]}{where}", text)
         further: list[tuple[str, str, Callable[..., Table | None], str]] = [
             ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
             ("growth", "Growth", growth_table, "no model was measured at two lengths"),
         ]
-        for stem, heading, build, why in further:
+        for file, heading, build, why in further:
             table = build(points)
             if table is None:
-                draft.left_out.append(f"{stem}{part.suffix}: {why}")
+                draft.left_out.append(f"{file}{part.suffix}: {why}")
             else:
-                draft.table(f"{stem}{part.suffix}", table, f"{heading}{where}")
+                draft.table(f"{file}{part.suffix}", table, f"{heading}{where}")
 
 
 def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
@@ -193,10 +197,10 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
     for split in splits(frame):
         places = place_data(frame, split)
         if not places.empty:
-            stem = "loss-by-place" if split == "test" else f"loss-by-place-{split}"
-            save(curve_figure(places, draft.looks, PLACE), draft.folder, stem, places)
+            file = "loss-by-place" if split == "test" else f"loss-by-place-{stem(split)}"
+            save(curve_figure(places, draft.looks, PLACE), draft.folder, file, places)
             text = f"loss against the place in the window, {split} split"
-            draft.figure(stem, f"{text[0].upper()}{text[1:]}", text)
+            draft.figure(file, f"{text[0].upper()}{text[1:]}", text)
 
 
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
@@ -210,13 +214,13 @@ def _further(draft: _Draft, frame: pd.DataFrame) -> None:
         span_parts,
     )
     for parts in sections:
-        for stem, heading, made in parts(frame, draft.looks, draft.folder):
+        for file, heading, made in parts(frame, draft.looks, draft.folder):
             if isinstance(made, Table):
-                draft.table(stem, made, heading)
+                draft.table(file, made, heading)
             elif made:
-                draft.figure(stem, heading, made)
+                draft.figure(file, heading, made)
             else:
-                draft.left_out.append(f"{stem}: {heading}")
+                draft.left_out.append(f"{file}: {heading}")
 
 
 # --------------------------------------------------------------------------------- pages
@@ -226,7 +230,7 @@ def provenance(frame: pd.DataFrame) -> list[str]:
     """Return what the rows say about where they come from."""
 
     def values(column: str) -> str:
-        found = sorted({shown(v) for v in frame[column]} - {"–"})
+        found = sorted({shown(v) for v in frame[column].unique()} - {"–"})
         return _some(found, 6, ", ") if found else "not recorded"
 
     tasks = frame[["task", "task_version", "source"]].drop_duplicates()
@@ -318,15 +322,15 @@ figure {{ margin: 1rem 0 0; }} svg {{ max-width: 100%; height: auto; }}
 """
 
 
-def _links(stem: str, forms: Sequence[str]) -> str:
-    return " · ".join(f'<a href="{stem}.{form}">{stem}.{form}</a>' for form in forms)
+def _links(file: str, forms: Sequence[str]) -> str:
+    return " · ".join(f'<a href="{file}.{form}">{file}.{form}</a>' for form in forms)
 
 
-def _inline_svg(text: str, stem: str, label: str) -> str:
+def _inline_svg(text: str, file: str, label: str) -> str:
     """Return the drawing for a page that holds several: identifiers gain the file's name."""
     drawing = text[text.index("<svg") :]
-    drawing = re.sub(r'\bid="', f'id="{stem}-', drawing)
-    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{stem}-", drawing)
+    drawing = re.sub(r'\bid="', f'id="{file}-', drawing)
+    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{file}-", drawing)
     name = html.escape(label, quote=True)
     return drawing.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
 

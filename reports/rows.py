@@ -1,7 +1,6 @@
 """From stored rows to what tables and figures need: names, labels, settings, cost points."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.stems import stem
 from runners.records import COLUMNS, Status
 
 FLOOR = "floor/"
@@ -31,6 +31,8 @@ AMBIGUOUS = "ambiguous"
 
 TIMED = ("time", "token_time")
 """Metrics that every cell has which was timed at a length, be it to say why there is no number."""
+_LONGEST = 500
+"""Characters of a reason."""
 _NO_PEAK = "peak tensor bytes were not recorded"
 
 # Two costs may stand in one table only where all of these agree.
@@ -163,13 +165,16 @@ class Setting:
 
 def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[Setting]:
     """Split rows by the columns that must agree; file suffixes name only what differs."""
-    text = pd.DataFrame({c: [_sentence(c, v) for v in rows[c]] for c in columns}, index=rows.index)
-    keys = text.apply(tuple, axis=1)
-    differing = [c for c in columns if text[c].nunique() > 1]
+    texts = {}
+    for column in columns:
+        words = {value: _sentence(column, value) for value in rows[column].unique()}
+        texts[column] = [words[value] for value in rows[column]]
+    keys = pd.Series(list(zip(*texts.values(), strict=True)), index=rows.index, dtype=object)
+    differing = [c for c in columns if len(set(texts[c])) > 1]
     found = []
     for key in sorted(set(keys)):
         part = dict(zip(columns, key, strict=True))
-        slug = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part[c]).strip("-") for c in differing)
+        slug = stem(*(part[c] for c in differing))
         title = ", ".join(dict.fromkeys(v for v in key if v != "–"))
         found.append(
             Setting(suffix=f"-{slug}" if slug else "", title=title, rows=rows[keys == key])
@@ -178,8 +183,12 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
 
 
 def short(reason: str) -> str:
-    """Return a reason without the place of its log, so that equal failures share one footnote."""
-    return reason.partition("; traceback in ")[0]
+    """Return a reason without the place of its log, so that equal failures share one footnote.
+
+    The end of a very long one is left to the rows: figures have notes of a few lines.
+    """
+    found = reason.partition("; traceback in ")[0]
+    return found if len(found) <= _LONGEST else f"{found[:_LONGEST]} …"
 
 
 Record = dict[str, Any]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.drawing import Look, new_figure, style
+from reports.drawing import Look, legend_name, new_figure, style
 from reports.efficiency import describe_pass
 from reports.rows import MARKS, CostPoint, Value, model_order
 from reports.statistics import Fit, fit_exponent, percentiles
@@ -74,7 +74,9 @@ def line_records(
 
 def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
     known = [
-        (n, c.value, c.samples) for n, c in zip(lengths, costs, strict=True) if c.value is not None
+        (n, c.value, c.samples)
+        for n, c in zip(lengths, costs, strict=True)
+        if c.value  # nothing grows from zero, and a state may have no bytes
     ]
     if len(known) < 2:
         return None
@@ -173,7 +175,7 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = None) -> Line2D:
     """Draw one model; its label is its name with the fitted exponent, unless given."""
     good = own[own["value"].notna()]
-    label = _label(own, good) if label is None else label
+    text = _label(own, good) if label is None else label
     (line,) = axes.plot(
         good["length"].astype(float),
         good["value"].astype(float),
@@ -181,7 +183,7 @@ def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = Non
         marker=look.marker,
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
-        label=label,
+        label=legend_name(text),
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from reports.curves import TITLE_WIDTH
-from reports.drawing import Look, new_figure, save, style
+from reports.drawing import Look, legend_name, new_figure, save, style
 from reports.efficiency import significant
 from reports.rows import MARKS, MISSING, model_order, short, shown
 from reports.tables import Column, Entry, Row, Table
@@ -81,7 +81,7 @@ def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
 
 
 def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
-    heads = own[own["head"] != ALL]
+    heads = own[(own["head"] != ALL) & (own["layer"] != ALL)]
     layers = sorted({int(layer) for layer in heads["layer"]})
     whole = [m for m in MEASURES[1:] if m in set(own["measure"])]
     columns = [f"layer {layer}" for layer in layers] + whole
@@ -107,10 +107,10 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
             markersize=5,
             color=look.color,
             markerfacecolor="white" if look.marker in "sDv" else look.color,
-            label=name,
+            label=legend_name(name),
             zorder=3,
         )
-    axes.set_xlim(-0.5, len(columns) - 0.5)
+    axes.set_xlim(-0.5, max(1, len(columns)) - 0.5)
     axes.set_xticks(range(len(columns)), columns)
     axes.grid(visible=False, axis="x")
     for border in np.arange(0.5, len(columns) - 1):

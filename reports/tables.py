@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from reports.statistics import Interval
 
@@ -137,6 +138,17 @@ def to_markdown(table: Table) -> str:
 # ----------------------------------------------------------------------------------- CSV
 
 
+def csv_text(value: Any) -> Any:
+    """Return a value as a CSV file holds it; text that a spreadsheet would run gains an apostrophe.
+
+    A formula begins with one of = + - @ or a control character, and needs more than digits to do
+    anything; numbers in words, such as -0.5 [-0.6, -0.4], stay.
+    """
+    if not isinstance(value, str) or not re.match(r"[=+\-@\t\r\n]", value):
+        return value
+    return value if re.fullmatch(r"[-+0-9.,eE \[\]()%×]*", value) else f"'{value}"
+
+
 def to_csv(table: Table) -> str:
     """Render one line per entry, at full precision: for programs, not for the eye."""
     facts = sorted({name for r in table.rows for e in r.entries for name in e.facts})
@@ -159,7 +171,8 @@ def to_csv(table: Table) -> str:
                 *bounds,
             ]
             line += [entry.status, entry.text, " / ".join(entry.notes)]
-            writer.writerow(line + [entry.facts.get(name, "") for name in facts])
+            line += [entry.facts.get(name, "") for name in facts]
+            writer.writerow(map(csv_text, line))
     return out.getvalue()
 
 
@@ -176,8 +189,12 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    """Escape every character that LaTeX would read as a command, and symbols it may lack."""
-    return " ".join("".join(_LATEX.get(c, c) for c in text).split())
+    """Escape every character that LaTeX would read as a command, and symbols it may lack.
+
+    After a line break, a bracket or a star at the beginning of a cell would be its option.
+    """
+    escaped = " ".join("".join(_LATEX.get(c, c) for c in text).split())
+    return "{}" + escaped if escaped[:1] in {"[", "*"} else escaped
 
 
 def to_latex(table: Table) -> str:

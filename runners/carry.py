@@ -31,8 +31,12 @@ class Carried:
             self.state = None
             return
         if self.state is None or bool(fresh.any()):
-            empty = self.model.initial_state(len(fresh), self.memory)
+            empty = self.empty(len(fresh))
             self.state = empty if self.state is None else reset(self.state, empty, fresh)
+
+    def empty(self, rows: int) -> State:
+        """Return the state of so many rows before their first token."""
+        return self.model.initial_state(rows, self.memory)
 
     def of(self, rows: slice) -> State:
         """Return what some rows of the batch remember."""

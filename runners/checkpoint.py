@@ -3,18 +3,19 @@
 import io
 import logging
 import pickle
-import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from runners import durable
+from runners.formats import TORN, check_archive
 
 log = logging.getLogger(__name__)
 
 RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
-DAMAGED = (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile)
+DAMAGED = (*TORN, pickle.UnpicklingError)
 
 
 class Checkpoints:
@@ -37,22 +38,27 @@ class Checkpoints:
             durable.write_whole(self.folder / PREVIOUS, newest.read_bytes())
         durable.write_whole(newest, data)
 
-    def load(self) -> dict[str, Any] | None:
-        """Return the newest state that can be read, or None; a damaged one is said and skipped."""
-        if self.folder is None:
-            return None
-        for name in (RESUME, PREVIOUS):
-            path = self.folder / name
-            if not path.exists():
-                continue
+    def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield path and content of the states that can be read, the newest first.
+
+        A damaged one is said and skipped. What it holds is anybody's guess: see `runners.resume`.
+        """
+        for path in self._paths():
             try:
-                _verify(path)
-                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+                state = _load(path)
             except DAMAGED as error:
                 log.warning("%s cannot be read (%s); trying the one before it", path, error)
                 continue
-            return state
-        return None
+            yield path, state
+
+    def present(self) -> bool:
+        """Tell whether there is any state, readable or not."""
+        return bool(self._paths())
+
+    def _paths(self) -> list[Path]:
+        if self.folder is None:
+            return []
+        return [path for name in (RESUME, PREVIOUS) if (path := self.folder / name).exists()]
 
     def finished(self) -> bool:
         """Tell whether the final weights are there."""
@@ -69,8 +75,9 @@ class Checkpoints:
             raise FileNotFoundError(f"no finished training in {self.folder}: train first")
         path = self.folder / WEIGHTS
         try:
-            _verify(path)
-            found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+            found = _load(path)
+            if not all(isinstance(value, torch.Tensor) for value in found.values()):
+                raise TypeError("it holds more than tensors")
         except DAMAGED as error:
             raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
         return found
@@ -84,16 +91,13 @@ class Checkpoints:
             durable.remove(self.folder / name)
 
 
-def _verify(path: Path) -> None:
-    """Compare every stored tensor with its checksum, which `torch.load` does not do.
-
-    Raises:
-        zipfile.BadZipFile: a byte has changed since it was written.
-    """
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise zipfile.BadZipFile(f"the checksum of {damaged} does not match")
+def _load(path: Path) -> dict[str, Any]:
+    """Return a mapping from text; one of `DAMAGED` for anything else."""
+    check_archive(path)
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise TypeError(f"it holds a {type(found).__name__}; wanted a mapping from text")
+    return found
 
 
 def _bytes(state: dict[str, Any]) -> bytes:

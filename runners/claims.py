@@ -89,7 +89,7 @@ def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> C
         try:
             _create(path, content)
         except FileExistsError:
-            if not _is_stale(path, stale_s):
+            if not is_stale(path, stale_s):
                 return None
             # Of several processes that find it stale, one renames it.
             aside = path.with_name(f".{path.name}.{uuid4().hex[:8]}.stale")
@@ -113,7 +113,8 @@ def _create(path: Path, content: str) -> None:
             raise
 
 
-def _is_stale(path: Path, stale_s: float) -> bool:
+def is_stale(path: Path, stale_s: float = STALE_S) -> bool:
+    """Tell whether nobody holds the claim at `path` any more, by its age or its process."""
     try:
         age_s = time.time() - path.stat().st_mtime
         text = path.read_text()

@@ -1,6 +1,7 @@
 """The metric table: every name that a row may carry, its unit and its exact meaning. Torch-free."""
 
 from dataclasses import dataclass
+from sys import float_info
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,10 +12,42 @@ class Metric:
     higher_is_better: bool | None
     """None where neither direction is better (a count that merely describes)."""
     meaning: str
+    least: float
+    most: float
+    """What a stored number may be, both bounds included; beyond lies nothing that was measured."""
 
 
-def _metric(unit: str, better: bool | None, meaning: str) -> Metric:
-    return Metric(unit=unit, higher_is_better=better, meaning=meaning)
+_RANGES = {
+    "fraction": (0.0, 1.0 + 1e-6),
+    "s": (1e-12, 1e12),
+    "ratio": (1e-12, 1e12),
+    "nat": (-1e39, 1e39),
+    "bit": (-1e39, 1e39),
+    "token": (0.0, 1e15),
+    "1": (0.0, float_info.max),
+}
+"""By unit. A mean of shares may round to above 1. Times and ratios are above 0, because reports
+divide by them; losses may be huge."""
+_COUNTED = (0.0, 1e30)
+"""Bytes, operations and rates."""
+
+
+def _metric(
+    unit: str,
+    better: bool | None,
+    meaning: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+) -> Metric:
+    low, high = _RANGES.get(unit, _COUNTED)
+    return Metric(
+        unit=unit,
+        higher_is_better=better,
+        meaning=meaning,
+        least=low if least is None else least,
+        most=high if most is None else most,
+    )
 
 
 METRICS: dict[str, Metric] = {
@@ -34,8 +67,10 @@ METRICS: dict[str, Metric] = {
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
-    "data_wait": _metric("fraction", False, "share of training time spent waiting for batches"),
-    "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded"),
+    "data_wait": _metric("fraction", False, "share of training time spent waiting for batches",
+                         most=1e12),
+    "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded",
+                          least=0.0),
     "examples_seen": _metric("1", None, "training examples used"),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
@@ -45,19 +80,22 @@ METRICS: dict[str, Metric] = {
     "tokens_per_second": _metric("token/s", True, "tokens of one batch / median time"),
     "peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one pass"),
     "reference_peak_tensor_bytes": _metric("B", False, "the same for the reference"),
-    "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference"),
+    "peak_tensor_bytes_ratio": _metric("ratio", False, "model / reference; label reference",
+                                       least=0.0),
     "saved_bytes": _metric("B", False, "activation bytes that autograd keeps for backward"),
     "process_peak_bytes": _metric("B", False, "peak resident bytes of the cell's process"),
     "flops": _metric("flop", False, "counted matrix operations of one pass (multiply-add = 2)"),
     "flops_per_second": _metric("flop/s", True, "flops / median time"),
     "matrix_rate": _metric("flop/s", None, "large matrix product rate measured in this cell"),
     "bandwidth": _metric("B/s", None, "large copy rate (read + write) measured in this cell"),
-    "utilisation": _metric("fraction", True, "flops_per_second / the profile's or measured peak"),
+    "utilisation": _metric("fraction", True, "flops_per_second / the profile's or measured peak",
+                           most=1e12),
     "parameters": _metric("1", None, "trainable parameters, shared ones once"),
-    "batch_size": _metric("1", None, "sequences in one timed batch"),
+    "batch_size": _metric("1", None, "sequences in one timed batch", least=1.0, most=1e12),
     "timed_steps": _metric("1", None, "number of timed samples"),
     "stalls": _metric("1", False, "timed samples above 3 x median"),
-    "compile_time": _metric("s", False, "first call under torch.compile, not part of time"),
+    "compile_time": _metric("s", False, "first call under torch.compile, not part of time",
+                            least=0.0),
     # writing token by token
     "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
     "first_token_time": _metric("s", False, "from the context to the first new token, median"),
@@ -70,10 +108,13 @@ METRICS: dict[str, Metric] = {
     "peer_time": _metric("s", False, "one call, in turns; labels peer, side (ours or peer)"),
     "peer_speedup": _metric("ratio", True, "time of the peer / ours, paired samples; label peer"),
     "peer_peak_tensor_bytes": _metric("B", False, "peak of live tensor bytes over one call"),
-    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer"),
+    "peer_bytes_ratio": _metric("ratio", False, "peak bytes of ours / of the peer; label peer",
+                                least=0.0),
     # an approximation beside what it approximates; labels option, budget, target, layer
-    "output_error": _metric("ratio", False, "Frobenius norm of o - exact o over that of exact o"),
-    "matrix_error": _metric("ratio", False, "the same of the matrix implied by v = identity"),
+    "output_error": _metric("ratio", False, "Frobenius norm of o - exact o over that of exact o",
+                            least=0.0, most=1e30),
+    "matrix_error": _metric("ratio", False, "the same of the matrix implied by v = identity",
+                            least=0.0, most=1e30),
     "topk_mass_recall": _metric("fraction", True, "exact mass of k heaviest keys kept; label k"),
     "core_time": _metric("s", False, "one forward pass of the core alone, median of samples"),
     "core_time_ratio": _metric("ratio", False, "core / SDPA, paired samples; label budget"),

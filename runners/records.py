@@ -91,6 +91,12 @@ class Measurement:
         _check_storable("model", self.model)
         _check_storable("step", self.step)
         _check_storable("labels", dict(self.labels))
+        known = METRICS[self.metric]
+        if not all(known.least <= number <= known.most for number in numbers):
+            raise ValueError(
+                f"{self.metric} lies between {known.least:g} and {known.most:g} {known.unit}: "
+                f"got {self}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,11 @@ number of machines may share a root. Rows come last; whoever sees them sees ever
 `docs/results.md` describes every file and column.
 """
 
-import json
+import os
 import re
+import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,15 +27,22 @@ from runners import durable
 from runners.claims import Claim, take
 from runners.formats import (
     BadStore,
+    Damaged,
+    cell_folders,
     fingerprint_of,
-    newest_rows,
+    kept,
     pack_outcomes,
     pretty,
+    read_cell,
+    read_newest_rows,
+    read_object,
     read_rows_file,
-    row_line,
+    rows_files,
+    rows_text,
     unpack_outcomes,
 )
 from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from runners.row_check import first_fault
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +54,7 @@ __all__ = [
     "UnknownCell",
     "read_outcomes",
     "read_rows",
+    "read_rows_file",
     "table_of",
 ]
 
@@ -90,13 +99,22 @@ class Store:
     def complete(self, cell: Cell, retry: Collection[Status] = ()) -> bool:
         """Say whether nothing remains to be done for this cell with this code.
 
+        A rows file that is damaged does not count: the cell runs again, and `write` sets the file
+        aside.
+
         Args:
             cell: the cell, with its fingerprint.
             retry: statuses that count as not done.
+
+        Raises:
+            BadStore: the rows are of a newer schema, or there is no right to read them.
         """
-        if not self._rows_file(cell).is_file():
+        if not os.path.lexists(self._rows_file(cell)):
             return False
-        return not retry or self.statuses(cell).isdisjoint(retry)
+        try:
+            return self.statuses(cell).isdisjoint(retry)
+        except Damaged:
+            return False
 
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""
@@ -109,21 +127,29 @@ class Store:
     def describe(self, key: str) -> dict[str, Any]:
         """Return `cell.json` of a cell, with `fingerprint` and `environment` of its newest rows.
 
-        Both are None where the cell has no rows yet. Raises `UnknownCell` for an unknown key.
+        Both are None where the cell has no rows yet.
+
+        Raises:
+            UnknownCell: no such cell.
+            BadStore: one of its files is damaged.
         """
         folder = self.cell_folder(key)
-        path = folder / "cell.json"
-        if not path.is_file():
-            raise UnknownCell(f"no finished cell {key} in {self.root}")
-        description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        rows = newest_rows(folder)
-        fingerprint = fingerprint_of(rows) if rows else None
+        description = self.cell(key)
+        newest = read_newest_rows(folder)
+        fingerprint = fingerprint_of(newest[0]) if newest else None
         environment = folder / f"environment-{fingerprint}.json"
         return {
             **description,
             "fingerprint": fingerprint,
-            "environment": json.loads(environment.read_text("utf-8")) if rows else None,
+            "environment": read_object(environment) if newest else None,
         }
+
+    def cell(self, key: str) -> dict[str, Any]:
+        """Return `cell.json` of a cell. Raises `UnknownCell` or `BadStore`."""
+        folder = self.cell_folder(key)
+        if not os.path.lexists(folder / "cell.json") and not rows_files(folder):
+            raise UnknownCell(f"no finished cell {key} in {self.root}")
+        return read_cell(folder)
 
     def find(self, prefix: str) -> str:
         """Return the key of the one cell whose key begins with `prefix`.
@@ -131,7 +157,7 @@ class Store:
         Raises:
             UnknownCell: none or several; the message lists near matches.
         """
-        keys = sorted(path.name for path in (self.root / "cells").glob("??/*"))
+        keys = [folder.name for folder in cell_folders(self.root, left_out=[])]
         matches = [key for key in keys if key.startswith(prefix)]
         if len(matches) == 1:
             return matches[0]
@@ -168,14 +194,20 @@ class Store:
 
         Raises:
             durable.Unwritable: full disk, missing right; what was stored before is untouched.
-            ValueError: nothing to store, or outcomes out of order.
+            ValueError: nothing to store, outcomes out of order, or a row that no reader would
+                take; nothing is written.
         """
         if not measurements:
             raise ValueError(f"cell {cell.key} has no rows: a failed cell has one with its status")
         target = self._rows_file(cell)
         folder = target.parent
         created = datetime.now(UTC).isoformat(timespec="microseconds")
-        lines = [row_line(row(cell, measurement, created)) for measurement in measurements]
+        rows = [row(cell, measurement, created) for measurement in measurements]
+        fault = first_fault(rows)
+        if fault is not None:
+            raise ValueError(
+                f"cell {cell.key}, row {fault.line}: {fault.message}; it could not be read again"
+            )
         description = {
             "schema": SCHEMA,
             "cell": cell.key,
@@ -185,15 +217,19 @@ class Store:
             "overrides": list(cell.overrides),
         }
         results = folder / f"outcomes-{cell.fingerprint}.npz"
-        if outcomes:
-            durable.write_whole(results, pack_outcomes(outcomes))
-        else:
+        about = folder / f"environment-{cell.fingerprint}.json"
+        files = {results: pack_outcomes(outcomes)} if outcomes else {}
+        files[folder / "cell.json"] = pretty(description)
+        files[about] = pretty(dict(environment))
+        files[target] = rows_text(rows)  # last: whoever sees them sees everything else
+        _set_aside(target, lambda path: read_rows_file(path, cell.key))
+        _set_aside(results, unpack_outcomes)
+        _set_aside(folder / "cell.json", lambda path: read_cell(path.parent))
+        _set_aside(about, read_object)
+        if not outcomes:
             durable.remove(results)  # of an earlier attempt at this cell
-        durable.write_whole(folder / "cell.json", pretty(description))
-        durable.write_whole(
-            folder / f"environment-{cell.fingerprint}.json", pretty(dict(environment))
-        )
-        durable.write_whole(target, "".join(lines).encode())
+        for path, data in files.items():
+            durable.write_whole(path, data)
         return target
 
     def claim(self, key: str) -> Claim | None:
@@ -232,7 +268,9 @@ class Store:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
+def read_rows(
+    root: Path, sweep: str | None = None, *, left_out: list[BadStore] | None = None
+) -> "pd.DataFrame":
     """Return all rows, or those of one sweep, as a table with exactly `COLUMNS`.
 
     Of a cell that was computed with several versions of the code, the newest rows count. Rows come
@@ -241,11 +279,14 @@ def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
     Args:
         root: the results folder.
         sweep: name of a sweep, or None for every cell.
+        left_out: gains what is wrong with each cell that cannot be read, which is then left out;
+            None: the first one is raised.
 
     Raises:
         FileNotFoundError: no results folder at `root`.
         UnknownCell: no such sweep.
-        BadStore: a torn or foreign line, or rows of a newer schema; names file and line.
+        BadStore: a torn or foreign line, or rows of a newer schema; names file and line. Not where
+            `left_out` is given.
 
     Warns:
         MixedSources: rows of one runner, mode, model and task were made by different code.
@@ -254,17 +295,33 @@ def read_rows(root: Path, sweep: str | None = None) -> "pd.DataFrame":
     if not root.is_dir():
         raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
     store = Store(root)
-    if sweep is None:
-        folders: Iterator[Path] = iter(sorted((root / "cells").glob("??/*")))
-    else:
-        folders = map(store.cell_folder, store.cells_of(sweep))
+    folders: list[Path] = []
     rows: list[dict[str, Any]] = []
+    with kept(left_out):
+        if sweep is None:
+            folders = cell_folders(root, left_out)
+        else:
+            folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     for folder in folders:
-        path = newest_rows(folder)
-        if path is not None:
-            rows.extend(read_rows_file(path, folder.name))
+        with kept(left_out):
+            newest = read_newest_rows(folder)
+            if newest is not None:
+                rows.extend(newest[1])
     _warn_if_mixed(rows)
     return table_of(rows)
+
+
+def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
+    """Rename a file that cannot be read, before another one takes its place."""
+    if not os.path.lexists(path):
+        return
+    try:
+        read(path)
+    except BadStore:
+        try:
+            path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
+        except OSError as error:
+            raise durable.unwritable(path, error) from error
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
@@ -282,24 +339,36 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
     Raises `UnknownCell` where the cell has no rows; a cell without outcomes gives an empty list.
     """
     folder = Store(root).cell_folder(key)
-    rows = newest_rows(folder)
-    if rows is None:
+    newest = read_newest_rows(folder)
+    if newest is None:
         raise UnknownCell(f"no finished cell {key} in {root}")
-    path = folder / f"outcomes-{fingerprint_of(rows)}.npz"
-    if not path.is_file():
+    path = folder / f"outcomes-{fingerprint_of(newest[0])}.npz"
+    if not os.path.lexists(path):
         return []
     return unpack_outcomes(path)
 
 
 def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
-    seen: dict[tuple[str, ...], set[str]] = {}
-    for each in rows:
+    kinds = {
         # Other families, in some layers or as what the weights come from, have other sources; so
         # has a mode that starts from trained weights.
-        others = [each["labels"].get(label, "") for label in ("layers", "start")]
-        kind = (each["runner"], " ".join(filter(None, (each["model"], *others))), each["task"])
-        seen.setdefault((*map(str, kind), str(each["mode"])), set()).add(each["fingerprint"])
-    mixed = sorted({"/".join(kind[:3]) for kind, prints in seen.items() if len(prints) > 1})
+        (
+            (row["runner"], row["model"], row["task"], row["mode"]),
+            (row["labels"].get("layers", ""), row["labels"].get("start", "")),
+            row["fingerprint"],
+        )
+        for row in rows
+    }
+    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = {}
+    for kind, others, fingerprint in kinds:
+        seen.setdefault((kind, others), set()).add(fingerprint)
+    mixed = sorted(
+        {
+            f"{runner}/{' '.join(filter(None, (model, *others)))}/{task}"
+            for ((runner, model, task, _), others), prints in seen.items()
+            if len(prints) > 1
+        }
+    )
     if mixed:
         warnings.warn(
             f"rows made by different versions of the code stand in one table: {_some(mixed)} "

@@ -5,13 +5,13 @@ of the effective batch, plus the penalties. Accumulation over micro-batches divi
 the whole batch, so that the gradient is that of the batch.
 """
 
-import logging
 import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum, auto
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,11 +38,10 @@ from runners.optim import (
     set_learning_rate,
 )
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress, digest
+from runners.resume import fitting
 from runners.stopping import asked_to_stop
 from runners.stream import Place, Prefetch, rows_of, to_device
 from tasks.task import SPLITS, Batch, Task
-
-log = logging.getLogger(__name__)
 
 Item = Measurement | Outcomes | Progress
 
@@ -165,12 +164,10 @@ class Trainer:
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
         torch.manual_seed(self.seed)
-        state = self.checkpoints.load()
-        if state is not None and state.get("identity") != self.identity():
-            log.warning("the checkpoint is of another model or other options: training begins anew")
-        elif state is not None:
+        empty = partial(self.streams.empty, self.optim.batch_size)
+        state = fitting(self.checkpoints, self.state(), self.optimiser, empty)
+        if state is not None:
             self.restore(state)
-            log.info("resumed at step %d", self.step)
         for row in self.rows:
             yield Measurement(**row)
         try:
@@ -358,9 +355,10 @@ class Trainer:
         options = [asdict(self.optim), asdict(self.config), str(self.hardware.precision)]
         return digest([self.seed, self.task.spec.data_hash, options, shapes])
 
-    def save(self) -> None:
-        """Write everything that decides how the run goes on."""
-        state: dict[str, Any] = {
+    def state(self) -> dict[str, Any]:
+        """Return everything that decides how the run goes on."""
+        cuda = self.device.type == "cuda"
+        return {
             "identity": self.identity(),
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -374,13 +372,15 @@ class Trainer:
             "step_times": self.step_times,
             "place": [self.place.epoch, self.place.number],
             **{name: getattr(self, name) for name in _PLAIN},
+            **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
         }
-        if self.device.type == "cuda":
-            state["cuda_random"] = torch.cuda.get_rng_state()
-        self.checkpoints.save(state)
+
+    def save(self) -> None:
+        """Write the state."""
+        self.checkpoints.save(self.state())
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `save` wrote."""
+        """Continue from a state in which `misfit` found no fault."""
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.scaler.load_state_dict(state["scaler"])

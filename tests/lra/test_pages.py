@@ -1,6 +1,7 @@
 """Family pages: everything on them comes from code, YAML or rows."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from lra.cli import main
 from lra.compose import group_file
 from lra.listing import names, roots
-from lra.pages import capabilities, docstring, linked, options
+from lra.pages import capabilities, docstring, linked, measured, options
+from lra.report import published as read_published
+from reports.rows import prepare
 
 
 @pytest.mark.parametrize("name", names("model"))
@@ -57,3 +60,22 @@ def test_pages_hold_text_and_numbers(tmp_path: Path) -> None:
     for figure in tmp_path.glob("figures/*.png"):
         assert figure.read_bytes().startswith(b"\x89PNG")
     assert any(tmp_path.glob("figures/performer-*.png"))
+
+
+def test_what_rows_hold_is_text_on_a_page_and_never_a_path(tmp_path: Path) -> None:
+    published = Path(__file__).parents[2] / "reports" / "published"
+    (rows,) = published.glob("quickstart-*.jsonl")
+    hostile = tmp_path / "rows.jsonl"
+    kept = [
+        {**row, "mode": "../<b>", "device": "<script>x|y</script>"}
+        for row in map(json.loads, rows.read_text().splitlines())
+        if row["model"] in {"performer", "sdpa"} and row["runner"] == "scaling"
+    ]
+    hostile.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    frame = prepare(read_published(hostile))
+    (tmp_path / "out").mkdir()
+    lines = measured("performer", hostile, frame, tmp_path / "out")
+    assert lines
+    assert not re.search(r"(?<!\\)<", "\n".join(lines))
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out"}
+    assert {path.parent for path in tmp_path.rglob("*.png")} <= {tmp_path / "out" / "figures"}

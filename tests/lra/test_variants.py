@@ -89,3 +89,11 @@ def test_where_weights_come_from_is_named_by_its_label() -> None:
         {"a": identity("s", 0), "b": identity("s", 1), "c": identity("scratch", 0)},
     )
     assert list(rows["model"]) == ["m", "m", "m"]
+
+
+def test_values_that_fit_no_name_are_cut_and_stay_apart() -> None:
+    cells = {key: {"mixer": {"pattern": "x" * 500 + key}} for key in ("a", "b")}
+    cells["c"] = {"mixer": {"pattern": "\x1b[31m"}}
+    rows = tell_apart(_rows(*((cell, "m") for cell in cells)), cells)
+    assert rows["model"].nunique() == 3
+    assert all(len(name) < 200 and name.isprintable() for name in rows["model"])

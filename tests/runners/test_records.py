@@ -202,3 +202,26 @@ def test_what_reports_import_needs_no_torch_and_no_pandas():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=DOCUMENT.parent.parent)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("accuracy", 7.0), ("accuracy", -0.1), ("time", 0.0), ("time_ratio", 0.0),
+     ("peak_tensor_bytes", -1.0), ("batch_size", 0.0), ("output_error", -0.5)],
+)  # fmt: skip
+def test_a_number_that_nothing_can_measure_is_refused(metric, value):
+    with pytest.raises(ValueError, match=f"{metric} lies between .*: got"):
+        Measurement(metric=metric, value=value)
+    good = METRICS[metric].most
+    with pytest.raises(ValueError, match=f"{metric} lies between"):
+        Measurement(metric=metric, value=good, samples=(good, value))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("accuracy", 0.0), ("accuracy", 1.0), ("state_bytes", 0.0), ("stalls", 0.0), ("span", 0.0),
+     ("utilisation", 1.3), ("peer_error", 0.0), ("initial_parameters", 0.0), ("train_loss", -0.5),
+     ("compile_time", 0.0), ("train_time", 0.0), ("data_wait", 0.0)],
+)  # fmt: skip
+def test_a_number_that_runners_yield_is_taken(metric, value):
+    assert Measurement(metric=metric, value=value).value == value

@@ -298,3 +298,14 @@ def test_cells_are_found_by_the_beginning_of_their_key(store):
         store.find("zzz")
     with pytest.raises(UnknownCell, match="cells there: none"):
         Store(store.root / "nothing").find("3f")
+
+
+def test_what_no_reader_would_take_is_not_written(store):
+    cell = make_cell(model="x" * 300)
+    with pytest.raises(ValueError, match=r"row 1: model 'x+\.\.\.x+'; wanted printable text"):
+        store.write(cell, measurements(), [], ENVIRONMENT)
+    labels = {"examples": "many"}
+    bad = dataclasses.replace(measurements()[0], labels=labels)
+    with pytest.raises(ValueError, match="label examples 'many'; wanted text like"):
+        store.write(make_cell(), [bad], [], ENVIRONMENT)
+    assert not store.root.exists()

@@ -1,7 +1,9 @@
 """The loop when something goes wrong, and its clock, which is told the time by the test."""
 
 import os
+import random
 import signal
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from fuzz import cases
 from tiny_task import Tiny, model
 from torch import Tensor, nn
 
 from models.backbone import Backbone
 from runners import train as loop
-from runners.checkpoint import Checkpoints
+from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
 from runners.records import Diverged, Interrupted, Measurement
@@ -150,3 +153,117 @@ def test_weights_that_broke_in_the_last_step_are_no_result(monkeypatch) -> None:
     assert [row.step for row in rows if row.metric == "train_loss"] == [3, 6, 9, 12]
     assert {"train_time", "examples_seen", "parameters"} <= {row.metric for row in rows}
     assert not any(row.metric == "accuracy" for row in rows)
+
+
+def half_trained(folder: Path, config: TrainConfig) -> None:
+    half = run(model(dropout=0.2), config, folder)
+    for row in half:
+        if row.step == 6:
+            break
+
+
+FOREIGN: list[Any] = [
+    [], ["list"], 7, None, "text", {}, {"step": 3}, torch.ones(3), {1: 2}, {"identity": "other"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=repr)
+def test_a_checkpoint_of_foreign_content_means_training_anew(
+    content: Any, tmp_path: Path, caplog
+) -> None:
+    config = TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)
+    for name in (RESUME, PREVIOUS):
+        torch.save(content, tmp_path / name)
+    trained, fresh = model(dropout=0.2), model(dropout=0.2)
+    found = list(run(trained, config, tmp_path))
+    assert curve(found) == curve(list(run(fresh, config)))
+    assert same(trained, fresh)
+    assert str(tmp_path / RESUME) in caplog.text
+    assert "training begins anew" in caplog.text
+
+
+@pytest.mark.parametrize("data", [b"", b"no archive", None])
+def test_bytes_that_are_no_checkpoint_mean_training_anew(
+    data: bytes | None, tmp_path: Path, caplog
+) -> None:
+    for name in (RESUME, PREVIOUS):
+        if data is None:
+            with zipfile.ZipFile(tmp_path / name, "w") as archive:
+                archive.writestr("archive/data.pkl", b"not a pickle")
+        else:
+            (tmp_path / name).write_bytes(data)
+    assert curve(list(run(model(), TrainConfig(), tmp_path))) == curve(
+        list(run(model(), TrainConfig()))
+    )
+    assert "training begins anew" in caplog.text
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Every key of every mapping and list inside a state."""
+    keys = node.keys() if isinstance(node, dict) else range(len(node))
+    for key in list(keys):
+        yield node, key
+        if isinstance(node[key], (dict, list)):
+            yield from places(node[key])
+
+
+WRONG: list[Any] = [
+    None, "text", -7, 10**400, float("nan"), float("inf"), [], {}, {"a": 1}, [None], (1, 2), True,
+    torch.ones(3, 5), torch.zeros(()), torch.ones(2, dtype=torch.uint8), [{"metric": "loss"}],
+]  # fmt: skip
+
+
+@pytest.mark.fuzz
+def test_one_wrong_value_in_a_checkpoint(tmp_path: Path, caplog) -> None:
+    """Training goes on, or begins anew with nothing taken over: never half of each."""
+    config = TrainConfig(
+        log_every_steps=3, checkpoint_every_s=1e-9, evaluate_every_steps=4, keep=Keep.best
+    )
+    half_trained(tmp_path / "half", config)
+    fresh = model(dropout=0.2)
+    anew = curve(list(run(fresh, config)))
+    generator = random.Random(5)
+    begun_anew = 0
+    for number in range(cases(25)):
+        state = torch.load(tmp_path / "half" / RESUME, weights_only=True)
+        node, key = generator.choice(list(places(state)))
+        old = node[key]
+        if generator.random() < 0.2 and isinstance(node, dict):
+            del node[key]
+            new: Any = "nothing"
+        else:
+            new = node[key] = generator.choice(WRONG)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        torch.save(state, folder / RESUME)
+        caplog.clear()
+        trained = model(dropout=0.2)
+        rows = curve(list(run(trained, config, folder)))
+        told = f"{key}: {old!r:.80} became {new!r:.80}"
+        if "training begins anew" in caplog.text:
+            begun_anew += 1
+            assert rows == anew, told
+            assert same(trained, fresh), told
+        else:
+            # AdamW has no moments of a parameter that no loss has reached
+            lost = isinstance(old, dict) and "exp_avg" in old and new == "nothing"
+            assert lost or type(new) is type(old), told
+    assert begun_anew > cases(25) / 2
+
+
+def test_the_checkpoint_before_serves_where_the_newest_is_foreign(tmp_path: Path, caplog) -> None:
+    config = TrainConfig(log_every_steps=1, checkpoint_every_s=1e-9)
+    half_trained(tmp_path, config)
+    torch.save({"identity": 3}, tmp_path / RESUME)
+    caplog.set_level("INFO")
+    trained, whole = model(dropout=0.2), model(dropout=0.2)
+    assert curve(list(run(trained, config, tmp_path))) == curve(list(run(whole, config)))
+    assert "resumed at step" in caplog.text
+    assert same(trained, whole)
+
+
+@pytest.mark.parametrize("content", [[], {"a": 1}, 7])
+def test_final_weights_of_foreign_content_are_refused(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / WEIGHTS)
+    with pytest.raises(ValueError, match=r"weights\.pt is damaged .*; delete it and train again"):
+        Checkpoints(tmp_path).weights()

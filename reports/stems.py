@@ -1,0 +1,23 @@
+"""Names of files that are made of data: nothing that rows hold is ever a path."""
+
+import hashlib
+import re
+
+_LONGEST = 48
+"""Characters that are kept of one part."""
+
+
+def stem(*parts: str) -> str:
+    """Return the beginning of a file name: the parts, joined by hyphens.
+
+    A part of letters, digits and underscores stays as it is. Any other one keeps what is safe of it
+    and gains a plus sign and a hash of the whole: different parts give different names.
+    """
+    return "-".join(map(_part, parts))
+
+
+def _part(text: str) -> str:
+    if re.fullmatch(rf"[A-Za-z0-9_]{{1,{_LONGEST}}}", text):
+        return text
+    safe = re.sub(r"[^A-Za-z0-9_]+", "-", text)[:_LONGEST].strip("-")
+    return f"{safe}+{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:12]}"

@@ -1,0 +1,296 @@
+"""Files of rows that anybody may have written: a report, or a message that names file and line."""
+
+import html.parser
+import json
+import random
+import re
+import xml.dom.minidom
+from pathlib import Path
+
+import damage
+import pytest
+from fuzz import cases
+
+from lra import report
+from lra.cli import main
+from lra.report import published
+from runners.metrics import METRICS
+from runners.records import COLUMNS
+
+PUBLISHED = Path(__file__).parents[2] / "reports" / "published"
+BASE = {
+    "schema": 1, "cell": "3fa9c1e07b2d4c58", "fingerprint": "f00d", "runner": "train",
+    "created": "2026-01-02T03:04:05.000006Z", "mode": "train", "model": "linear",
+    "task": "listops", "task_version": 1, "source": "generated", "length": 512, "seed": 0,
+    "causal": False, "hardware": "cpu", "device": "some CPU", "precision": "float32", "threads": 2,
+    "status": "ok", "reason": "", "samples": [], "step": None, "labels": {},
+}  # fmt: skip
+TEXTS = ("runner", "mode", "model", "task", "source", "hardware", "device", "precision", "reason")
+LABELS = ("split", "variant", "layers", "start", "regime", "tokenizer", "reference", "sentence",
+          "peer", "setting", "option", "target", "kernel")  # fmt: skip
+NAMES = (
+    "<script>alert(1)</script>", 'x"><img src=x onerror=alert(1)>', "' onload='alert(1)", "--!><b>",
+    "-->", "]]><b>", "&lt;b&gt;", "$", "$\\frac{", "_{", "\\frac", "a$b$c", "{title}", "%s", "{0}",
+    "=1+cmd|'/C calc'!A0", "@SUM(1)", "+a", "-a", "../../escaped", "..", ".", "/escaped", "a/b",
+    "a\\b", "~", "con", "_underscore", "[x](javascript:alert(1))", "| pipe |", "`code`", "*", "# h",
+    "https://example.org", "\\", '"', "'", " ", "漢字", "é", "\u202e", "x" * 200, "floor/<b>",
+    "nan", "-0.5", "a b", "a-b", "A-B",
+)  # fmt: skip
+
+
+def row(metric, value, **columns):
+    return {**BASE, "metric": metric, "value": value, "unit": METRICS[metric].unit} | columns
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps({c: r[c] for c in COLUMNS}) + "\n" for r in rows))
+
+
+def scores():
+    """Rows that need no figure."""
+    told = {"split": "test", "examples": "100"}
+    return [
+        row("accuracy", 0.5, labels=told),
+        row("accuracy", 0.25, labels=told, model="performer", cell="a" * 16),
+        row("accuracy", None, status="diverged", reason="loss was nan", labels=told, cell="b" * 16,
+            model="luna"),
+        row("accuracy", 0.125, model="floor/majority", labels={**told, "sentence": "The commonest"},
+            cell="c" * 16),
+        row("perplexity", 20.5, labels=told, task="words", cell="d" * 16),
+        row("train_step_time", 0.5, samples=[0.25, 0.5, 0.75]),
+    ]  # fmt: skip
+
+
+def sample_of(name):
+    """The first row of each metric, length and model of a published file; three models."""
+    (path,) = PUBLISHED.glob(f"{name}-epyc-*.jsonl")
+    lines = map(json.loads, path.read_text().splitlines())
+    models, found = set(), {}
+    for known in lines:
+        if (
+            len(models | {known["model"]}) <= 3
+            and len({k[3] for k in found} | {known["length"]}) <= 2
+        ):
+            models.add(known["model"])
+            key = (known["metric"], known["model"], known["status"], known["length"], known["mode"],
+                   known["step"] is None, known["labels"].get("start"))  # fmt: skip
+            found.setdefault(key, known)
+    return list(found.values())
+
+
+class Seen(html.parser.HTMLParser):
+    """Tags with the names of their attributes, and the targets of links."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links = set(), set()
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add((tag, tuple(name for name, _ in attrs)))
+        self.links |= {value for name, value in attrs if "href" in name}
+
+
+def lra(capsys, *words):
+    code = main([str(word) for word in words])
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "this is a bug" not in err
+    return code, err
+
+
+def check_report(out, plain):
+    """No tag, attribute, link or file that the data brought."""
+    page = Seen((out / "report.html").read_text())
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | DRAWN
+    assert not [names for _, names in page.tags for name in names if name.startswith("on")]
+    names = {path.name for path in out.iterdir()}
+    assert all(link.startswith("#") or link in names for link in page.links)
+    assert all(re.fullmatch(r"\.?[A-Za-z0-9_+.-]{1,200}", name) for name in names)
+    for path in out.glob("*.svg"):
+        xml.dom.minidom.parse(str(path))
+
+
+DRAWN = {"figure", "svg", "defs", "style", "g", "path", "use", "clippath", "rect", "metadata",
+         "rdf:rdf", "cc:work", "dc:type", "dc:format", "dc:creator", "cc:agent", "dc:title",
+         "image"}  # fmt: skip
+
+
+@pytest.fixture
+def plain(tmp_path, capsys, monkeypatch):
+    """The page of sound rows."""
+    monkeypatch.setattr(report, "kinds", dict)  # which reads fifty files
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "sound.jsonl", scores())
+    assert lra(capsys, "report", "--rows", "sound.jsonl", "--out", "plain")[0] == 0
+    return Seen((tmp_path / "plain" / "report.html").read_text())
+
+
+@pytest.mark.fuzz
+def test_malformed_files(plain, tmp_path, capsys):
+    generator = random.Random(20)
+    kinds = [
+        *damage.ANY, *damage.JSON, damage.cut_at_a_line, damage.blank_line, damage.newer,
+        *[damage.a_value, damage.a_constant, damage.lacking, damage.besides] * 10,
+    ]  # fmt: skip
+    path, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    refused = 0
+    for _ in range(cases(300)):
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        write(path, scores())
+        kind = generator.choice(kinds)
+        for _ in range(generator.choice([1, 1, 2])):
+            if path.is_file() and path.read_bytes():
+                kind(path, generator)
+        try:
+            code, err = lra(capsys, "report", "--rows", path, "--out", out)
+            if code:
+                refused += 1
+                assert code == 2
+                assert str(path) in err
+                assert len(err) < 700
+                assert len(err.splitlines()) == 1
+                assert "line " in err or not path.is_file()
+            else:
+                check_report(out, plain)
+        except BaseException as error:
+            error.add_note(f"{kind.__name__}: {path.read_bytes()[:3000] if path.is_file() else ''}")
+            raise
+    assert refused > cases(300) / 2
+
+
+@pytest.mark.fuzz
+def test_hostile_names(plain, tmp_path, capsys):
+    """In tables and pages, of all columns that hold text."""
+    generator = random.Random(21)
+    shown = 0
+    for number in range(cases(40)):
+        rows = scores()
+        for _ in range(generator.randrange(1, 4)):
+            name, column = generator.choice(NAMES), generator.choice((*TEXTS, *LABELS))
+            for each in rows if generator.random() < 0.5 else [generator.choice(rows)]:
+                if column in LABELS:
+                    each["labels"] = {**each["labels"], column: name}
+                else:
+                    each[column] = name
+        shown += report_of(rows, tmp_path / f"{number}", plain, capsys)
+    assert shown > cases(40) / 2
+
+
+def report_of(rows, folder, plain, capsys):
+    folder.mkdir()
+    write(folder / "rows.jsonl", rows)
+    try:
+        code, err = lra(
+            capsys, "report", "--rows", folder / "rows.jsonl", "--out", folder / "out",
+            f"--title={NAMES[len(rows) % len(NAMES)]}",
+        )  # fmt: skip
+        assert {path.name for path in folder.iterdir()} <= {"rows.jsonl", "out"}
+        if code:
+            assert code == 2
+            assert re.search(r"rows\.jsonl, line \d+: ", err)
+            return False
+        check_report(folder / "out", plain)
+    except BaseException as error:
+        error.add_note(str(folder))
+        raise
+    return True
+
+
+FIGURES = ("quickstart", "decode", "approximation", "extrapolate", "span_text8", "peers",
+           "transfer", "language_train")  # fmt: skip
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FIGURES)
+def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, capsys):
+    generator = random.Random(name)
+    for number in range(cases(1)):
+        rows = sample_of(name)
+        for _ in range(3):
+            text, column = generator.choice(NAMES), generator.choice((*TEXTS, *LABELS))
+            old = generator.choice(rows)[column] if column in TEXTS else None
+            for each in rows:
+                if column in each["labels"]:
+                    each["labels"] = {**each["labels"], column: text}
+                elif old is not None and each[column] == old and column != "runner":
+                    each[column] = text
+        for each in generator.sample(rows, len(rows) // 3):
+            known = METRICS[each["metric"]]
+            if each["status"] == "ok":
+                bound = generator.choice([known.least, known.most, max(known.least, 0.0)])
+                each["value"] = bound
+                each["samples"] = [bound] * len(each["samples"])
+        for each in generator.sample(rows, len(rows) // 10):
+            change = generator.choice(
+                [{"labels": {}}, {"samples": []}, {"length": 1}, {"seed": 9}, {"task_version": 0},
+                 {"causal": True}, {"threads": 0}, {"step": 3},
+                 {"status": "crashed", "value": None, "reason": "x" * 5000, "samples": []}]
+            )  # fmt: skip
+            each |= change
+        report_of(rows, tmp_path / f"{name}-{number}", plain, capsys)
+
+
+# -- one by one ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "written with schema 2, this version reads up to 1; update lra"),
+        ({"schema": True}, "schema True; wanted an integer from 1 to 1"),
+        ({"cell": "../x"}, "cell '../x'; wanted 1 to 64 of the characters 0-9a-f"),
+        ({"created": "yesterday"}, "created 'yesterday'; wanted a time in ISO 8601"),
+        ({"model": ""}, "model ''; wanted printable text of 1 to 200 characters"),
+        ({"task": "a\x1b[31m"}, r"task 'a\x1b[31m'; wanted printable text"),
+        ({"length": 0}, "length 0; wanted an integer from 1 to"),
+        ({"length": 512.0}, "length 512.0; wanted an integer"),
+        ({"seed": False}, "seed False; wanted an integer"),
+        ({"seed": 2**63}, "seed 9223372036854775808; wanted an integer"),
+        ({"causal": 1}, "causal 1; wanted true or false"),
+        ({"metric": "acuracy"}, "unknown metric 'acuracy'; wanted a metric that this version"),
+        ({"unit": "percent"}, "accuracy: unit 'percent'; wanted 'fraction'"),
+        ({"value": 7}, "accuracy: value 7 under status ok; wanted a number from 0 to 1 fraction"),
+        ({"value": None}, "accuracy: value None under status ok"),
+        ({"value": True}, "accuracy: value True under status ok"),
+        ({"value": "0.5"}, "accuracy: value '0.5' under status ok"),
+        ({"status": "fine"}, "unknown status 'fine'; wanted one of ok, out_of_memory"),
+        ({"status": "crashed"}, "accuracy: value 0.5 under status crashed; wanted null"),
+        ({"status": "crashed", "value": None}, "accuracy: no reason under status crashed"),
+        ({"reason": None}, "reason None; wanted text"),
+        ({"reason": "\ud800"}, r"reason '\ud800'; wanted text"),
+        ({"samples": None}, "accuracy: samples None; wanted a list of numbers"),
+        ({"samples": [0.5, -1.0]}, "accuracy: sample -1.0; wanted a number from 0 to 1"),
+        ({"step": -1}, "step -1; wanted an integer from 0"),
+        ({"labels": None}, "labels None; wanted an object of texts"),
+        ({"labels": {"split": 1}}, "label 'split' 1; wanted printable text"),
+        ({"labels": {"examples": "many"}}, "label examples 'many'; wanted text like"),
+        ({"labels": {"factor": "2"}}, "labels {'factor': '2'}; wanted a label 'tokens', too"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(change, message, tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    write(path, [*scores(), {**scores()[0], **change}])
+    code, err = lra(capsys, "report", "--rows", path, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"{path}, line 7: {message}" in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("metric", ["time", "time_ratio", "token_time", "core_time"])
+def test_a_time_of_zero_is_refused(metric, tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    write(path, [row(metric, 0.0)])
+    code, err = lra(capsys, "report", "--rows", path)
+    assert code == 2
+    assert f"{metric}: value 0.0 under status ok; wanted a number from 1e-12 to 1e+12" in err
+
+
+def test_published_rows_pass():
+    files = [path for path in PUBLISHED.glob("*.jsonl") if path.with_suffix(".json").is_file()]
+    assert len(files) > 15
+    for path in files:
+        assert len(published(path)) == len(path.read_text().splitlines())

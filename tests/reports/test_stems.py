@@ -1,0 +1,53 @@
+"""Nothing that rows hold is a path."""
+
+import re
+from itertools import product
+
+import pytest
+
+from reports.drawing import legend_name
+from reports.stems import stem
+from reports.tables import csv_text, escape_latex
+
+HOSTILE = ("", ".", "..", "../../x", "/etc/passwd", "a/b", "a\\b", "a-b", "a b", "a+b", "a", "A",
+           "x" * 500, "x" * 501, "漢字", "漢", "\ud800", "<b>", '"', "a.b", "~", "\n",
+           "a\x00")  # fmt: skip
+
+
+def test_what_is_safe_stays():
+    assert stem("forward", "listops_v2", "H200") == "forward-listops_v2-H200"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_whatever_the_text_the_name_is_one_of_a_file(text):
+    assert re.fullmatch(r"[A-Za-z0-9_-]*(\+[0-9a-f]{12})?", stem(text))
+    assert 1 <= len(stem(text)) < 70
+
+
+def test_different_parts_give_different_names():
+    pairs = list(product(HOSTILE, HOSTILE))
+    assert len({stem(*pair) for pair in pairs} | {stem(text) for text in HOSTILE}) == len(
+        pairs
+    ) + len(HOSTILE)
+
+
+@pytest.mark.parametrize("text", ["=1+1|x", "@SUM(A1)", "+cmd|' /C calc'!A0", "-a", "\tx", "-1+a"])
+def test_a_formula_is_text(text):
+    assert csv_text(text) == "'" + text
+
+
+@pytest.mark.parametrize("value", ["-0.5 [-0.6, -0.4]", "+3 %", "a=b", "–", "", 1.5, None, -2])
+def test_what_is_no_formula_stays(value):
+    assert csv_text(value) is value
+
+
+def test_a_cell_of_latex_is_no_option_of_the_line_break_before():
+    assert escape_latex("[x] $") == "{}[x] \\$"
+    assert escape_latex("*x").startswith("{}*")
+    assert escape_latex("0.5 [0.4, 0.6]") == "0.5 [0.4, 0.6]"
+
+
+def test_a_legend_holds_every_name():
+    assert legend_name("linear") == "linear"
+    assert not legend_name("_linear").startswith("_")
+    assert len(legend_name("x" * 1000)) <= 91
