@@ -23,7 +23,7 @@ class Identity(nn.Module):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         super().__init__()
         self.traits = Traits(
-            honours=frozenset(Layout._fields), causal=site.causal, row_stochastic=True
+            honours=Traits().honours | {"document"}, causal=site.causal, row_stochastic=True
         )
         for name in ("v_proj", "out_proj"):
             projection = nn.Linear(site.width, site.width, bias=bias)
@@ -33,7 +33,7 @@ class Identity(nn.Module):
             self.add_module(name, projection)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:  # noqa: ARG002
-        """Project twice; whatever the layout says is honoured, since no token sees another."""
+        """Project twice; no token sees another, whatever the layout hides."""
         y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
         return y
 
