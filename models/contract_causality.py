@@ -32,7 +32,7 @@ def check_no_lookahead(case: Case) -> Seen:
             seen += later_values(case, mixer, every if mask is None else near, mask)
         x = case.input(rows=1)
         whole = call(mixer, x)
-        for cut in near:
+        for cut in near[::3]:
             short = call(mixer, x[:, :cut])
             seen.append(case.agree(f"first {cut} tokens alone", short, whole[:, :cut]))
     found = worst(seen)

@@ -1,11 +1,11 @@
 """The contract kit's checks of declared growth: operations and kept activations, by counting."""
 
 import math
-from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.contract_case import Case, Seen, call, traits_of
 from models.flops import ElementCounter, count_operations, pretending, saved_bytes
@@ -24,12 +24,14 @@ SIMULATED = Seen(True, "not applicable: traits.simulated, a dense mask stands fo
 
 
 class Work(NamedTuple):
-    """What is counted of one length."""
+    """What is counted of one row."""
 
-    training: int
-    """Operations forward and backward."""
+    operations: int
+    """Forward and backward."""
+    saved: int
+    """Bytes of activations that autograd keeps."""
     written: int
-    """Numbers that operators write meanwhile."""
+    """Numbers that operators write, forward and backward."""
     evaluation: int
     """Operations of a pass without gradient."""
     written_in_evaluation: int
@@ -47,11 +49,27 @@ def logarithm(lengths: tuple[int, int]) -> float:
     return math.log(math.log(longer) / math.log(shorter)) / math.log(longer / shorter)
 
 
-def count_at(case: Case, length: int, count: Callable[[nn.Module, Tensor], int]) -> int:
-    """Count something about a fresh mixer and one row of this length."""
+@lru_cache(maxsize=8)
+def count_work(case: Case, length: int) -> Work:
+    """Count the work of one row of this length, in training and without gradient."""
     with pretending():
         mixer = case.build(max_length=length)
-        return count(mixer, torch.empty(1, length, case.width, requires_grad=True))
+        x = torch.empty(1, length, case.width, requires_grad=True)
+        saved = 0
+
+        def train() -> None:
+            nonlocal saved
+            out: list[Tensor] = []
+            fixed = [*mixer.parameters(), *mixer.buffers()]
+            saved = saved_bytes(lambda: out.append(call(mixer, x)), fixed)
+            torch.autograd.backward(out[0].sum())
+
+        with ElementCounter() as both:
+            operations = count_operations(train)
+        mixer.requires_grad_(False)
+        with torch.no_grad(), ElementCounter() as forward:
+            evaluation = count_operations(lambda: call(mixer, x.detach()))
+    return Work(operations, saved, both.written, evaluation, forward.written)
 
 
 def judge_growth(
@@ -79,48 +97,21 @@ def judge_growth(
     )
 
 
-def judge_again(
-    case: Case,
-    what: str,
-    count: Callable[[nn.Module, Tensor], int],
-    counted: tuple[int, int],
-    declared: float,
-    *,
-    log: bool = False,
-) -> Seen:
-    """Compare two counts with a declaration; after a near miss, with a length far beyond."""
-    seen = judge_growth(what, counted, declared, log=log)
-    if seen.passed or declared > 1.25 or abs(exponent(*counted) - declared) > NEAR_MISS:
+def judge_work(case: Case, what: str, field: str, declared: float, *, log: bool = False) -> Seen:
+    """Compare the growth of one count with a declaration; after a near miss, far beyond as well."""
+    shorter, longer = (getattr(count_work(case, length), field) for length in GROWTH_LENGTHS)
+    seen = judge_growth(what, (shorter, longer), declared, log=log)
+    if seen.passed or declared > 1.25 or abs(exponent(shorter, longer) - declared) > NEAR_MISS:
         return seen
-    shorter = GROWTH_LENGTHS[0]
-    far = counted[0], count_at(case, FAR_LENGTH, count)
     again = judge_growth(
-        what, far, declared, log=log, lengths=(shorter, FAR_LENGTH), tolerance=FAR_TOLERANCE
+        what,
+        (shorter, getattr(count_work(case, FAR_LENGTH), field)),
+        declared,
+        log=log,
+        lengths=(GROWTH_LENGTHS[0], FAR_LENGTH),
+        tolerance=FAR_TOLERANCE,
     )
     return Seen(again.passed, f"{again.detail}; in steps: {seen.detail}")
-
-
-def count_training(mixer: nn.Module, x: Tensor) -> int:
-    """Count the operations of forward and backward."""
-    return count_operations(lambda: torch.autograd.backward(call(mixer, x).sum()))
-
-
-def count_work(case: Case, length: int) -> Work:
-    """Count the work of one row of this length, in training and without gradient."""
-    with pretending():
-        mixer = case.build(max_length=length)
-        x = torch.empty(1, length, case.width, requires_grad=True)
-        with ElementCounter() as both:
-            training = count_training(mixer, x)
-        mixer.requires_grad_(False)
-        with torch.no_grad(), ElementCounter() as forward:
-            evaluation = count_operations(lambda: call(mixer, x.detach()))
-        return Work(training, both.written, evaluation, forward.written)
-
-
-def count_saved(mixer: nn.Module, x: Tensor) -> int:
-    """Count the bytes of activations that autograd keeps."""
-    return saved_bytes(lambda: call(mixer, x), [*mixer.parameters(), *mixer.buffers()])
 
 
 def check_operations(case: Case) -> Seen:
@@ -131,25 +122,21 @@ def check_operations(case: Case) -> Seen:
     traits = traits_of(case.build())
     if traits.simulated:
         return SIMULATED
-    shorter, longer = (count_work(case, length) for length in GROWTH_LENGTHS)
     declared, log = traits.operations_exponent, traits.operations_log
-    training = shorter.training, longer.training
-    seen = judge_again(case, "operations", count_training, training, declared, log=log)
+    seen = judge_work(case, "operations", "operations", declared, log=log)
     if not seen.passed:
         return seen
     least = max(declared, 1.0)  # to write what comes out is linear already
-    beside = (
+    for what, field, most in (
         ("operations of a pass without gradient", "evaluation", declared),
         ("numbers written", "written", least),
         ("numbers written without gradient", "written_in_evaluation", least),
-    )
-    for what, field, most in beside:
-        counted = getattr(shorter, field), getattr(longer, field)
-        if not all(counted):
+    ):
+        shorter, longer = (getattr(count_work(case, length), field) for length in GROWTH_LENGTHS)
+        if not shorter:
             continue
-        grown = exponent(*counted)
-        room = ROOM_BESIDE + (logarithm(GROWTH_LENGTHS) if log else 0.0)
-        if grown > most + room:
+        grown = exponent(shorter, longer)
+        if grown > most + ROOM_BESIDE + (logarithm(GROWTH_LENGTHS) if log else 0.0):
             return Seen(
                 False,
                 f"{what} grow with length^{grown:.3f}: declared {declared:.2f} for training",
@@ -162,9 +149,9 @@ def check_memory(case: Case) -> Seen:
     traits = traits_of(case.build())
     if traits.simulated:
         return SIMULATED
-    shorter, longer = (count_at(case, length, count_saved) for length in GROWTH_LENGTHS)
-    counted = shorter, longer
-    seen = judge_again(case, "saved bytes", count_saved, counted, traits.memory_exponent)
-    if not seen.passed and exponent(*counted) > max(1.5, traits.memory_exponent):
-        return Seen(False, f"{seen.detail}; a dense mask needs traits.simulated=True")
+    seen = judge_work(case, "saved bytes", "saved", traits.memory_exponent)
+    if not seen.passed:
+        shorter, longer = (count_work(case, length).saved for length in GROWTH_LENGTHS)
+        if exponent(shorter, longer) > max(1.5, traits.memory_exponent):
+            return Seen(False, f"{seen.detail}; a dense mask needs traits.simulated=True")
     return seen

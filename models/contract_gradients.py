@@ -85,8 +85,11 @@ def check_slopes(case: Case) -> Seen:
                 return (call(mixer, x, **facts) * direction).sum()
 
         gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
-        for (what, tensor), gradient in zip(moved.items(), gradients, strict=True):
-            seen = compare_slope(f"{what}{name}", tensor, gradient, scalar, case.seed)
+        groups = {what: [what] for what in moved} if not facts else {"all at once": [*moved]}
+        slopes = dict(zip(moved, gradients, strict=True))
+        for what, names in groups.items():
+            parts = [(moved[each], slopes[each]) for each in names]
+            seen = compare_slope(f"{what}{name}", parts, scalar, case.seed)
             if not seen.passed:
                 return seen.because(
                     "a path is detached, or a backward pass is not the derivative of its forward; "
@@ -96,32 +99,41 @@ def check_slopes(case: Case) -> Seen:
 
 
 def compare_slope(
-    what: str, tensor: Tensor, gradient: Tensor, scalar: Callable[[], Tensor], seed: int
+    what: str, parts: list[tuple[Tensor, Tensor]], scalar: Callable[[], Tensor], seed: int
 ) -> Seen:
-    """Compare the slope along a random direction; one agreement in `STEPS` is enough.
+    """Compare the slope along a random direction of tensors that are given with their gradients.
 
-    A wrong gradient disagrees every time; a right one disagrees where a choice changes within the
-    step, which is rare.
+    Each moves by its own size times one of `STEPS`. One agreement is enough: a wrong gradient
+    disagrees every time, a right one where a choice changes within the step, which is rare.
     """
-    start = tensor.detach().clone()
-    size = max(start.norm().item(), 1e-3)
+    starts = [tensor.detach().clone() for tensor, _ in parts]
     differs = by_gradient = by_difference = 0.0
     for number, step in enumerate(STEPS):
         with seeded(seed + 31 + number):
-            toward = torch.randn_like(start)
-        toward *= size / toward.norm()
-        by_gradient = (gradient * toward).sum().item()
-        typical = (gradient.norm() * toward.norm() / start.numel() ** 0.5).item()
+            toward = [torch.randn_like(start) for start in starts]
+        for start, direction in zip(starts, toward, strict=True):
+            direction.mul_(max(start.norm().item(), 1e-3) / direction.norm())
+        slopes = [
+            (gradient * direction).sum().item()
+            for (_, gradient), direction in zip(parts, toward, strict=True)
+        ]
+        typical = max(
+            (gradient.norm() * direction.norm()).item() / gradient.numel() ** 0.5
+            for (_, gradient), direction in zip(parts, toward, strict=True)
+        )
+        values = []
         with torch.no_grad():
-            tensor.add_(toward, alpha=step)
-            above = scalar()
-            tensor.copy_(start).sub_(toward, alpha=step)
-            below = scalar()
-            tensor.copy_(start)
-        by_difference = ((above - below) / (2 * step)).item()
-        noise = 1e-15 * max(abs(above.item()), 1.0) / step
+            for sign in (1, -1):
+                for (tensor, _), start, direction in zip(parts, starts, toward, strict=True):
+                    tensor.copy_(start).add_(direction, alpha=sign * step)
+                values.append(scalar().item())
+            for (tensor, _), start in zip(parts, starts, strict=True):
+                tensor.copy_(start)
+        above, below = values
+        by_gradient, by_difference = sum(slopes), (above - below) / (2 * step)
+        rounding = 1e-14 * max(abs(above), 1.0) / step
         scale = max(abs(by_gradient), abs(by_difference), typical, 1e-3)
-        differs = max(abs(by_gradient - by_difference) - 10 * noise, 0.0) / scale
+        differs = max(abs(by_gradient - by_difference) - rounding, 0.0) / scale
         if differs <= SLOPE_AGREEMENT:
             return Seen(True, f"slope of {what}: relative difference {differs:.1e}")
     return Seen(

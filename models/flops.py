@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 
@@ -81,9 +80,10 @@ class ElementCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         """Run one operator, and count what it wrote."""
         made = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            parts = tree_leaves(made)
-            self.written += sum(part.numel() for part in parts if isinstance(part, Tensor))
+        if isinstance(made, Tensor):
+            self.written += 0 if func.is_view else made.numel()
+        elif isinstance(made, tuple | list):
+            self.written += sum(part.numel() for part in made if isinstance(part, Tensor))
         return made
 
 
