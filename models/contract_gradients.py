@@ -9,10 +9,10 @@ from torch import Tensor
 from models.contract_case import Case, Seen, call, seeded, traits_of, worst
 from models.mixer import Traits
 
-STEPS = (1e-6, 1e-7, 1e-5)
+STEPS = (1e-6, 1e-5, 3e-7)
 """Steps of finite differences, relative to the size of what moves; the later ones in case a kink
 or a choice lies within the first."""
-SLOPE_AGREEMENT = 1e-5
+SLOPE_AGREEMENT = 1e-6
 """Largest relative difference between a derivative and its finite difference in float64."""
 
 
