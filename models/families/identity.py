@@ -33,7 +33,7 @@ class Identity(nn.Module):
             self.add_module(name, projection)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:  # noqa: ARG002
-        """Project twice; no token sees another, whatever the layout hides."""
+        """Project twice; whatever the layout says is honoured, since no token sees another."""
         y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
         return y
 
