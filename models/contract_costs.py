@@ -30,11 +30,10 @@ class Work(NamedTuple):
     """Forward and backward."""
     saved: int
     """Bytes of activations that autograd keeps."""
-    written: int
-    """Numbers that operators write, forward and backward."""
     evaluation: int
     """Operations of a pass without gradient."""
-    written_in_evaluation: int
+    written: int
+    """Numbers that operators write in it."""
 
 
 def exponent(first: int, second: int, lengths: tuple[int, int] = GROWTH_LENGTHS) -> float:
@@ -64,12 +63,11 @@ def count_work(case: Case, length: int) -> Work:
             saved = saved_bytes(lambda: out.append(call(mixer, x)), fixed)
             torch.autograd.backward(out[0].sum())
 
-        with ElementCounter() as both:
-            operations = count_operations(train)
+        operations = count_operations(train)
         mixer.requires_grad_(False)
         with torch.no_grad(), ElementCounter() as forward:
             evaluation = count_operations(lambda: call(mixer, x.detach()))
-    return Work(operations, saved, both.written, evaluation, forward.written)
+    return Work(operations, saved, evaluation, forward.written)
 
 
 def judge_growth(
@@ -117,7 +115,7 @@ def judge_work(case: Case, what: str, field: str, declared: float, *, log: bool 
 def check_operations(case: Case) -> Seen:
     """Operations of forward and backward grow as `traits.operations_exponent` says.
 
-    So do, at most, those of a pass without gradient, and the numbers that are written in either.
+    So do, at most, those of a pass without gradient, and the numbers that are written in it.
     """
     traits = traits_of(case.build())
     if traits.simulated:
@@ -129,8 +127,7 @@ def check_operations(case: Case) -> Seen:
     least = max(declared, 1.0)  # to write what comes out is linear already
     for what, field, most in (
         ("operations of a pass without gradient", "evaluation", declared),
-        ("numbers written", "written", least),
-        ("numbers written without gradient", "written_in_evaluation", least),
+        ("numbers written without gradient", "written", least),
     ):
         shorter, longer = (getattr(count_work(case, length), field) for length in GROWTH_LENGTHS)
         if not shorter:
