@@ -100,7 +100,8 @@ def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
     if not facts["directions"]:
         return (name, "none", *[""] * 7)
     flags = (
-        "row_stochastic", "weight_dropout", "cross", "random_draws", "selection_leak", "simulated",
+        "row_stochastic", "weight_dropout", "cross", "random_draws", "selection_leak",
+        "surrogate_gradient", "training_noise", "simulated",
     )  # fmt: skip
     also = [flag.replace("_", "-") for flag in flags if facts[flag]]
     also += [] if facts["reversible"] else ["not-reversible"]

@@ -19,8 +19,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="lra verify",
         description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
-        "the batch, no look-ahead, repeatability, gradients, awkward lengths, extend against one "
-        "pass, declared growth. Exit code 1 where a check fails.",
+        "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
+        "against finite differences, precisions, claims, extend against one pass, declared growth. "
+        "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
         "lra verify my_pkg.mixer:MyMixer window=64",
     )

@@ -11,24 +11,43 @@ bound of 1e-9 shows leaks that float32 would hide in rounding.
 import torch
 
 from models.contract_case import AGREEMENT, Case, Check, Finding, Seen
-from models.contract_checks import (
-    check_batch,
-    check_cross,
-    check_gradients,
-    check_lengths,
-    check_masked_rows,
-    check_meta,
-    check_no_lookahead,
-    check_padding,
-    check_precisions,
+from models.contract_causality import check_no_lookahead
+from models.contract_costs import check_memory, check_operations
+from models.contract_effects import (
+    check_calls,
+    check_dropout,
+    check_modes,
     check_random_draws,
     check_recomputation,
     check_repeatable,
-    check_traits,
-    check_weighted_mean,
+    check_untouched,
 )
-from models.contract_costs import check_memory, check_operations
-from models.contract_time import check_extend, check_history, check_prefill, check_state
+from models.contract_form import (
+    check_copies,
+    check_half,
+    check_hooks,
+    check_lengths,
+    check_meta,
+    check_strides,
+    check_traits,
+)
+from models.contract_gradients import check_gradients, check_slopes
+from models.contract_layout import check_document, check_is_global, check_prefix, check_start
+from models.contract_precision import check_large_inputs, check_precisions, check_weighted_mean
+from models.contract_separation import (
+    check_batch,
+    check_cross,
+    check_heads,
+    check_masked_rows,
+    check_padding,
+)
+from models.contract_time import (
+    check_extend,
+    check_history,
+    check_prefill,
+    check_state,
+    check_without_state,
+)
 from models.mixer import MixerFactory, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
@@ -36,18 +55,34 @@ __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 CHECKS: dict[str, Check] = {
     "traits": check_traits,
     "lengths": check_lengths,
+    "half": check_half,
     "meta": check_meta,
+    "strides": check_strides,
+    "copies": check_copies,
+    "hooks": check_hooks,
     "repeatable": check_repeatable,
+    "calls": check_calls,
+    "untouched": check_untouched,
+    "modes": check_modes,
+    "dropout": check_dropout,
     "recomputation": check_recomputation,
     "random_draws": check_random_draws,
     "batch": check_batch,
+    "heads": check_heads,
     "padding": check_padding,
     "masked_rows": check_masked_rows,
     "cross": check_cross,
+    "start": check_start,
+    "document": check_document,
+    "prefix": check_prefix,
+    "is_global": check_is_global,
     "no_lookahead": check_no_lookahead,
     "gradients": check_gradients,
+    "slopes": check_slopes,
     "precisions": check_precisions,
+    "large_inputs": check_large_inputs,
     "weighted_mean": check_weighted_mean,
+    "without_state": check_without_state,
     "extend": check_extend,
     "prefill": check_prefill,
     "state": check_state,

@@ -1,15 +1,17 @@
 """What every check of the contract kit works on: one factory, one direction, inputs and bounds."""
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Layout, MixerFactory, Positions, Site, Traits
+from models.mixer import INSIDE, Layout, MixerFactory, Positions, Site, Traits
 
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Largest difference between two ways to compute one thing, relative to the largest value."""
@@ -18,6 +20,8 @@ AWKWARD_LENGTHS = (1, 2, 63, 101)
 OUTLIER = 6.0
 """Standard deviations of what replaces tokens that should not matter."""
 ROWS = 3
+TOKENS_OF_CUTS = 2**16
+"""All rows that a check makes of cut sequences hold about as many tokens: 256 cuts of 256."""
 
 
 class Finding(NamedTuple):
@@ -36,13 +40,36 @@ class Seen(NamedTuple):
     passed: bool
     detail: str
 
+    def because(self, cause: str) -> "Seen":
+        """Return a failure with its likely cause; a success as it is."""
+        return self if self.passed else Seen(False, f"{self.detail}; likely cause: {cause}")
+
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Fix the global CPU random state inside, and leave it as it was outside."""
+    """Fix the global random states of torch (CPU), numpy and Python inside, and restore them."""
+    python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        yield
+        random.seed(seed)
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
+
+
+def edges(length: int) -> list[int]:
+    """Return the cuts at which chunks, blocks or windows may end, and their neighbours.
+
+    These are the powers of two and three times as much, the thirds, the awkward lengths, and the
+    last token.
+    """
+    powers = [2**power for power in range(length.bit_length())]
+    ends = {*powers, *(3 * power for power in powers), length // 3, 2 * length // 3, length}
+    near = {end + step for end in ends for step in (-1, 0, 1)} | {*AWKWARD_LENGTHS}
+    return sorted(cut for cut in near if 0 < cut < length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +91,24 @@ class Case:
         return [*short, self.max_length]
 
     @property
+    def middling(self) -> int:
+        """A length that is prime where it fits, for what need not be as long as possible."""
+        return min(101, self.max_length)
+
     def cuts(self) -> list[int]:
-        """Places inside the longest sequence at which it is cut."""
-        return self.lengths[:-1]
+        """Return places at which the longest sequence is cut: all, or the edges and some more."""
+        places = set(edges(self.max_length))
+        spare = TOKENS_OF_CUTS // self.max_length - len(places)
+        others = [cut for cut in range(1, self.max_length) if cut not in places]
+        drawn = random.Random(self.seed).sample(others, max(0, min(spare, len(others))))
+        return sorted(places.union(drawn))
+
+    def inside(self, traits: Traits) -> list[Positions]:
+        """Return the encodings that the mixer applies itself and that this width allows."""
+        offered = [each for each in sorted(INSIDE) if each.value in traits.positions]
+        if (self.width // self.heads) % 2:  # rotary positions turn pairs of channels
+            offered = [each for each in offered if each is not Positions.rotary]
+        return offered
 
     def build(
         self,
@@ -122,13 +164,29 @@ class Case:
 
     def keep(self) -> Bool[Tensor, "b l"]:
         """Return padding behind one full row, one of 63 tokens (or half) and one of one token."""
-        ends = torch.tensor([self.max_length, min(63, self.max_length // 2 + 1), 1])
-        return torch.arange(self.max_length)[None] < ends[:, None]
+        return self.before([self.max_length, min(63, self.max_length // 2 + 1), 1])
+
+    def before(self, ends: list[int]) -> Bool[Tensor, "b l"]:
+        """Return, for each of `ends`, which tokens of the longest sequence lie before it."""
+        return torch.arange(self.max_length)[None] < torch.tensor(ends)[:, None]
 
     def holes(self) -> Bool[Tensor, "b l"]:
         """Return padding at random places, in front and in the middle as well."""
         generator = torch.Generator().manual_seed(self.seed + 5)
         return torch.rand(ROWS, self.max_length, generator=generator) < 0.6
+
+    def masks(self, traits: Traits) -> dict[str, Bool[Tensor, "b l"] | None]:
+        """Return no mask and, where padding is honoured, padding behind and in the middle."""
+        if "keep" not in traits.honours:
+            return {"no mask": None}
+        return {"no mask": None, "padding": self.keep(), "padding in the middle": self.holes()}
+
+    def globals(self) -> Bool[Tensor, "b l"]:
+        """Return two global tokens in the first row, one in the second, none in the third."""
+        places = torch.zeros(ROWS, self.max_length, dtype=torch.bool)
+        places[0, 0] = places[0, self.max_length // 2] = True
+        places[1, self.max_length // 3] = True
+        return places
 
     def agree(
         self, what: str, seen: Tensor, wanted: Tensor, tolerance: float | None = None
@@ -158,10 +216,13 @@ def traits_of(mixer: nn.Module) -> Traits:
 
 
 def call(
-    mixer: nn.Module, x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None = None
+    mixer: nn.Module,
+    x: Float[Tensor, "b l d"],
+    keep: Bool[Tensor, "b l"] | None = None,
+    **facts: Bool[Tensor, "b l"] | Int[Tensor, "b *l"] | None,
 ) -> Tensor:
-    """Run one pass."""
-    return cast(Tensor, mixer(x, Layout(keep=keep)))
+    """Run one pass, with what else `facts` say of the layout."""
+    return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))
 
 
 def worst(seen: list[Seen]) -> Seen:

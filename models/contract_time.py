@@ -6,16 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from models.contract_case import ROWS, Case, Seen, call, traits_of, worst
-from models.mixer import INSIDE, Flow, Layout, Positions, Remembers, State, Unsupported
+from models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
 STEPS = 2
 """Single tokens behind a prompt: the second reads a state that a step made."""
-
-
-def stream_length(case: Case) -> int:
-    """Return the number of tokens that the checks stream: prime where it fits."""
-    return min(101, case.max_length)
 
 
 def remembering(
@@ -28,20 +23,19 @@ def remembering(
     if not isinstance(mixer, Remembers):
         return "not offered: it has no `initial_state` and `extend`"
     try:
-        mixer.initial_state(ROWS, stream_length(case))
+        mixer.initial_state(ROWS, case.middling)
     except Unsupported as refusal:
         return f"not offered: {refusal}"
     return mixer
 
 
 def stream(
-    mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int = 0
+    mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int | list[int] = 0
 ) -> tuple[Tensor, State]:
-    """Extend piece by piece, and return the joined output and the last state."""
-    place, out = first, []
+    """Extend piece by piece from `first`, of all rows or of each; return outputs and last state."""
+    place, out = torch.tensor(first).expand(pieces[0].shape[0]), []
     for piece in pieces:
-        told = "start" in traits_of(mixer).honours
-        start = torch.full((piece.shape[0],), place) if told else None
+        start = place if "start" in traits_of(mixer).honours else None
         flow = cast(Remembers, mixer).extend(Flow(piece, state), Layout(start=start))
         place, state = place + piece.shape[1], flow.state
         out.append(flow.x)
@@ -50,7 +44,7 @@ def stream(
 
 def empty(mixer: nn.Module, case: Case, memory: int | None = None) -> State:
     """Return the state of `ROWS` streams with room for `memory` tokens, or those of a stream."""
-    return cast(Remembers, mixer).initial_state(ROWS, memory or stream_length(case))
+    return cast(Remembers, mixer).initial_state(ROWS, memory or case.middling)
 
 
 def partitions(length: int) -> dict[str, list[int]]:
@@ -63,19 +57,39 @@ def partitions(length: int) -> dict[str, list[int]]:
     }
 
 
+def check_without_state(case: Case) -> Seen:
+    """Without a state `extend` is the pass, under a mask as well, and keeps the rest of the flow.
+
+    The frame calls `extend` wherever it is offered, also where there is no state along time.
+    """
+    mixer = case.mixer()
+    if not isinstance(mixer, Extends):
+        return Seen(True, "not offered: it has no `extend`")
+    penalty = {"of another": torch.ones((), dtype=case.dtype)}
+    seen = []
+    for name, mask in case.masks(traits_of(mixer)).items():
+        given = Flow(case.input(), penalties=penalty)
+        flow = mixer.extend(given, Layout(keep=mask))
+        y, wanted = flow.x, call(mixer, case.input(), mask)
+        if mask is not None:
+            y, wanted = y[mask], wanted[mask]
+        seen.append(case.agree(f"extend without a state, {name}", y, wanted))
+        if flow.state is not None or not penalty.items() <= flow.penalties.items():
+            return Seen(
+                False, "extend without a state loses penalties, or invents a state"
+            ).because("it makes a new Flow: return flow._replace(x=...)")
+    return worst(seen).because("extend goes another way than forward and forgets the layout")
+
+
 def check_extend(case: Case) -> Seen:
     """However a stream is cut, `extend` gives what one pass gives; with positions inside, too."""
-    length, seen = stream_length(case), []
+    length, seen = case.middling, []
     x = case.input(length)
-    for positions in (Positions.none, *sorted(INSIDE)):
-        if positions.value not in {"none", *traits_of(case.build()).positions}:
-            continue
+    for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         mixer = remembering(case, positions)
         if isinstance(mixer, str):
             return Seen(True, mixer)
         wanted = call(mixer, x)
-        same = cast(Remembers, mixer).extend(Flow(x), Layout())
-        seen.append(case.agree("extend without a state", same.x, wanted))
         for name, cut in partitions(length).items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
             seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
@@ -130,7 +144,7 @@ def check_state(case: Case) -> Seen:
     mixer = remembering(case)
     if isinstance(mixer, str):
         return Seen(True, mixer)
-    length = stream_length(case)
+    length = case.middling
     cut = length // 2 + 1
     early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
     fresh = empty(mixer, case)
@@ -140,11 +154,12 @@ def check_state(case: Case) -> Seen:
     if any(not shape or shape[0] != ROWS for shape, _ in before):
         return Seen(False, f"the batch is not the first axis of every tensor: {before}")
     _, state = stream(mixer, [early], fresh)
-    if describe(state) != before:
-        return Seen(False, f"the state changed shape: {describe(state)}, wanted {before}")
+    if any(tensor.any() for tensor in tensors(fresh)):
+        return Seen(False, "extend wrote into the state that it was given: return a new one")
     wanted, after = stream(mixer, [late], state, first=cut)
-    if describe(after) != before:
-        return Seen(False, f"the state changed shape: {describe(after)}, wanted {before}")
+    for told in (describe(state), describe(after)):
+        if told != before:
+            return Seen(False, f"the state changed shape: {told}, wanted {before}")
     turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
     y, _ = stream(mixer, [late.flip(0)], turned, first=cut)
     return case.agree("rows selected and joined in reverse", y.flip(0), wanted)
@@ -155,7 +170,7 @@ def check_history(case: Case) -> Seen:
     mixer = remembering(case)
     if isinstance(mixer, str):
         return Seen(True, mixer)
-    length = stream_length(case)
+    length = case.middling
     cut = length // 2 + 1
     x = case.input(length).requires_grad_()
     direction = case.input(length, salt=3)[:, cut:]

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 
@@ -61,6 +62,29 @@ def count_operations(run: Callable[[], object]) -> int:
     with FlopCounterMode(display=False, custom_mapping=_LEFT_OUT) as counter:
         run()
     return int(counter.get_total_flops())
+
+
+class ElementCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the numbers that operators write while the context is open, views left out.
+
+    This is the work beside products: masks, exponentials, sorts. What a fused kernel holds inside
+    is not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.written = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        """Run one operator, and count what it wrote."""
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            self.written += 0 if func.is_view else made.numel()
+        elif isinstance(made, tuple | list):
+            self.written += sum(part.numel() for part in made if isinstance(part, Tensor))
+        return made
 
 
 def saved_bytes(run: Callable[[], object], exclude: Iterable[Tensor] = ()) -> int:

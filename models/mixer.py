@@ -136,6 +136,10 @@ class Traits:
     """Has weights that `attention_dropout` can act on."""
     cross: bool = False
     """Keys and values may have another length than the queries: cross attention."""
+    surrogate_gradient: bool = False
+    """Backward is meant to be something else than the derivative of forward."""
+    training_noise: bool = False
+    """Training draws noise of its own, besides dropout."""
     random_draws: bool = False
     """Draws of `site.generator` decide the function: hashes, features, random blocks."""
     simulated: bool = False
@@ -153,6 +157,7 @@ class Layout(NamedTuple):
     start: Int[Tensor, " b"] | None = None
     """Absolute position of x[:, 0]."""
     is_global: Bool[Tensor, "b l"] | None = None
+    """These tokens see all and are seen by all, where causality and padding let them."""
     document: Int[Tensor, "b l"] | None = None
     """Attend only among equals."""
     prefix: Int[Tensor, " b"] | None = None

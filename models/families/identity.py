@@ -23,7 +23,7 @@ class Identity(Family):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         super().__init__()
         self.traits = Traits(
-            honours=frozenset(Layout._fields), causal=site.causal, row_stochastic=True
+            honours=Traits().honours | {"document"}, causal=site.causal, row_stochastic=True
         )
         for name in ("v_proj", "out_proj"):
             projection = nn.Linear(site.width, site.width, bias=bias)

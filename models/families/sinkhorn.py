@@ -216,6 +216,7 @@ class SinkhornCore(nn.Module):
             memory_exponent=growth(costs.numbers),
             row_stochastic=plain and not site.causal,  # the null block has a value of its own
             weight_dropout=True,
+            training_noise=self.sorted_heads > 0 and options.gumbel,
         )
 
     def forward(

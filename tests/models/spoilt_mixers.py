@@ -10,7 +10,7 @@ from models.multi_head import MultiHead
 
 
 class KernelCore(nn.Module):
-    """Attention by positive features exp(x), written out; a state when causal."""
+    """Attention by positive features elu(x) + 1, written out; a state when causal."""
 
     def __init__(self, site: Site, **traits: object) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class KernelCore(nn.Module):
         self.traits = Traits(causal=site.causal, **{**told, **traits})  # type: ignore[arg-type]
 
     def features(self, x: Tensor) -> Tensor:
-        return x.exp()
+        return x.clamp(max=0).exp() + x.relu()
 
     def seen(self, q: Tensor, layout: Layout) -> Tensor:
         ones = q.new_ones(q.shape[2], q.shape[2])
@@ -28,7 +28,8 @@ class KernelCore(nn.Module):
         weight = self.features(q) @ self.features(k).mT * self.seen(q, layout)
         if layout.keep is not None:
             weight = weight * layout.keep[:, None, None]
-        return weight @ v / weight.sum(-1, keepdim=True).clamp(min=1e-30)
+        total = weight.sum(-1, keepdim=True)
+        return weight @ v / total.where(total > 0, 1)
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
         b, h, _, k, v = shape

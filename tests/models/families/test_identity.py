@@ -48,8 +48,8 @@ def test_every_partition_equals_one_pass(cuts: list[int], causal: bool) -> None:
     torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()))
 
 
-def test_honours_every_fact_but_applies_no_positions() -> None:
+def test_honours_what_hides_tokens_and_claims_no_sight() -> None:
     traits = built(causal=True).traits
-    assert traits.honours == set(Layout._fields)
+    assert traits.honours == {"keep", "start", "document"}
     assert traits.positions == frozenset()
     assert traits.causal
