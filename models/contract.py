@@ -24,6 +24,7 @@ from models.contract_effects import (
 )
 from models.contract_form import (
     check_copies,
+    check_empty,
     check_half,
     check_hooks,
     check_lengths,
@@ -55,6 +56,7 @@ __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 CHECKS: dict[str, Check] = {
     "traits": check_traits,
     "lengths": check_lengths,
+    "empty": check_empty,
     "half": check_half,
     "meta": check_meta,
     "strides": check_strides,

@@ -107,7 +107,7 @@ class Case:
         """Return the encodings that the mixer applies itself and that this width allows."""
         offered = [each for each in sorted(INSIDE) if each.value in traits.positions]
         if (self.width // self.heads) % 2:  # rotary positions turn pairs of channels
-            offered = [each for each in offered if each is not Positions.rotary]
+            offered = [each for each in offered if each != Positions.rotary]
         return offered
 
     def build(

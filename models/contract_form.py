@@ -66,6 +66,23 @@ def check_lengths(case: Case) -> Seen:
     return Seen(True, f"shape and dtype kept at lengths {lengths}")
 
 
+def check_empty(case: Case) -> Seen:
+    """A batch without rows, as the last rank of several may get, passes in both directions."""
+    mixer, length = case.mixer(), case.middling
+    for name, mask in case.masks(traits_of(mixer)).items():
+        x = case.input(length)[:0].requires_grad_()
+        try:
+            y = call(mixer, x, None if mask is None else mask[:0, :length])
+            torch.autograd.backward(y.sum())
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+            return Seen(
+                False, f"a batch of 0 rows, {name}: {type(error).__name__}: {error}"
+            ).because("a shape of -1, a maximum or a mean over the batch")
+        if y.shape != x.shape:
+            return Seen(False, f"a batch of 0 rows: got {tuple(y.shape)}, wanted {tuple(x.shape)}")
+    return Seen(True, "a batch of 0 rows passes")
+
+
 def check_half(case: Case) -> Seen:
     """bfloat16 goes in and comes out; under autocast the output is bfloat16 or float32."""
     length = case.middling

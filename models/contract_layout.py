@@ -74,7 +74,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Seen:
             for q, k in zip(here, there, strict=True)
         ]
         return worst(seen)
-    if positions is Positions.none or "keep" not in traits_of(mixer).honours:
+    if positions == Positions.none or "keep" not in traits_of(mixer).honours:
         return Seen(True, "no positions inside to shift")
     keep = (torch.arange(case.max_length) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])

@@ -33,7 +33,7 @@ class Identity(Family):
             self.add_module(name, projection)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
-        """Project twice; whatever the layout says is honoured, since no token sees another."""
+        """Project twice: no token sees another."""
         x = blanked(x, layout, self.traits)
         y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
         return y

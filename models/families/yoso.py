@@ -173,7 +173,7 @@ class YosoCore(nn.Module):
             operations_exponent=1.0 if hashed else 2.0,
             operations_log=hashed and tau_grows,
             cross=self.conv is None,
-            surrogate_gradient=gradient is Gradient.surrogate,
+            surrogate_gradient=gradient == Gradient.surrogate,
             random_draws=hashed and tau > 0,
         )
 

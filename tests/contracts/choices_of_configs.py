@@ -15,7 +15,8 @@ import torch
 import yaml
 
 import conf
-from lra.compose import locate, schema
+from lra.binding import schema
+from lra.compose import locate
 from lra.kinds import KINDS
 from models.backbone import Backbone, BackboneConfig, Facts, Head
 from models.families.softmax import SoftmaxAttention

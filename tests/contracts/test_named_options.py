@@ -28,7 +28,7 @@ from choices_of_configs import (
 from torch import nn
 
 from conf.choices import ByName, by_name
-from lra.compose import schema
+from lra.binding import schema
 from models.backbone import Backbone, BackboneConfig, Facts
 from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead

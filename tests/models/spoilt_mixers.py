@@ -104,6 +104,13 @@ class IgnoresPadding(KernelCore):
         return super().forward(q, k, v, Layout())
 
 
+class SeesPadding(Honest):
+    """Takes no mask at all, so that padding does not even stand as zeros."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        return super().forward(x, Layout())
+
+
 class ZeroedPadding(KernelCore):
     """Values are zeroed, but padding still counts in the norm."""
 

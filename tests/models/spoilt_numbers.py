@@ -213,6 +213,14 @@ class DenseWithoutGradient(Linear):
         return super().forward(x, layout)
 
 
+class NeedsRows(Linear):
+    """Lets the number of pairs of channels be worked out from the number of elements."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        pairs = x.reshape(*x.shape[:2], -1, 2)
+        return super().forward(pairs.flatten(2), layout)
+
+
 class EndsEarly(Linear):
     """Says that any length will do, and has a table of the site's length."""
 
