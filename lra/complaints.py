@@ -78,8 +78,19 @@ def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> 
         return text if place in text else f"{place}: {text}"
     if any(word in text for word in words):
         return text
+    return _of_a_word(text, words, config_dir)
+
+
+def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
+    """Return a complaint that names no word, with the word that it is about."""
     guilty = _guilty(words, config_dir)
-    return text if guilty is None else f"{_short(guilty)}: {text}"
+    if guilty is None:
+        return text
+    group, _, choice = guilty.lstrip("+").partition("=")
+    wrong_kind = text.startswith("Config group override must be") and group.isidentifier()
+    if wrong_kind and (known := names(group)):
+        return f"{group}: got {_short(choice)}; wanted one of {', '.join(known)}"
+    return f"{_short(guilty)}: {text}"
 
 
 def _text(error: BaseException) -> str:
@@ -92,9 +103,7 @@ def _text(error: BaseException) -> str:
     if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
         said = f"{type(error).__name__}: {said}"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    kept = [
-        line for line in dict.fromkeys(lines) if not line.startswith(("object_type=", "See http"))
-    ]
+    kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
     return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
 
 

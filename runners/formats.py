@@ -316,6 +316,10 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
         if fault.newer:
             raise BadStore(place + fault.message)
         raise Damaged(f"{place}{fault.message}; {way_out}")
+    followed = [line.endswith(" ") for line in lines[:-1]]
+    if any(followed) and not all(followed):
+        number = followed.index(False) + 2
+        raise Damaged(f"{path}, line {number}: stands behind what was the last row; {way_out}")
     if key is not None:
         _check_owner(rows, path, key, fingerprint_of(path))
     return rows

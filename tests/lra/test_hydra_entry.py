@@ -110,6 +110,9 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),
         (["-m", "hydra.launcher._target_=os.system"], "hydra.launcher._target_: unknown plug-in"),
         (["seed=[[[[" * 100], "seed="),
+        (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
+        (["task=null"], "task: got null; wanted one of duplicate, enwik8"),
+        (["=3"], "=3"),
     ],
 )
 def test_malformed_lines_are_refused_in_a_few_lines(argv: list[str], complaint: str) -> None:

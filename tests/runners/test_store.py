@@ -232,6 +232,14 @@ def test_a_truncated_file_is_an_error_wherever_it_ends(store):
             read_rows(store.root)
 
 
+def test_a_row_behind_the_last_is_an_error(store):
+    path = store.write(make_cell(), measurements(), [], ENVIRONMENT)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, lines[-1]]))
+    with pytest.raises(BadStore, match="line 4: stands behind what was the last row"):
+        read_rows(store.root)
+
+
 def test_a_file_of_another_cell_or_an_unknown_status_is_foreign(store):
     one = store.write(make_cell(0), measurements(), [], ENVIRONMENT)
     two = store.write(make_cell(1), measurements(), [], ENVIRONMENT)
