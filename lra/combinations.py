@@ -1,10 +1,10 @@
 """The words of a sweep, combined and composed as Hydra's basic sweeper does, in less time.
 
 Hydra composes every combination anew, twice: the configuration files, and the words on top. Here
-what combinations share is composed once by Hydra itself; a value that is swept is then put in its
-place in a copy. That is the same wherever the tree is plain data (no interpolations) and the value
-replaces another, which is what sweeps over seeds, rates and sizes do; anything else goes through
-Hydra in full.
+each choice of files is merged once, of files that are read once (`lra.layers`); a value is then put
+in its place in a copy. That is the same wherever the tree is plain data (no interpolations) and the
+value replaces another, which is what sweeps over models, tasks, seeds and rates do; anything else
+goes through Hydra in full.
 """
 
 import copy
@@ -28,6 +28,7 @@ from hydra.core.override_parser.types import (
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.configuration import ConfigError
+from lra.layers import Layers, is_plain
 
 MOST = 100_000
 """Combinations of one command; more is a slip, and their list alone would fill the memory."""
@@ -91,6 +92,7 @@ class Composer:
         """
         self.loader, self.master = loader, master
         self.swept = {each.get_key_element() for each in overrides if each.is_sweep_override()}
+        self.layers = Layers(loader, master)
         self.parser = OverridesParser.create(loader)
         self.parsed: dict[str, Override] = {}
         self.bases: dict[tuple[str, ...], dict[str, Any] | None] = {}
@@ -104,14 +106,20 @@ class Composer:
         late = [each for each in late if self._replaces(each)]
         lines = {each.input_line for each in late}
         early = tuple(word for word in words if word not in lines)
-        if not late or self._overlap(late, early):
+        if self._overlap(late, early):
             return self._through_hydra(words, number)
         if early not in self.bases:
             self.bases[early] = self._base(early)
-        tree = self.bases[early]
-        if tree is None or not all(_has_leaf(tree, each.key_or_group) for each in late):
-            return self._through_hydra(words, number)
-        for each in late:
+        tree = self._with(self.bases[early], late)
+        return self._through_hydra(words, number) if tree is None else tree
+
+    def _with(
+        self, tree: dict[str, Any] | None, values: Sequence[Override]
+    ) -> dict[str, Any] | None:
+        """Return a copy with values in their places; None where one has no place."""
+        for each in values:
+            if tree is None or not _has_leaf(tree, each.key_or_group):
+                return None
             tree = _replaced(tree, each.key_or_group.split("."), each.value())
         return tree
 
@@ -130,7 +138,7 @@ class Composer:
             and _PATH.fullmatch(override.key_or_group) is not None
             and not override.is_hydra_override()
             and not isinstance(value, dict)
-            and _is_plain(value)
+            and is_plain(value)
             and not self._is_group(override)
         )
 
@@ -154,10 +162,23 @@ class Composer:
 
     def _base(self, early: Sequence[str]) -> dict[str, Any] | None:
         """Return what the words that are not put off compose to; None where not plain data."""
+        parsed = [self._parse(word) for word in early]
+        files = [each for each in parsed if self._is_group(each)]
+        values = [each for each in parsed if not self._is_group(each)]
+        chosen = {
+            each.key_or_group: str(each.value())
+            for each in files
+            if each.get_key_element().lstrip("+") in {key.lstrip("+") for key in self.swept}
+        }
+        if all(map(_chooses, files)) and all(map(self._replaces, values)):
+            words = [str(each.input_line) for each in files]
+            tree = self._with(self.layers.merged(words, chosen), values)
+            if tree is not None:
+                return tree
         config = self.loader.load_sweep_config(self.master, [*early])
         tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
         del tree["hydra"]
-        return tree if _is_plain(tree) else None
+        return tree if is_plain(tree) else None
 
     def _through_hydra(self, words: Sequence[str], number: int) -> dict[str, Any]:
         config = self.loader.load_sweep_config(self.master, [*words])
@@ -176,13 +197,15 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(own, resolve=True))
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a value stands for itself: no interpolation, nothing missing."""
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return not isinstance(value, str) or ("${" not in value and value != "???")
+def _chooses(override: Override) -> bool:
+    """Return whether a word chooses one file of a group, in the group's own place."""
+    return (
+        override.type in {OverrideType.CHANGE, OverrideType.ADD}
+        and override.package is None
+        and override.value_type is ValueType.ELEMENT
+        and isinstance(override.value(), str)
+        and not override.is_hydra_override()
+    )
 
 
 def _has_leaf(tree: dict[str, Any], key: str) -> bool:

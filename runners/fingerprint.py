@@ -11,7 +11,7 @@ import hashlib
 import importlib.machinery
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -42,29 +42,38 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     """
     wanted = list(modules)
     packages = {*HOUSE, *(name.partition(".")[0] for name in wanted)}
+    tops = {package: _top(package) for package in packages}
+    located: dict[str, Path | None] = {}
     for name in wanted:
-        if _locate(name) is None:
+        if _locate(name, tops) is None:
             raise ModuleNotFoundError(f"no source file for module {name!r} on the path", name=name)
     found: dict[str, Path] = {}
     while wanted:
         name = wanted.pop()
-        path = _locate(name)
-        if name in found or name.partition(".")[0] not in packages or path is None:
-            continue  # None: a name inside a module, not a module
+        if name in located or name.partition(".")[0] not in packages:
+            continue
+        path = located[name] = _locate(name, tops)
+        if path is None:
+            continue  # a name inside a module, not a module
         found[name] = path
         wanted.append(name.rpartition(".")[0])
         wanted.extend(_imports(path, name, is_package=path.name == "__init__.py"))
     return found
 
 
-def _locate(name: str) -> Path | None:
-    top, *rest = name.split(".")
-    spec = importlib.machinery.PathFinder.find_spec(top) if top else None
+def _top(package: str) -> Path | None:
+    """Return the `__init__.py` of a package on the path, or the source of a lone module."""
+    spec = importlib.machinery.PathFinder.find_spec(package) if package else None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    path = Path(spec.origin)
+    return Path(spec.origin)
+
+
+def _locate(name: str, tops: Mapping[str, Path | None]) -> Path | None:
+    top, *rest = name.split(".")
+    path = tops[top]
     for part in rest:
-        if path.name != "__init__.py":
+        if path is None or path.name != "__init__.py":
             return None
         folder = path.parent / part
         path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")

@@ -2,8 +2,8 @@
 
 A dry run of 20 models x 5 tasks x 100 seeds, 10,000 cells, in a fresh process, and of one cell:
 the difference in processor time is what planning costs, without the start and its imports. Beside
-it a sweep in which every cell is another choice of files, of which Hydra reads each once and merges
-them for each cell: the dearest case. Nothing is built, trained or written.
+it a sweep in which every cell is another choice of files: the dearest case. Nothing is built,
+trained or written.
 """
 
 import argparse

@@ -9,6 +9,7 @@ from typing import Any
 import hydra
 import pytest
 from fuzz import cases
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
@@ -20,6 +21,7 @@ from lra.own_options import own_options
 GROUPS = (
     "model=linear,performer", "model=softmax", "task=listops,text", "size=tiny,small", "size=base",
     "+experiment=quickstart", "+protocol=nystrom", "runner=train,scaling", "optim=adamw",
+    "+protocol=s4,mega", "hardware=cpu,h100", "+experiment=span,families", "logger=none",
 )  # fmt: skip
 WORDS = (
     "seed=range(0,3)", "seed=4,2", "optim.steps=100,200", "optim.peak_learning_rate=1e-3,2e-3,0.1",
@@ -123,6 +125,51 @@ def test_combinations_share_what_they_have_in_common(monkeypatch: Any) -> None:
     first, other = found[0].config, found[2].config
     assert first["seed"] != other["seed"]
     assert first["task"] is other["task"]
+
+
+FILES = (
+    "model=reformer,tlb", "task=enwik8,image", "size=small,large", "hardware=cpu,a100",
+    "runner=decode,span", "+protocol=s4,lra_paper", "logger=none,wandb_online",
+)  # fmt: skip
+
+
+def test_choices_of_files_are_merged_as_hydra_merges_them(tmp_path: Path, monkeypatch: Any) -> None:
+    """Hydra says once which files there are and in which order, and merges none of them."""
+    without_checks(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(5)
+    for _ in range(3):
+        words = ["-m", *draw.sample(FILES, 2), "seed=3", "optim.steps=7"]
+        with monkeypatch.context() as patched:
+            patched.setattr(ConfigLoaderImpl, "load_sweep_config", None)
+            found = entries(words, pytest.fail)
+        wanted = plainly(words, tmp_path / "hydra", monkeypatch)
+        assert [repr(each.config) for each in found] == [repr(tree) for tree, _ in wanted], words
+        assert [each.overrides for each in found] == [told_words for _, told_words in wanted]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "defaults: [/size: large]\nname: other",
+        "# @package _global_\nseed: 5",
+        "name: other\nmixer: {chunk: '${seed}'}",
+        "name: other\nmixer: null",
+        "name: other\nbackbone: {depth: 7}\nlayers: [fnet]",
+        "name: other\nhydra: {verbose: true}",
+    ],
+)
+def test_files_of_ones_own_are_merged_as_hydra_merges_them(
+    other: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    without_checks(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "other.yaml").write_text(other)
+    words = ["--config-dir", "conf", "-m", "model=linear,other", "size=tiny,small"]
+    found = entries(words, pytest.fail)
+    wanted = plainly(words, tmp_path / "hydra", monkeypatch)
+    assert [repr(each.config) for each in found] == [repr(tree) for tree, _ in wanted]
 
 
 def test_own_options_leave_what_is_shared_alone() -> None:
