@@ -308,9 +308,15 @@ def again(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def faint(inverse: Float[Tensor, "b h l"], seen: Bool[Tensor, "#b #l"] | None) -> bool:
-    """Say whether a row that sees a key found so little weight that much may be lost."""
+    """Say whether a row that sees a key found so little weight that much may be lost.
+
+    On a GPU this waits for the sums. Where nobody can wait or look, in what is compiled, captured
+    as a graph or made without values, the answer is no.
+    """
     if torch.compiler.is_compiling() or isinstance(inverse, FakeTensor) or inverse.is_meta:
-        return False  # no values to look at
+        return False
+    if inverse.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
     limit = 1 / (torch.finfo(inverse.dtype).tiny * FAINT)
     little = (inverse == 0) | (inverse.abs() > limit)
     if seen is not None:
