@@ -70,8 +70,8 @@ def line_name(model: str, mode: str) -> str:
     if mode == "state":
         return model
     if model.endswith(")"):
-        return f"{model[:-1]}, {MODES[mode]})"
-    return f"{model} ({MODES[mode]})"
+        return f"{model[:-1]}, {MODES.get(mode, mode)})"
+    return f"{model} ({MODES.get(mode, mode)})"
 
 
 def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import struct
 import zipfile
 import zlib
@@ -151,7 +152,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a side file. Raises `BadStore`."""
     data = read_bytes(path)
     try:
-        found = _DECODER.decode(data.decode())
+        found = _SIDE_DECODER.decode(data.decode())
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}: torn, not JSON ({error}); {_AGAIN}") from error
     if not isinstance(found, dict):
@@ -338,7 +339,14 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no number of JSON")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
+_SIDE_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Refuses 1e999 as well, which Python reads as infinity; the check of rows sees that by itself."""
 
 
 def _parse(line: str, path: Path, number: int, way_out: str) -> Any:

@@ -118,7 +118,10 @@ def change(path, random, act):
     text = text_of(path)
     lines = text.splitlines() if path.suffix == ".jsonl" else [text]
     number = random.randrange(len(lines))
-    value = json.loads(lines[number])
+    try:
+        value = json.loads(lines[number])
+    except ValueError:  # damaged before, such as by a number of too many digits
+        return
     places = []
 
     def walk(node):
