@@ -31,6 +31,7 @@ from runners.formats import (
     cell_folders,
     fingerprint_of,
     kept,
+    no_search_for_cycles,
     pack_outcomes,
     pretty,
     read_cell,
@@ -302,13 +303,14 @@ def read_rows(
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
-    for folder in folders:
-        with kept(left_out):
-            newest = read_newest_rows(folder)
-            if newest is not None:
-                rows.extend(newest[1])
-    _warn_if_mixed(rows)
-    return table_of(rows)
+    with no_search_for_cycles():
+        for folder in folders:
+            with kept(left_out):
+                newest = read_newest_rows(folder)
+                if newest is not None:
+                    rows.extend(newest[1])
+        _warn_if_mixed(rows)
+        return table_of(rows)
 
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
