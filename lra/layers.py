@@ -37,6 +37,7 @@ class Layers:
         self.searched = bool(master.hydra.searchpath)
         self.orders: dict[tuple[str, ...], list[ResultDefault] | None] = {}
         self.read: dict[tuple[str | None, str | None], Tree | None] = {}
+        self.alike: dict[tuple[str, str], bool] = {}
 
     def merged(self, words: Sequence[str], choices: Choices) -> Tree | None:
         """Return the files' values, without Hydra's own; None where only Hydra can tell.
@@ -55,8 +56,12 @@ class Layers:
         for default in order:
             group = _group_of(default)
             path = f"{group}/{choices[group]}" if group in choices else default.config_path
-            if path != default.config_path and not self._alike(default, str(path)):
-                return None
+            if path != default.config_path:
+                pair = (str(default.config_path), str(path))
+                if pair not in self.alike:
+                    self.alike[pair] = self._alike(*pair)
+                if not self.alike[pair]:
+                    return None
             layer = self._values(replace(default, config_path=path))
             if layer is None:
                 return None
@@ -78,9 +83,9 @@ class Layers:
         groups = [_group_of(each) for each in own]
         return own if all(groups.count(group) == 1 for group in choices) else None
 
-    def _alike(self, default: ResultDefault, path: str) -> bool:
-        """Return whether another file can take this one's place without moving any other."""
-        one, other = map(self.loader.repository.load_config, (str(default.config_path), path))
+    def _alike(self, path: str, instead: str) -> bool:
+        """Return whether one file can stand in another's place without moving any other."""
+        one, other = map(self.loader.repository.load_config, (path, instead))
         if one is None or other is None:
             return False
         alone = all(

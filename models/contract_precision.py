@@ -10,8 +10,6 @@ from models.mixer import Layout
 
 SINGLE_PRECISION = 1e-4
 """Largest relative difference between float32 and float64: half precision inside is 5e-4 off."""
-HALF_PRECISION = 0.25
-"""Largest relative difference between bfloat16 under autocast and float64."""
 MEAN_OF_ONES = 1e-5
 """How far a weighted mean of ones may lie from one: room for a small constant in a denominator."""
 LARGE = (30.0, 100.0)
