@@ -46,8 +46,10 @@ NAMES = Wanted(
 )
 ANYTHING = Wanted("anything", lambda _: True)
 
+GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
+"""Keys at the top that hold options; one file of each is chosen."""
 TOP = {
-    **dict.fromkeys(("model", "task", "hardware", "optim", "runner", "logger"), MAPPING),
+    **dict.fromkeys(GROUPS, MAPPING),
     **dict.fromkeys(("per_model", "per_task", "per_runner", "for_task"), OPTIONS),
     "protocol": NAME,
     "seed": Wanted(
