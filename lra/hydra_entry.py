@@ -49,10 +49,13 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
     from lra.complaints import explained
     from lra.repository import hydra_of
+    from lra.slips import Choices, dashed, listed
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
+    _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
+    _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
     try:
         with explained(flags.overrides, flags.config_dir):
             hydra = hydra_of(flags.config_dir)
@@ -76,6 +79,11 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
         return found
     finally:
         GlobalHydra.instance().clear()
+
+
+def _refuse(complaint: str | None) -> None:
+    if complaint is not None:
+        raise ConfigError(complaint)
 
 
 class _Words(argparse.ArgumentParser):
