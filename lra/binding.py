@@ -162,7 +162,8 @@ def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
     for each in (kind, *get_args(kind)):
         if isinstance(each, type) and issubclass(each, Enum):
             names = [member.name for member in each]
-            close = near(str(value), names, most=1)
+            other = spelling.OTHER_NAMES.get(str(value).lower())
+            close = [other] if other in names else near(str(value), names, most=1)
             hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
             return f"{seen}; wanted one of {', '.join(names)}{hint}"
     is_key = re.fullmatch(r"[\w.]+", where) is not None

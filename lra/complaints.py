@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.configuration import ConfigError
 from lra.listing import names
-from lra.machine import of_this_machine
+from lra.machine import unknown_hardware
 from lra.repository import hydra_of
 from lra.slips import Choices, slip
 from lra.suggest import unknown
@@ -22,6 +22,14 @@ from lra.unknown_key import unknown_key
 from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800
+OTHER_NAMES = {
+    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
+    "flash": "sdpa", "flash_attention": "sdpa", "linear_transformer": "linear", "window": "local",
+    "imdb": "text", "cifar": "image", "cifar10": "image", "aan": "retrieval",
+    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
+    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+}  # fmt: skip
+"""What others call our models, tasks, runners and loggers."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
 """Lines of its messages that help nobody at a keyboard."""
 
@@ -69,8 +77,11 @@ def _of_a_name(error: Exception) -> str | None:
     if not group or options is None:
         return None
     known = [str(option) for option in options]
-    found = unknown(group, name, known)
-    return f"{found} {of_this_machine(name, known)}" if group == "hardware" else found
+    if group == "hardware":
+        return unknown_hardware(name, known)
+    other = OTHER_NAMES.get(name.lower())
+    meant = f"{group}={other} is what it is called here." if other in known else ""
+    return unknown(group, name, known, way_out=meant)
 
 
 def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:

@@ -198,11 +198,10 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
+    said = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
-    return (
-        f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}. As one list they are "
-        f"{shlex.quote(f'{key}=[{values}]')}"
-    )
+    as_list = "." in key and "(" not in values
+    return said + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
 
 
 def _swept(config: Any) -> bool:

@@ -2,27 +2,37 @@
 
 from collections.abc import Sequence
 
-CPU = frozenset({"cpu", "processor", "local", "none", "any", "auto", "default", "mac", "mps"})
-GPU = frozenset({"gpu", "cuda", "nvidia", "rtx", "geforce"})
+from lra.suggest import near
+
+GPU = frozenset({"gpu", "gpus", "cuda", "nvidia", "rtx", "geforce"})
 ANY_GPU = "laptop_gpu"
 """The profile that fits a GPU without one of its own."""
 
 
-def of_this_machine(name: str, known: Sequence[str]) -> str:
-    """Return a sentence on what `name` may mean, and on what works here.
+def unknown_hardware(name: str, known: Sequence[str]) -> str:
+    """Return the answer to a word for hardware that is no profile.
 
     Args:
-        name: A word for hardware that is no profile.
+        name: The word.
         known: The profiles.
     """
+    gpus = [each for each in known if each != "cpu"]
+    matches = near(name, known)
+    if name.lower() in GPU:
+        said = f": a GPU is one of {', '.join(gpus)}."
+    elif matches:
+        said = f": did you mean {' or '.join(map(repr, matches))}?"
+    else:
+        said = "."
+    return f"unknown hardware {name!r}{said} Known hardware: {', '.join(known)}. {_here(known)}"
+
+
+def _here(known: Sequence[str]) -> str:
+    """Return which profile works on this machine."""
     import torch
 
     if not torch.cuda.is_available():
-        here = "PyTorch finds no GPU on this machine: hardware=cpu runs here."
-    else:
-        device = torch.cuda.get_device_name()
-        own = next((each for each in known if each in device.lower()), ANY_GPU)
-        here = f"PyTorch finds {device} on this machine: hardware={own}."
-    gpus = [each for each in known if each != "cpu"]
-    meaning = f"GPUs are {', '.join(gpus)}. " if name.lower() in GPU else ""
-    return meaning + here
+        return "PyTorch finds no GPU on this machine: hardware=cpu runs here."
+    device = torch.cuda.get_device_name()
+    own = next((each for each in known if each in device.lower()), ANY_GPU)
+    return f"PyTorch finds {device} on this machine: hardware={own}."

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from lra.listing import names, words
 
 EVERY = frozenset({"*", "all", "any", "every", "each"})
+FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
+"""Hydra's, as far as they are one word."""
 TOP = ("seed", "results", "sweep", "plugins", "report")
 
 
@@ -62,8 +64,9 @@ def dashed(argv: Sequence[str], choices: Choices) -> str | None:
     """Return the word to type for an option of ours that is given like a flag."""
     for place, word in enumerate(argv):
         key, equals, value = word.lstrip("-").partition("=")
-        known = key in choices.spelt or key.partition(".")[0] in (*choices.spelt, "optim", *TOP)
-        if not word.startswith("-") or not known or not key:
+        known = key.partition(".")[0] in (*choices.spelt, *TOP)
+        foreign = word.startswith("--") and equals and key.isidentifier() and key not in FLAGS
+        if not word.startswith("-") or not (known or foreign):
             continue
         if not equals and place + 1 < len(argv) and "=" not in argv[place + 1]:
             value = argv[place + 1]

@@ -10,6 +10,13 @@ KINDS = {
     NoneType: "null", dict: "a mapping", list: "a list",
 }  # fmt: skip
 THOUSANDS = {"k": 10**3, "m": 10**6, "g": 10**9}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+OTHER_NAMES = {
+    "gpu": "cuda", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32",
+    "single": "float32", "bf16": "bfloat16", "wsd": "linear", "onecycle": "one_cycle",
+    "inverse_sqrt": "rsqrt", "rope": "rotary", "causal_lm": "causal", "average": "mean",
+}  # fmt: skip
+"""What others call the values of our options."""
 NUMBERS = {
     word: number
     for number, word in enumerate(
@@ -39,10 +46,20 @@ def word(key: str, value: Any, kind: Any) -> str | None:
     """Return the word to type instead of `key=value`, quoted for a shell, or None."""
     if kind in (int, float) and isinstance(value, str):
         span = re.fullmatch(r"(\d{1,9})\s*(?:\.\.\.?|:|-|to)\s*(\d{1,9})", value, re.ASCII)
-        if span and int(span[1]) <= int(span[2]):
-            return f"-m '{key}=range({span[1]},{int(span[2]) + 1})' (several values are a sweep)"
-    found = meant(value, kind)
+        if span and int(span[1]) < int(span[2]):
+            stop = int(span[2]) + (":" not in value)
+            return f"-m '{key}=range({span[1]},{stop})' (several values are a sweep)"
+    if kind in (int, float) and isinstance(value, list) and len(value) > 1:
+        return f"-m {key}={','.join(map(str, value))} (several values are a sweep)"
+    found = _seconds(value) if key.endswith("_s") else None
+    found = found or meant(value, kind)
     return None if found is None else shlex.quote(f"{key}={found}")
+
+
+def _seconds(value: Any) -> str | None:
+    """Return the seconds in 90s, 10m, 2h and 1d."""
+    found = isinstance(value, str) and re.fullmatch(r"(\d{1,6})\s*([smhd])[a-z]*", value, re.ASCII)
+    return f"{int(found[1]) * SECONDS[found[2]]}.0" if found else None
 
 
 def meant(value: Any, kind: Any) -> str | None:

@@ -22,6 +22,7 @@ SYNONYMS = {
     "out": "results", "gpu": "hardware", "gpus": "hardware", "random_seed": "seed",
 }  # fmt: skip
 """What other programs call our keys."""
+COUNTED = ("epoch", "epochs")
 MOST = 12
 
 
@@ -38,16 +39,17 @@ def unknown_key(key: str, value: str, known: Sequence[str]) -> str:
     if own:
         return f"{said}: {own}"
     above, _, leaf = key.rpartition(".")
-    matches = _meant(above, leaf, known) or near(key, known)
+    group = key.partition(".")[0]
+    owners = _owners(group, leaf)
+    matches = _meant(above, leaf, known) or ([] if owners else near(key, known))
     if matches:
-        as_words = " or ".join(repr(match) for match in matches[:3])
-        said += f": did you mean {as_words}?"
-        if len(matches) == 1 and value:
+        said += f": did you mean {' or '.join(map(repr, matches[:3]))}?"
+        if leaf.lower() in COUNTED and matches == ["optim.steps"]:
+            said += " Training is counted in steps, each of optim.batch_size examples."
+        elif len(matches) == 1 and value:
             said += f" Then type {matches[0]}={value}."
     else:
         said += "."
-    group = key.partition(".")[0]
-    owners = _owners(group, leaf)
     if owners:
         said += f" {leaf} is an option of {', '.join(f'{group}={name}' for name in owners[:8])}."
     siblings = [k for k in known if k.rpartition(".")[0] == above and above]
@@ -59,13 +61,15 @@ def unknown_key(key: str, value: str, known: Sequence[str]) -> str:
 
 def _meant(above: str, leaf: str, known: Sequence[str]) -> list[str]:
     """Return the keys that end alike, or as what other programs call so; the nearest first."""
-    group = above.partition(".")[0]
-    for end in (leaf, SYNONYMS.get(leaf.lower())):
+    group, other = above.partition(".")[0], SYNONYMS.get(leaf.lower())
+    if f"{above}.{other}" in known:
+        return [f"{above}.{other}"]
+    for end in (leaf, other):
         found = [key for key in known if key.rpartition(".")[2] == end]
         inside = [key for key in found if key.startswith(f"{group}.")]
         if found:
             return inside or found
-    return near(leaf, [k for k in known if k.rpartition(".")[0] == above], most=3) if above else []
+    return []
 
 
 def _of_one_choice(key: str, value: str) -> str | None:

@@ -37,7 +37,7 @@ WORDS = (
     "hydra.verbose=true", "model.backbone.softmax_cutoffs=[1,2],[3]", "seed=choice(1,2)",
     "hydra.sweeper.params={seed: '5,6', optim.warmup_steps: '1'}", "size=glob(t*)",
     "++per_model={performer: {mixer: {features: 8}}}", "++per_task.listops.max_depth=3,4",
-    "~per_model.performer", "~per_runner", "++per_runner.train.keep=best", "optim.steps=20,400",
+    "~per_runner", "++per_runner.train.keep=best", "optim.steps=20,400",
 )  # fmt: skip
 
 MOST_COMBINATIONS = 4
