@@ -145,7 +145,7 @@ def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> Non
                     f"hydra.sweeper={_target(master, 'sweeper')} chooses its combinations as it "
                     "goes: they cannot be printed before. Leave out -m to print one run"
                 )
-            combinations = _combinations(hydra, master)[1]
+            combinations = _combinations(hydra, master, flags)[1]
         if flags.info:
             explain(hydra, flags, combinations)
         else:
@@ -178,15 +178,21 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
         return "MULTIRUN", sweep()
     words = OverridesParser.create().parse_overrides(flags.overrides)
     several = [str(word.input_line) for word in words if word.is_sweep_override()]
-    plain = RunMode.MULTIRUN if several else RunMode.RUN
-    one = loader.load_configuration(
-        flags.config_name, flags.overrides, plain, validate_sweep_overrides=False
-    )
+
+    def load(mode: RunMode) -> Any:
+        return loader.load_configuration(
+            flags.config_name, flags.overrides, mode, validate_sweep_overrides=False
+        )
+
+    try:
+        one = load(RunMode.MULTIRUN if several else RunMode.RUN)
+    except ConfigError:  # of a run that the sweep need not have: a task without settings
+        one = load(RunMode.MULTIRUN)
+        if flags.run or not _swept(one):
+            raise
     declared = one.hydra.mode is None and not flags.run and _swept(one)
     if one.hydra.mode is RunMode.MULTIRUN or declared:
         loader.notes.clear()
-        if declared:
-            loader.notes[_is_a_sweep(flags.overrides)] = None
         return "MULTIRUN", sweep()
     if several:
         raise ConfigError(_several(several[0]))
@@ -213,10 +219,6 @@ def _swept(config: Any) -> bool:
 def _preset(words: Sequence[str]) -> str:
     presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
     return presets[-1] if presets else "this configuration"
-
-
-def _is_a_sweep(words: Sequence[str]) -> str:
-    return f"{_preset(words)} is a sweep, as with -m; --run makes one run of it"
 
 
 def _is_basic(master: Any) -> bool:
@@ -263,8 +265,13 @@ def _words_of(hydra: Any) -> tuple[str, ...]:
     return tuple(cast(list[str], words))
 
 
-def _combinations(hydra: Any, master: Any) -> tuple[list[Any], list[list[str]]]:
-    """Return the parsed words of a sweep, and the words of each of its combinations."""
+def _combinations(
+    hydra: Any, master: Any, flags: argparse.Namespace
+) -> tuple[list[Any], list[list[str]]]:
+    """Return the parsed words of a sweep, and the words of each of its combinations.
+
+    That it is one is noted where nobody has asked for a sweep by a flag or a word.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     from lra.combinations import expand
@@ -273,7 +280,12 @@ def _combinations(hydra: Any, master: Any) -> tuple[list[Any], list[list[str]]]:
     words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-    return parsed, expand(parsed, sweeper.max_batch_size)
+    found = expand(parsed, sweeper.max_batch_size)
+    asked = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+    if len(found) > 1 and not asked:
+        note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
+        hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
+    return parsed, found
 
 
 def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
@@ -281,7 +293,7 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
     from lra.complaints import explained
 
     with explained(flags.overrides, flags.config_dir):
-        parsed, combinations = _combinations(hydra, master)
+        parsed, combinations = _combinations(hydra, master, flags)
         composer = Composer(hydra.config_loader, master, parsed)
     found = []
     for combination in counted(combinations, "composing combination"):
