@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -159,7 +159,8 @@ def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
     seen = f"{where}.{key}: got {shown(value)}"
     if not isinstance(value, str | None):
         seen += f" ({type(value).__name__})"
-    for each in (kind, *get_args(kind)):
+    of_list = get_origin(kind) is list and not isinstance(value, list)
+    for each in (kind, *(() if of_list else get_args(kind))):
         if isinstance(each, type) and issubclass(each, Enum):
             names = [member.name for member in each]
             other = spelling.OTHER_NAMES.get(str(value).lower())

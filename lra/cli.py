@@ -72,8 +72,8 @@ examples:
   lra run model=mine --config-dir ./conf plugins=[my_pkg]  your own model
   lra run model=linear --cfg job                           print what would run, of a sweep each run
 
-What wins: files of groups < protocol < experiment < size=, optim= < other words of the command line;
-within a protocol or an experiment, for_task < per_task < per_model < per_runner win over the rest of it.
+What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
+a protocol or an experiment: all else < for_task < per_task < per_model < per_runner.
 
 A sweep that is run again skips what is complete. `lra list` says what each name stands for,
 `lra show CELL` how to repeat one result. Hydra's own flags are explained by `lra run --hydra-help`.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -154,7 +155,10 @@ def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
 
     def fails(count: int) -> bool:
         try:
-            loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
+            some = OverridesParser.create().parse_overrides([*words[:count]])
+            several = any(word.is_sweep_override() for word in some)
+            mode = RunMode.MULTIRUN if several else RunMode.RUN
+            loader.load_configuration("config", [*words[:count]], mode)
         except Exception:  # noqa: BLE001  only the place is asked, whatever it is
             return True
         return False

@@ -56,13 +56,23 @@ class Loader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Return the composed configuration; that of a sweep as a whole is not refined yet."""
+        """Return the composed configuration.
+
+        That of a sweep as a whole is for Hydra's own part and lists the words. What they change in
+        the files that are chosen, and what these have for one choice alone, each run has.
+        """
         self._words = OverridesParser.create().parse_overrides(overrides)
         self._sweeping = run_mode is RunMode.MULTIRUN
+        words = overrides
+        if self._sweeping:
+            words = [str(word.input_line) for word in self._words if not _in_a_file(word)]
         config = super().load_configuration(
-            config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+            config_name, words, run_mode, from_shell, validate_sweep_overrides
         )
         if self._sweeping:
+            config.hydra.overrides.task = [
+                word.input_line for word in self._words if not word.is_hydra_override()
+            ]
             return config
         with open_dict(config):
             for table in TABLES:
@@ -215,6 +225,11 @@ def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:
 
 def _place(default: ResultDefault) -> tuple[Any, ...]:
     return default.config_path, default.package, default.parent
+
+
+def _in_a_file(word: Override) -> bool:
+    """Return whether a word changes a value that a chosen file gives, of ours."""
+    return "." in word.key_or_group and not word.is_hydra_override()
 
 
 def _about(table: str, word: Override) -> bool:

@@ -103,7 +103,8 @@ def _no_value(
     following = rest[0] if rest else ""
     if following.startswith("=") and word:
         value = following[1:] or (rest[1] if len(rest) > 1 else "VALUE")
-        return f"{word}: no spaces around =, please: {shlex.quote(f'{word}={value}')}"
+        right = shlex.quote(f"{choices.spelt.get(word, word)}={value}")
+        return f"{word}: no spaces around =, please: {right}"
     if word in choices.spelt and following in choices.names(word):
         return f"{word}: an = joins group and name: {choices.spelt[word]}={following}"
     return _a_name(word, choices) or _loose(word, before)

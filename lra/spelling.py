@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -37,6 +38,8 @@ def wanted(kind: Any) -> str:
         return f"a list of {named.removeprefix('a ')}s" if named.startswith("a ") else "a list"
     if get_origin(kind) is dict and arguments:
         return "a mapping"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of {', '.join(member.name for member in kind)}"
     if kind in KINDS:
         return KINDS[kind]
     return getattr(kind, "__name__", str(kind))
@@ -84,8 +87,12 @@ def _list(value: Any, kind: Any) -> str | None:
 
 
 def _item(value: Any, kind: Any) -> str | None:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return str(value) if value in kind.__members__ else None
     if kind is str:
         return str(value) or None
+    if kind not in (int, float):
+        return None
     return str(value) if type(value) is kind else _number(value, kind)
 
 

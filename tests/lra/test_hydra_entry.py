@@ -181,3 +181,22 @@ def test_other_launchers_hear_of_what_is_wrong(elsewhere: str) -> None:
     with pytest.raises(ConfigError, match="seed: got 'one'"):
         words("-m", elsewhere, "model=linear", "seed=one")
     assert len(Elsewhere.refusals) == 1  # the job's own answer, which crosses processes
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-m", "task=mqar,induction", "task.length=64"],
+        ["-m", "model=luna,luna", "model.mixer.slots=3,4", "seed=1"],
+        ["-m", "runner=scaling,decode", "runner.lengths=[64]"],
+        ["+experiment=transfer", "model=linear,fnet", "runner.pretraining.optim.steps=70"],
+    ],
+)
+def test_a_sweep_may_set_what_only_its_choices_have(argv: list[str]) -> None:
+    found = words(*argv)
+    key, _, value = argv[2].partition("=")
+    for entry in found:
+        node = entry.config
+        for part in key.split("."):
+            node = node[part]
+        assert str(node).strip("[]") in value

@@ -18,9 +18,9 @@ def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert alone == found("-m", f"+experiment={name}")
     assert len(alone) > 1
+    assert "is a sweep" not in capsys.readouterr().err  # where -m says so
     whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, as with -m; --run makes one"
     assert whole in said
-    assert capsys.readouterr().err == ""
 
 
 def test_words_narrow_it() -> None:
