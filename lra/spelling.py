@@ -90,10 +90,18 @@ def _item(value: Any, kind: Any) -> str | None:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return str(value) if value in kind.__members__ else None
     if kind is str:
-        return str(value) or None
+        return _name(value)
     if kind not in (int, float):
         return None
     return str(value) if type(value) is kind else _number(value, kind)
+
+
+def _name(value: Any) -> str | None:
+    """Return text as an item of a list, in quotes where it would be read as something else."""
+    if not isinstance(value, str) or not value or "'" in value:
+        return None
+    plain = re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII)
+    return value if plain and value.lower() not in YES | NO | NULL else f"'{value}'"
 
 
 def _number(value: Any, kind: type) -> str | None:

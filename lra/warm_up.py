@@ -15,7 +15,7 @@ FREE = "rsqrt"
 def by_hand(place: str, words: Sequence[str]) -> bool:
     """Return whether a word of the command line names the warm-up of `place`."""
     for word in words:
-        key, _, value = word.lstrip("+~").partition("=")
+        key, _, value = word.lstrip("+").partition("=")  # ~key names no value
         if key == f"{place}.warmup_steps":
             return True
         if f"{place}.".startswith(f"{key}.") and "warmup_steps" in value:
