@@ -7,17 +7,19 @@ was wanted and the way out.
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lra import spelling
 from lra.configuration import ConfigError, shown, storable
-from lra.suggest import unknown
+from lra.suggest import near, unknown
 
 GIVEN = frozenset({"self", "site", "frame"})
 """Parameters of a mixer or a stack that are no options."""
@@ -115,17 +117,16 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
         merged = OmegaConf.merge(OmegaConf.structured(wanted), given)
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
-        key, reason = error.full_key or "?", _first_line(error)
-        if "expected one of" not in reason:
-            reason += f"; wanted {_type_of(wanted, key)}"
-        raise ConfigError(f"{where}.{key}: {reason}") from error
+        key = error.full_key or "?"
+        top = re.split(r"[.\[]", key, maxsplit=1)[0]
+        if top not in given:
+            reason = f"{_first_line(error)}; wanted {spelling.wanted(_type_of(wanted, top))}"
+            raise ConfigError(f"{where}.{key}: {reason}") from error
+        raise ConfigError(_refusal(where, top, given[top], _type_of(wanted, top))) from error
     typed_values = {name: getattr(bound, name) for name in names}
     for key, value in given.items():
         if not _same(value, typed_values[key]):
-            raise ConfigError(
-                f"{where}.{key}: got {shown(value)} ({type(value).__name__}); "
-                f"wanted {_type_of(wanted, key)}"
-            )
+            raise ConfigError(_refusal(where, key, value, _type_of(wanted, key)))
     storable(plain(typed_values), where)  # a default of the user's own class, too
     return typed_values
 
@@ -149,12 +150,26 @@ def _first_line(error: OmegaConfBaseException) -> str:
     return str(error.msg or error).splitlines()[0][:LONGEST_REASON]
 
 
-def _type_of(wanted: type, key: str) -> str:
-    for entry in fields(wanted):
-        if entry.name == key.split("[", maxsplit=1)[0].split(".", maxsplit=1)[0]:
-            kind = entry.type
-            return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return "another value"
+def _type_of(wanted: type, key: str) -> Any:
+    return next((entry.type for entry in fields(wanted) if entry.name == key), Any)
+
+
+def _refusal(where: str, key: str, value: Any, kind: Any) -> str:
+    """Return the value seen, the value wanted, and the word to type where it can be guessed."""
+    seen = f"{where}.{key}: got {shown(value)}"
+    if not isinstance(value, str | None):
+        seen += f" ({type(value).__name__})"
+    of_list = get_origin(kind) is list and not isinstance(value, list)
+    for each in (kind, *(() if of_list else get_args(kind))):
+        if isinstance(each, type) and issubclass(each, Enum):
+            names = [member.name for member in each]
+            other = spelling.OTHER_NAMES.get(str(value).lower())
+            close = [other] if other in names else near(str(value), names, most=1)
+            hint = f": did you mean {where}.{key}={close[0]}?" if close else ""
+            return f"{seen}; wanted one of {', '.join(names)}{hint}"
+    is_key = re.fullmatch(r"[\w.]+", where) is not None
+    word = spelling.word(f"{where}.{key}", value, kind) if is_key else None
+    return f"{seen}; wanted {spelling.wanted(kind)}" + (f": {word}" if word else "")
 
 
 def make(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str) -> Any:

@@ -65,12 +65,15 @@ choices:
 examples:
   lra run model=performer task=listops                     one training run
   lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
-  lra run -m +experiment=quickstart                        a preset
+  lra run -m +experiment=quickstart                        a preset; those that sweep need no -m
   lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
   lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do
   lra run -m +experiment=quickstart runner.shard=2/8       the second eighth of them
   lra run model=mine --config-dir ./conf plugins=[my_pkg]  your own model
-  lra run model=linear --cfg job                           print the composed configuration
+  lra run model=linear --cfg job                           print what would run, of a sweep each run
+
+What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
+a protocol or an experiment: all else < for_task < per_task < per_model < per_runner.
 
 A sweep that is run again skips what is complete. `lra list` says what each name stands for,
 `lra show CELL` how to repeat one result. Hydra's own flags are explained by `lra run --hydra-help`.

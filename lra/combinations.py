@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
@@ -29,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.configuration import ConfigError
 from lra.layers import Layers, is_plain
+from lra.loader import Loader
 
 MOST = 100_000
 """Combinations of one command; more is a slip, and their list alone would fill the memory."""
@@ -80,9 +80,7 @@ def _size(override: Override) -> float:
 class Composer:
     """Composes one combination after another."""
 
-    def __init__(
-        self, loader: ConfigLoader, master: DictConfig, overrides: Sequence[Override]
-    ) -> None:
+    def __init__(self, loader: Loader, master: DictConfig, overrides: Sequence[Override]) -> None:
         """Begin a sweep.
 
         Args:
@@ -111,7 +109,9 @@ class Composer:
         if early not in self.bases:
             self.bases[early] = self._base(early)
         tree = self._with(self.bases[early], late)
-        return self._through_hydra(words, number) if tree is None else tree
+        if tree is None:
+            return self._through_hydra(words, number)
+        return self.loader.settled(tree, words)
 
     def _with(
         self, tree: dict[str, Any] | None, values: Sequence[Override]
@@ -175,7 +175,8 @@ class Composer:
             tree = self._with(self.layers.merged(words, chosen), values)
             if tree is not None:
                 return tree
-        config = self.loader.load_sweep_config(self.master, [*early])
+        with self.loader.unsettled():
+            config = self.loader.load_sweep_config(self.master, [*early])
         tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
         del tree["hydra"]
         return tree if is_plain(tree) else None

@@ -1,11 +1,13 @@
 """What Hydra says of words that it cannot compose, in a few lines that name the key."""
 
 import re
+import shlex
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -13,11 +15,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra.configuration import ConfigError
 from lra.listing import names
+from lra.machine import unknown_hardware
 from lra.repository import hydra_of
-from lra.suggest import near, unknown
+from lra.slips import Choices, slip
+from lra.suggest import unknown
+from lra.unknown_key import unknown_key
 from lra.yaml_text import BadYaml
 
 MOST_LINES, MOST_CHARACTERS = 4, 800
+OTHER_NAMES = {
+    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
+    "flash": "sdpa", "flash_attention": "sdpa", "linear_transformer": "linear", "window": "local",
+    "imdb": "text", "cifar": "image", "cifar10": "image", "aan": "retrieval",
+    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
+    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+}  # fmt: skip
+"""What others call our models, tasks, runners and loggers."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
 """Lines of its messages that help nobody at a keyboard."""
 
@@ -49,36 +62,61 @@ def explained(
 
 
 def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
-    """Return the complaint with the near matches of the name that could not be placed."""
+    """Return the complaint, with the words to type where they can be guessed."""
+    return (
+        slip(words, Choices.of(config_dir))
+        or _of_a_name(error)
+        or _of_a_key(error, words)
+        or _of_the_rest(error, words, config_dir)
+    )
+
+
+def _of_a_name(error: Exception) -> str | None:
+    """Return the near matches of a file that is not there, or None where none is wanted."""
     options = getattr(error, "options", None)
-    missing = getattr(error, "missing_cfg_file", None)
-    if missing:
-        group, _, name = str(missing).rpartition("/")
-        if group and options is not None:
-            return unknown(group, name, [str(option) for option in options])
+    group, _, name = str(getattr(error, "missing_cfg_file", None) or "").rpartition("/")
+    if not group or options is None:
+        return None
+    known = [str(option) for option in options]
+    if group == "hardware":
+        return unknown_hardware(name, known)
+    other = OTHER_NAMES.get(name.lower())
+    meant = f"{group}={other} is what it is called here." if other in known else ""
+    return unknown(group, name, known, way_out=meant)
+
+
+def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
+    """Return the near matches of a key that is not there, or None where none is wanted."""
     text = _text(error)
+    there = re.search(r"An item is already at '([^']+)'", text)
+    if there:
+        word = f"{there[1]}={_value_of(there[1], words)}"
+        return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
     found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
-    if found:
-        key = found.group(1) or found.group(2)
-        known = keys_of(words)
-        if key in known:
-            return (
-                f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys "
-                "to a mapping"
-            )
-        matches = near(key, known) or near(key, [k.rpartition(".")[2] for k in known])
-        hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
-        siblings = [k for k in known if k.startswith(key.rpartition(".")[0] + ".")]
-        listing = f" Known here: {', '.join(sorted(siblings)[:30])}." if siblings else ""
-        return (
-            f"unknown key {key!r}{hint}{listing} `lra run --cfg job` prints every key "
-            "of the composed configuration."
-        )
+    if not found:
+        return None
+    key = found.group(1) or found.group(2)
+    known = keys_of(words)
+    if key not in known:
+        return unknown_key(key, _value_of(key, words), known)
+    return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
+
+
+def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
+    text = _text(error)
     if place := getattr(error, "full_key", None):
         return text if place in text else f"{place}: {text}"
     if any(word in text for word in words):
         return text
     return _of_a_word(text, words, config_dir)
+
+
+def _value_of(key: str, words: Sequence[str]) -> str:
+    """Return what the last word about a key gives it."""
+    found = [
+        value for name, _, value in (w.partition("=") for w in words) if name.lstrip("+~") == key
+    ]
+    return found[-1] if found else ""
 
 
 def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
@@ -117,7 +155,10 @@ def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
 
     def fails(count: int) -> bool:
         try:
-            loader.load_configuration("config", [*words[:count]], RunMode.MULTIRUN)
+            some = OverridesParser.create().parse_overrides([*words[:count]])
+            several = any(word.is_sweep_override() for word in some)
+            mode = RunMode.MULTIRUN if several else RunMode.RUN
+            loader.load_configuration("config", [*words[:count]], mode)
         except Exception:  # noqa: BLE001  only the place is asked, whatever it is
             return True
         return False

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lra.spelling import word
 from lra.suggest import unknown
 
 SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
@@ -26,6 +27,8 @@ class Wanted(NamedTuple):
 
     words: str
     suits: Callable[[Any], bool]
+    kind: Any = None
+    """Its type, by which a slip can be understood."""
 
 
 def _is_name(value: Any) -> bool:
@@ -46,16 +49,19 @@ NAMES = Wanted(
 )
 ANYTHING = Wanted("anything", lambda _: True)
 
+GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
+"""Keys at the top that hold options; one file of each is chosen."""
 TOP = {
-    **dict.fromkeys(("model", "task", "hardware", "optim", "runner", "logger"), MAPPING),
+    **dict.fromkeys(GROUPS, MAPPING),
     **dict.fromkeys(("per_model", "per_task", "per_runner", "for_task"), OPTIONS),
     "protocol": NAME,
     "seed": Wanted(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
+        int,
     ),
     "results": Wanted(
-        "the path of a folder",
+        "the path of a folder, as in results=results",
         lambda value: isinstance(value, str) and bool(value.strip()) and "\0" not in value,
     ),
     "sweep": Wanted(
@@ -68,8 +74,11 @@ TOP = {
             isinstance(value, list)
             and all(isinstance(name, str) and name.isidentifier() for name in value)
         ),
+        list[str],
     ),
-    "report": Wanted("true, false or null", lambda value: value is None or type(value) is bool),
+    "report": Wanted(
+        "true, false or null", lambda value: value is None or type(value) is bool, bool
+    ),
 }
 """Every key at the top; a preset may add `about`."""
 INSIDE = {
@@ -77,7 +86,7 @@ INSIDE = {
         "name": NAME,
         "mixer": MAPPING,
         "stack": MAPPING,
-        "layers": Wanted(NAMES.words, lambda value: value is None or NAMES.suits(value)),
+        "layers": Wanted(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
         "backbone": OPTIONS,
         "about": ANYTHING,
     },
@@ -125,7 +134,11 @@ def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str
                 continue
             raise ConfigError(f"{prefix}{key} is missing: wanted {wanted.words}")
         if not wanted.suits(node[key]):
-            raise ConfigError(f"{prefix}{key}: got {shown(node[key])}; wanted {wanted.words}")
+            hint = word(prefix + key, node[key], wanted.kind)
+            raise ConfigError(
+                f"{prefix}{key}: got {shown(node[key])}; wanted {wanted.words}"
+                + (f": {hint}" if hint else "")
+            )
 
 
 def storable(value: Any, where: str = "") -> None:

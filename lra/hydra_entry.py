@@ -8,12 +8,13 @@ own, where the collected entry is executed at once.
 
 import argparse
 import os
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
 from lra.configuration import ConfigError, check
-from lra.own_options import own_options
 from lra.progress import counted
 from lra.suggest import unknown
 
@@ -48,27 +49,41 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
     from lra.complaints import explained
     from lra.repository import hydra_of
+    from lra.slips import Choices, dashed, listed
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
+    _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
+    _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
     try:
         with explained(flags.overrides, flags.config_dir):
             hydra = hydra_of(flags.config_dir)
-            if _printed(hydra, parser, flags):
+            if _helped(hydra, parser, flags):
                 return []
             mode, master = _master(hydra, flags)
-        if mode == "RUN":
-            return _one(master, flags)
-        hydra_words = [*flags.overrides, "hydra.mode=MULTIRUN"]
-        if not _is_basic(master):
+        if flags.cfg or flags.info:
+            _print(hydra, mode, master, flags)
+            found = []
+        elif mode == "RUN":
+            found = _one(master, flags)
+        elif _is_basic(master):
+            found = _many(hydra, master, flags)
+        else:
             _check_plugins(master)
             with explained(flags.overrides, flags.config_dir, all_errors=False):
-                hydra.multirun(flags.config_name, _job(execute), hydra_words)
-            return []
-        return _many(hydra, master, flags)
+                words = [*flags.overrides, "hydra.mode=MULTIRUN"]
+                hydra.multirun(flags.config_name, _job(execute, hydra.config_loader), words)
+            found = []
+        _say(hydra.config_loader)
+        return found
     finally:
         GlobalHydra.instance().clear()
+
+
+def _refuse(complaint: str | None) -> None:
+    if complaint is not None:
+        raise ConfigError(complaint)
 
 
 class _Words(argparse.ArgumentParser):
@@ -98,23 +113,18 @@ def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Names
         raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
     if flags.resolve and not flags.cfg:
         raise ConfigError("--resolve belongs to --cfg: lra run ... --cfg job --resolve")
-    asked = [flags.run, flags.multirun, flags.cfg, flags.info, flags.shell_completion]
-    if sum(map(bool, asked)) > 1:
-        raise ConfigError("give one of --run, --multirun, --cfg, --info and --shell-completion")
+    if flags.run and flags.multirun:
+        raise ConfigError("give one of --run and --multirun")
+    if sum(map(bool, (flags.cfg, flags.info, flags.shell_completion))) > 1:
+        raise ConfigError("give one of --cfg, --info and --shell-completion")
     flags.config_name = flags.config_name or "config"
     return parser, flags
 
 
-def _printed(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> bool:
-    """Have Hydra print what the flags ask for; return whether they did."""
+def _helped(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> bool:
+    """Have Hydra print its help, or the words that a shell asks for; return whether it did."""
     if flags.hydra_help:
         hydra.hydra_help(flags.config_name, args_parser=parser, args=flags)
-    elif flags.cfg:
-        hydra.show_cfg(
-            flags.config_name, flags.overrides, flags.cfg, flags.package, resolve=flags.resolve
-        )
-    elif flags.info:
-        hydra.show_info(flags.info, flags.config_name, flags.overrides)
     elif flags.shell_completion:
         hydra.shell_completion(flags.config_name, flags.overrides)
     else:
@@ -122,25 +132,93 @@ def _printed(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namesp
     return True
 
 
+def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> None:
+    """Print what `--cfg` or `--info` asks for, of every combination of a sweep."""
+    from lra.complaints import explained
+    from lra.printed import explain, print_configurations
+
+    combinations = None
+    with explained(flags.overrides, flags.config_dir):
+        if mode == "MULTIRUN":
+            if _target(master, "sweeper") != BASIC[1]:
+                raise ConfigError(
+                    f"hydra.sweeper={_target(master, 'sweeper')} chooses its combinations as it "
+                    "goes: they cannot be printed before. Leave out -m to print one run"
+                )
+            combinations = _combinations(hydra, master, flags)[1]
+        if flags.info:
+            explain(hydra, flags, combinations)
+        else:
+            print_configurations(hydra, flags, master, combinations)
+
+
+def _say(loader: Any) -> None:
+    """Tell the person at the keyboard what the loader has noted, once."""
+    for note in loader.notes:
+        print(f"lra: {note}", file=sys.stderr)
+    loader.notes.clear()
+
+
 def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
     """Return RUN or MULTIRUN, and the configuration of the run, or of the sweep as a whole.
 
-    Besides the flag, a word or a file may say `hydra.mode`.
+    Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
+    is a sweep, unless `--run` asks for one run.
     """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
 
-    def load(mode: RunMode) -> Any:
-        return hydra.config_loader.load_configuration(
-            flags.config_name, [*flags.overrides, f"hydra.mode={mode.name}"], mode
-        )
+    loader = hydra.config_loader
+
+    def sweep() -> Any:
+        words = [*flags.overrides, "hydra.mode=MULTIRUN"]
+        return loader.load_configuration(flags.config_name, words, RunMode.MULTIRUN)
 
     if flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides:
-        return "MULTIRUN", load(RunMode.MULTIRUN)
-    one = hydra.config_loader.load_configuration(flags.config_name, flags.overrides, RunMode.RUN)
-    if one.hydra.mode is RunMode.MULTIRUN:
-        return "MULTIRUN", load(RunMode.MULTIRUN)
+        return "MULTIRUN", sweep()
+    words = OverridesParser.create().parse_overrides(flags.overrides)
+    several = [str(word.input_line) for word in words if word.is_sweep_override()]
+
+    def load(mode: RunMode) -> Any:
+        return loader.load_configuration(
+            flags.config_name, flags.overrides, mode, validate_sweep_overrides=False
+        )
+
+    try:
+        one = load(RunMode.MULTIRUN if several else RunMode.RUN)
+    except ConfigError:  # of a run that the sweep need not have: a task without settings
+        one = load(RunMode.MULTIRUN)
+        if flags.run or not _swept(one):
+            raise
+    declared = one.hydra.mode is None and not flags.run and _swept(one)
+    if one.hydra.mode is RunMode.MULTIRUN or declared:
+        loader.notes.clear()
+        return "MULTIRUN", sweep()
+    if several:
+        raise ConfigError(_several(several[0]))
     one.hydra.mode = RunMode.RUN
+    if flags.run and _swept(one):
+        loader.notes[f"{_preset(flags.overrides)} is a sweep; --run makes one run of it"] = None
     return "RUN", one
+
+
+def _several(word: str) -> str:
+    """Return the answer to a word of several values where one run is asked for."""
+    said = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
+    key, _, values = word.partition("=")
+    as_list = "." in key and "(" not in values
+    return said + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
+
+
+def _swept(config: Any) -> bool:
+    """Return whether a file or a word names what is swept."""
+    sweeper = config.hydra.sweeper
+    return isinstance(sweeper, Mapping) and bool(sweeper.get("params"))
+
+
+def _preset(words: Sequence[str]) -> str:
+    presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
+    return presets[-1] if presets else "this configuration"
 
 
 def _is_basic(master: Any) -> bool:
@@ -187,18 +265,35 @@ def _words_of(hydra: Any) -> tuple[str, ...]:
     return tuple(cast(list[str], words))
 
 
-def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
+def _combinations(
+    hydra: Any, master: Any, flags: argparse.Namespace
+) -> tuple[list[Any], list[list[str]]]:
+    """Return the parsed words of a sweep, and the words of each of its combinations.
+
+    That it is one is noted where nobody has asked for a sweep by a flag or a word.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    from lra.combinations import Composer, expand
+    from lra.combinations import expand
+
+    sweeper = master.hydra.sweeper
+    words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    words += _words_of(master.hydra)
+    parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
+    found = expand(parsed, sweeper.max_batch_size)
+    asked = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+    if len(found) > 1 and not asked:
+        note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
+        hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
+    return parsed, found
+
+
+def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
+    from lra.combinations import Composer
     from lra.complaints import explained
 
     with explained(flags.overrides, flags.config_dir):
-        sweeper = master.hydra.sweeper
-        words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
-        words += _words_of(master.hydra)
-        parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-        combinations = expand(parsed, sweeper.max_batch_size)
+        parsed, combinations = _combinations(hydra, master, flags)
         composer = Composer(hydra.config_loader, master, parsed)
     found = []
     for combination in counted(combinations, "composing combination"):
@@ -209,7 +304,7 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
     return found
 
 
-def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
+def _job(execute: Callable[[list[Entry]], object], loader: Any) -> Callable[[Any], None]:
     """Return what Hydra calls in each process of another launcher."""
 
     def job(config: Any) -> None:
@@ -218,6 +313,7 @@ def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
 
         from lra.complaints import explained
 
+        _say(loader)
         words = _words_of(HydraConfig.get())
         with explained(words, None):
             tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
@@ -228,4 +324,4 @@ def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
 
 def _entry(tree: dict[str, Any], words: tuple[str, ...]) -> Entry:
     check(tree)
-    return Entry(own_options(tree, words), words)
+    return Entry(tree, words)

@@ -11,27 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.default_element import ResultDefault
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-Tree = dict[str, Any]
+from lra.loader import Loader, chosen_names, source_of
+from lra.own_options import TABLES, Tree, merged, own_options
+
 Choices = Mapping[str, str]
 
 
 class Layers:
     """Merges the files of combinations that differ in nothing but their choices of files."""
 
-    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
+    def __init__(self, loader: Loader, master: DictConfig) -> None:
         """Begin a sweep.
 
         Args:
             loader: Hydra's.
             master: The configuration of the sweep as a whole, with Hydra's own part.
         """
-        self.loader = cast(ConfigLoaderImpl, loader)
+        self.loader = loader
         self.config_name: str | None = master.hydra.job.config_name
         self.hydra_words = [*master.hydra.overrides.hydra]
         self.searched = bool(master.hydra.searchpath)
@@ -52,7 +52,7 @@ class Layers:
         order = self.orders[key]
         if order is None:
             return None
-        tree: Tree = {}
+        layers = []
         for default in order:
             group = _group_of(default)
             path = f"{group}/{choices[group]}" if group in choices else default.config_path
@@ -62,11 +62,21 @@ class Layers:
                     self.alike[pair] = self._alike(*pair)
                 if not self.alike[pair]:
                     return None
-            layer = self._values(replace(default, config_path=path))
-            if layer is None:
+            chosen = replace(default, config_path=path)
+            values = self._values(chosen)
+            if values is None:
                 return None
-            tree = _merged(tree, layer)
-        return tree
+            layers.append((source_of(chosen), values))
+        return self._refined(layers)
+
+    def _refined(self, layers: Sequence[tuple[str, Tree]]) -> Tree:
+        """Merge, each with what it has for the chosen model, task and runner alone."""
+        chosen = chosen_names([layer for _, layer in layers])
+        tree: Tree = {}
+        for source, layer in layers:
+            own = own_options(layer, chosen, self.loader.known, source)
+            tree = merged(tree, merged(layer, own))
+        return {**tree, **{table: {} for table in TABLES if table in tree}}
 
     def _order(self, words: Sequence[str], choices: Choices) -> list[ResultDefault] | None:
         """Return what is merged for one combination, in order, without Hydra's own files."""
@@ -106,16 +116,6 @@ class Layers:
 
 def _group_of(default: ResultDefault) -> str:
     return str(default.config_path).rpartition("/")[0]
-
-
-def _merged(tree: Tree, layer: Tree) -> Tree:
-    """Return one mapping with another on top; parts that only one has are shared."""
-    found = dict(tree)
-    for key, value in layer.items():
-        below = found.get(key)
-        both = isinstance(value, dict) and isinstance(below, dict)
-        found[key] = _merged(cast(Tree, below), value) if both else value
-    return found
 
 
 def is_plain(value: Any) -> bool:

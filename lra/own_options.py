@@ -1,79 +1,99 @@
-"""Options that a preset or a protocol has for one model, task or runner alone."""
+"""Options that a file has for one model, task or runner alone.
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+A preset that sweeps over models, tasks or runners gives one of these its own options by
+`per_model`, `per_task` and `per_runner`; a protocol says by `for_task` what a task asks of every
+group. Within its file such an entry beats what the file says for all, later tables beat earlier
+ones, and a later file beats both: see `lra.loader`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lra.configuration import ConfigError, shown
-from lra.listing import names
+from lra.configuration import GROUPS, ConfigError, shown
 from lra.suggest import unknown
 
-GROUPS = ("model", "task", "runner")
+Tree = dict[str, Any]
+TABLES = {"for_task": "task", "per_task": "task", "per_model": "model", "per_runner": "runner"}
+"""The group whose choice picks an entry of each table; the last table wins."""
+OF_ALL_GROUPS = "for_task"
+"""Its entries are mappings of groups; those of the others are options of the one group."""
 
 
-def own_options(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return `config` with what `per_model`, `per_task`, `per_runner` and `for_task` hold for it.
-
-    A preset that sweeps over models, tasks or runners uses the first three to give one of these its
-    own options; a protocol says by `for_task` what a task asks of every group. What the command
-    line names itself wins.
+def own_options(
+    layer: Mapping[str, Any],
+    chosen: Mapping[str, str],
+    known: Callable[[str], Sequence[str]],
+    source: str,
+) -> Tree:
+    """Return what a layer has for the choices that were made, to be merged on top of it.
 
     Args:
-        config: A configuration that was checked. It stays as it is; what does not change is shared.
-        words: Those of the command line.
+        layer: What one file sets, or the words of the command line; unresolved, plain.
+        chosen: The name of the chosen model, task and runner.
+        known: Returns the names of a group.
+        source: The layer, as messages call it.
+
+    Raises:
+        ConfigError: a table names something unknown, holds no mapping, or lacks the task.
     """
-    by_hand = {word.split("=", 1)[0].lstrip("+~") for word in words}
-    tree = dict(config)
-    for group in GROUPS:
-        table: Mapping[str, Any] = tree[f"per_{group}"] or {}
-        _check_names(f"per_{group}", table, group, tree)
-        name = tree[group]["name"]
-        if name in table:
-            tree[group] = _refined(tree[group], table[name], group, by_hand)
-        tree[f"per_{group}"] = {}
-    protocol: Mapping[str, Any] = tree["for_task"] or {}
-    _check_names("for_task", protocol, "task", tree)
-    name = tree["task"]["name"]
-    if protocol and name not in protocol:
-        raise ConfigError(
-            f"for_task: this protocol has no settings for task={name}; it has them for "
-            f"{', '.join(protocol)}"
-        )
-    settings = protocol.get(name, {})
-    if not isinstance(settings, Mapping):
-        raise ConfigError(f"for_task.{name}: got {shown(settings)}; wanted a mapping of groups")
-    for group, own in settings.items():
-        if not isinstance(tree.get(group), Mapping):
-            groups = [key for key, node in tree.items() if isinstance(node, Mapping)]
-            raise ConfigError(f"for_task.{name}: " + unknown("group", group, groups))
-        tree[group] = _refined(tree[group], own, group, by_hand)
-    tree["for_task"] = {}
-    return tree
-
-
-def _refined(node: Mapping[str, Any], own: Any, path: str, by_hand: set[str]) -> dict[str, Any]:
-    """Return `node` with the options `own`, but for those that the command line names."""
-    if not isinstance(own, Mapping):
-        raise ConfigError(f"{path}: got {shown(own)}; wanted a mapping of options")
-    refined = dict(node)
-    for key, value in own.items():
-        if f"{path}.{key}" in by_hand:
+    own: Tree = {}
+    for table, group in TABLES.items():
+        entries = layer.get(table)
+        if not entries:
             continue
-        if isinstance(value, Mapping) and isinstance(node.get(key), Mapping):
-            refined[key] = _refined(node[key], value, f"{path}.{key}", by_hand)
-        else:
-            refined[key] = value
-    return refined
+        where = f"{source}: {table}" if source else table
+        if not isinstance(entries, Mapping):
+            raise ConfigError(
+                f"{where}: got {shown(entries)}; wanted a mapping of options, or {{}}"
+            )
+        name = chosen.get(group, "")
+        for key in entries:
+            if key != name and key not in known(group):
+                raise ConfigError(f"{where}: " + unknown(group, str(key), known(group)))
+        if table == OF_ALL_GROUPS:
+            own = merged(own, _of_groups(entries, name, where, source))
+        elif name in entries:
+            own = merged(own, {group: _mapping(entries[name], f"{where}.{name}")})
+    return own
 
 
-def _check_names(
-    where: str, table: Mapping[str, Any], group: str, config: Mapping[str, Any]
-) -> None:
-    for name in table:
-        if name not in _ours(group) and name != config[group]["name"]:
-            raise ConfigError(f"{where}: " + unknown(group, name, _ours(group)))
+def _of_groups(entries: Mapping[str, Any], name: str, where: str, source: str) -> Tree:
+    """Return a protocol's options of every group for the task `name`."""
+    if name not in entries:
+        raise ConfigError(
+            f"{source or where} has no settings for task={name}; it has them for "
+            f"{', '.join(map(str, entries))}"
+        )
+    found = _mapping(entries[name], f"{where}.{name}", "groups")
+    for group, options in found.items():
+        if group not in GROUPS:
+            raise ConfigError(f"{where}.{name}: " + unknown("group", str(group), GROUPS))
+        _mapping(options, f"{where}.{name}.{group}")
+    return found
 
 
-@lru_cache
-def _ours(group: str) -> tuple[str, ...]:
-    return tuple(names(group))
+def _mapping(value: Any, where: str, of: str = "options") -> Tree:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: got {shown(value)}; wanted a mapping of {of}")
+    return value
+
+
+def without(layer: Tree, path: Sequence[str]) -> Tree:
+    """Return a copy without what lies at `path`, or `layer` where nothing does."""
+    head, *rest = path
+    if head not in layer:
+        return layer
+    if not rest:
+        return {key: value for key, value in layer.items() if key != head}
+    below = layer[head]
+    return {**layer, head: without(below, rest)} if isinstance(below, dict) else layer
+
+
+def merged(tree: Tree, layer: Tree) -> Tree:
+    """Return one mapping with another on top; parts that only one has are shared."""
+    found = dict(tree)
+    for key, value in layer.items():
+        below = found.get(key)
+        both = isinstance(value, dict) and isinstance(below, dict)
+        found[key] = merged(below, value) if both else value  # type: ignore[arg-type]
+    return found

@@ -2,9 +2,8 @@
 
 import copy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
@@ -13,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult
 
+from lra.loader import Loader
 from lra.yaml_text import load
 
 
@@ -58,7 +58,9 @@ def hydra_of(config_dir: str | None) -> Hydra:
             path=f"file://{Path(config_dir).resolve()}",
             anchor=SearchPathQuery(provider="schema"),
         )
+    loader = Loader(places)
+    loader.repository = Repository(places)
+    hydra = Hydra(task_name="lra", config_loader=loader)
     GlobalHydra.instance().clear()
-    hydra = Hydra.create_main_hydra2("lra", places)
-    cast(ConfigLoaderImpl, hydra.config_loader).repository = Repository(places)
+    GlobalHydra.instance().initialize(hydra)
     return hydra

@@ -33,7 +33,8 @@ def main(argv: list[str]) -> int:
     found = entries(argv, lambda now: execute(now, multirun=False))
     if not found:
         return 0  # Hydra printed a configuration or its help, or another launcher did the work
-    return execute(found, multirun=any(word in MULTIRUN for word in argv))
+    several = len(found) > 1 or any(word in MULTIRUN for word in argv)
+    return execute(found, multirun=several)
 
 
 def execute(found: Sequence[Entry], *, multirun: bool) -> int:

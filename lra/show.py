@@ -89,7 +89,9 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
             kind.mode_word.format(cell.columns["mode"]),
             f"runner.lengths=[{cell.columns['length']}]",
         ]
-    return shlex.join(["lra", "run", *words, f"results={results}"])
+    # Of a preset that is a sweep, this one run.
+    one = ["--run"] if any(word.startswith("+experiment=") for word in words) else []
+    return shlex.join(["lra", "run", *one, *words, f"results={results}"])
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lra.batch_check import check_batch
 from lra.cells import Known, environment, marks, plan, run_cell
 from lra.compose import ConfigError, Control, Logger, Run, typed
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
@@ -57,6 +58,8 @@ def build(entries: Sequence[Entry]) -> Sweep:
             (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
+        if KINDS[str(config["runner"]["name"])].trains:
+            check_batch(run, loaded=False)
         for cell in plan(run, words, known):
             distinct.setdefault(cell.key, Planned(cell, run, begun))
     order = list(KINDS)
@@ -167,6 +170,9 @@ def _prepare(waiting: Sequence[Planned]) -> None:
         if identity not in seen:
             seen.add(identity)
             task.prepare()
+    for planned in waiting:
+        if kind_of_cell(planned.cell).trains:
+            check_batch(planned.run, loaded=True)
 
 
 class _Group:

@@ -55,7 +55,7 @@ class OptimConfig:
         if self.warmup_steps > self.steps and self.schedule is not Schedule.rsqrt:
             raise ValueError(
                 f"warmup_steps must not exceed steps: got warmup_steps={self.warmup_steps}, "
-                f"steps={self.steps}; lower optim.warmup_steps"
+                f"steps={self.steps}; type optim.warmup_steps={self.steps} or fewer, or raise steps"
             )
         if not self.weight_decay >= 0:
             raise ValueError(f"weight_decay must be at least 0: got {self.weight_decay}")

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from lra.combinations import MOST, Composer
 from lra.configuration import ConfigError
 from lra.hydra_entry import entries
-from lra.own_options import own_options
+from lra.loader import Loader
 
 GROUPS = (
     "model=linear,performer", "model=softmax", "task=listops,text", "size=tiny,small", "size=base",
@@ -36,6 +36,8 @@ WORDS = (
     "optim.schedule='a=b',x",
     "hydra.verbose=true", "model.backbone.softmax_cutoffs=[1,2],[3]", "seed=choice(1,2)",
     "hydra.sweeper.params={seed: '5,6', optim.warmup_steps: '1'}", "size=glob(t*)",
+    "++per_model={performer: {mixer: {features: 8}}}", "++per_task.listops.max_depth=3,4",
+    "~per_runner", "++per_runner.train.keep=best", "optim.steps=20,400",
 )  # fmt: skip
 
 MOST_COMBINATIONS = 4
@@ -74,7 +76,7 @@ def told(call: Any) -> Any:
 def without_checks(monkeypatch: Any) -> None:
     """Have entries composed, and not looked at: invalid ones compare as well as others."""
     monkeypatch.setattr("lra.hydra_entry.check", lambda tree: None)
-    monkeypatch.setattr("lra.hydra_entry.own_options", lambda tree, words: tree)
+    monkeypatch.setattr("hydra._internal.hydra.ConfigLoaderImpl", Loader)  # hydra.main's, too
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
 
 
@@ -82,7 +84,7 @@ def without_checks(monkeypatch: Any) -> None:
 def test_a_sweep_is_what_hydra_composes(tmp_path: Path, monkeypatch: Any) -> None:
     without_checks(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    draw = random.Random(20_260_110)
+    draw = random.Random(20_260_111)
     compared, refused = 0, 0
     while compared + refused < cases(6):
         words = ["-m", *line(draw)]
@@ -170,14 +172,6 @@ def test_files_of_ones_own_are_merged_as_hydra_merges_them(
     found = entries(words, pytest.fail)
     wanted = plainly(words, tmp_path / "hydra", monkeypatch)
     assert [repr(each.config) for each in found] == [repr(tree) for tree, _ in wanted]
-
-
-def test_own_options_leave_what_is_shared_alone() -> None:
-    (entry,) = entries(["model=linear"], repr)
-    table = {"linear": {"backbone": {"width": 8}}}
-    refined = own_options({**entry.config, "per_model": table}, ())
-    assert refined["model"]["backbone"]["width"] == 8
-    assert entry.config["model"]["backbone"]["width"] == 64
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,12 @@ def test_quickstart_sweeps_and_gives_single_families_their_own_options() -> None
     assert by_name["train", "linear"]["per_model"] == {}
 
 
-def test_a_mapping_given_whole_beats_a_presets_parts_of_it() -> None:
-    (entry,) = words("+experiment=transfer", "runner.pretraining={optim: {steps: 7}}")
-    assert entry.config["runner"]["pretraining"] == {"optim": {"steps": 7}}
-    (plain,) = words("+experiment=transfer")
-    assert plain.config["runner"]["pretraining"]["optim"]["steps"] > 7
+def test_a_mapping_is_merged_into_what_a_preset_has_and_wins() -> None:
+    words_of_one = ("+experiment=transfer", "model=linear", "runner.source=softmax")
+    (entry,) = words(*words_of_one, "runner.pretraining={optim: {steps: 70}}")
+    assert entry.config["runner"]["pretraining"] == {"optim": {"steps": 70, "warmup_steps": 50}}
+    (plain,) = words(*words_of_one)
+    assert plain.config["runner"]["pretraining"]["optim"]["steps"] > 70
 
 
 def test_the_command_line_beats_a_preset() -> None:
@@ -99,7 +100,8 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["--resolve"], "--resolve belongs to --cfg"),
         (["--cfg"], "expected one argument"),
         (["--nope"], "unrecognized arguments: --nope"),
-        (["-m", "--cfg", "job"], "give one of"),
+        (["--info", "--cfg", "job"], "give one of"),
+        (["--run", "-m"], "give one of"),
         (["--config-dir", "nowhere"], "nowhere is not a folder"),
         (["--config-path", "/"], "--config-dir DIR"),
         (["x" * 20_000], "at most 10,000 characters"),
@@ -159,6 +161,15 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
 
 
+def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) -> None:
+    done: list[Entry] = []
+    entries(["-m", elsewhere, "+protocol=s4", "task=image,text"], execute=done.extend)
+    assert [entry.config["optim"]["steps"] for entry in done] == [180_000, 50_000]
+    assert [entry.config["for_task"] for entry in done] == [{}, {}]
+    with pytest.raises(ConfigError, match="no settings for task=mnist"):
+        words("-m", elsewhere, "+protocol=nystrom", "task=mnist")
+
+
 def test_other_launchers_execute_at_once(elsewhere: str) -> None:
     done: list[Entry] = []
     left = entries(["-m", elsewhere, "model=linear,softmax"], execute=done.extend)
@@ -167,6 +178,25 @@ def test_other_launchers_execute_at_once(elsewhere: str) -> None:
 
 
 def test_other_launchers_hear_of_what_is_wrong(elsewhere: str) -> None:
-    with pytest.raises(ConfigError, match="no settings for task=mnist"):
-        words("-m", elsewhere, "+protocol=nystrom", "task=mnist")
+    with pytest.raises(ConfigError, match="seed: got 'one'"):
+        words("-m", elsewhere, "model=linear", "seed=one")
     assert len(Elsewhere.refusals) == 1  # the job's own answer, which crosses processes
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-m", "task=mqar,induction", "task.length=64"],
+        ["-m", "model=luna,luna", "model.mixer.slots=3,4", "seed=1"],
+        ["-m", "runner=scaling,decode", "runner.lengths=[64]"],
+        ["+experiment=transfer", "model=linear,fnet", "runner.pretraining.optim.steps=70"],
+    ],
+)
+def test_a_sweep_may_set_what_only_its_choices_have(argv: list[str]) -> None:
+    found = words(*argv)
+    key, _, value = argv[2].partition("=")
+    for entry in found:
+        node = entry.config
+        for part in key.split("."):
+            node = node[part]
+        assert str(node).strip("[]") in value

@@ -74,3 +74,10 @@ def test_a_task_that_a_protocol_does_not_know():
         config("+protocol=nystrom", "task=mnist")
     with pytest.raises(ConfigError, match="unknown task 'listop'"):
         config("++for_task={listop: {}}")
+
+
+@pytest.mark.parametrize("runner", ["scaling", "certify", "decode", "transfer"])
+def test_a_protocol_fits_every_runner(runner):
+    found = run("+protocol=mega", "task=text", f"runner={runner}", "model=softmax")
+    assert getattr(found.runner, "evaluate_every_steps", 1000) == 1000
+    assert found.backbone.width == 128

@@ -77,7 +77,8 @@ def test_json_holds_everything(results, capsys):
 def test_the_command_narrows_a_scaling_run_to_the_cell():
     words = shlex.split(show.repeat(cell()))
     assert words == [
-        "lra", "run", "+experiment=quickstart", "runner=scaling", "model=linear", "x='{a: 1}'",
+        "lra", "run", "--run", "+experiment=quickstart", "runner=scaling", "model=linear",
+        "x='{a: 1}'",
         "runner.modes=[step]", "runner.lengths=[512]", "results=results-repeated",
     ]  # fmt: skip
 
@@ -96,7 +97,7 @@ def test_the_command_replaces_what_it_sets_itself():
 
 def test_a_training_cell_is_repeated_by_its_own_words():
     words = shlex.split(show.repeat(cell(runner="train", mode="train")))
-    assert words[2:-1] == list(cell().overrides)
+    assert words[2:-1] == ["--run", *cell().overrides]
 
 
 def test_an_unknown_cell_and_a_missing_folder_are_answered(results, capsys, tmp_path):
@@ -116,3 +117,23 @@ def test_an_ambiguous_beginning_lists_the_cells(results, capsys):
     shared = next(a for a, b in pairwise(keys) if a[0] == b[0])
     assert main(["show", shared[0], "--results", str(results)]) == 2
     assert shared in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+experiment=transfer task.source=sample model=linear",
+        "+experiment=quickstart model=linear,fnet runner=train,certify",
+        "+experiment=approximation model=yoso runner.lengths=[128]",
+        "-m +protocol=s4 task=text task.source=sample model=linear,fnet optim.steps=20",
+    ],
+)
+def test_the_command_leads_to_the_cell(line):
+    """Also to the training that a cell starts from, which is no combination of the sweep."""
+    from lra.hydra_entry import entries
+    from lra.sweep import build
+
+    for planned in build(entries(line.split(), repr)).planned:
+        words = shlex.split(show.repeat(planned.cell))[2:]
+        again = build(entries(words, repr)).planned
+        assert planned.cell.key in [each.cell.key for each in again], words

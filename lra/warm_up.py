@@ -1,0 +1,55 @@
+"""A warm-up that nobody named ends with the steps.
+
+Presets and defaults are made for their own number of steps. Where a run has fewer than the warm-up
+that a file gives, it warms up to its last step, and says so; one named by hand stays as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PLACES = ("optim", "runner.pretraining.optim")
+FREE = "rsqrt"
+"""The schedule whose rate follows from a warm-up of any length: published ones end within it."""
+
+
+def by_hand(place: str, words: Sequence[str]) -> bool:
+    """Return whether a word of the command line names the warm-up of `place`."""
+    for word in words:
+        key, _, value = word.lstrip("+").partition("=")  # ~key names no value
+        if key == f"{place}.warmup_steps":
+            return True
+        if f"{place}.".startswith(f"{key}.") and "warmup_steps" in value:
+            return True
+    return False
+
+
+def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], place: str) -> int | None:
+    """Return the warm-up to put in the place of one that is longer than the steps.
+
+    Args:
+        optim: The options at `place`, resolved; anything.
+        above: Those of the run, which hold where `place` is silent.
+        words: Those of the command line.
+        place: Of `PLACES`.
+
+    Returns:
+        None where the warm-up stays as it is.
+    """
+    if not isinstance(optim, Mapping):
+        return None
+    everything = {**above, **optim}
+    steps, warmup = everything.get("steps"), everything.get("warmup_steps")
+    if type(steps) is not int or type(warmup) is not int or not 1 <= steps < warmup:
+        return None
+    if everything.get("schedule") == FREE or by_hand(place, words):
+        return None
+    return steps
+
+
+def sentence(place: str, warmup: int, steps: int, protocol: Any) -> str:
+    """Return what to say of a warm-up that was cut."""
+    made_by = f"+protocol={protocol}" if protocol not in (None, "none") else "its file"
+    return (
+        f"{place}.warmup_steps={steps} in place of the {warmup:,} of {made_by}, for the run has "
+        f"{steps:,} steps; {place}.warmup_steps=N says another"
+    )
