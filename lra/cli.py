@@ -101,6 +101,7 @@ def main(argv: list[str]) -> int:
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
     guard.check()
+    guard.see_current_folder()
     if not argv or argv[0] in ("-h", "--help", "help"):
         verbs = "\n".join(f"  {name:8} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")

@@ -227,5 +227,7 @@ def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
 
 
 def _entry(tree: dict[str, Any], words: tuple[str, ...]) -> Entry:
+    if isinstance(tree.get("plugins"), str):  # one name needs no brackets
+        tree = {**tree, "plugins": [tree["plugins"]]}
     check(tree)
     return Entry(own_options(tree, words), words)

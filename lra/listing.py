@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
+from lra.arguments import add_own
 from lra.suggest import UnknownName, plural, unknown
 from lra.yaml_text import load
 
@@ -49,13 +50,18 @@ def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
     return sorted(found)
 
 
+def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
+    """Return the file of every choice of `group`, by name; the user's own win over ours."""
+    found: dict[str, Path] = {}
+    for root in roots(config_dirs):
+        for file in root.glob(f"{group}/*.yaml"):
+            found.setdefault(file.stem, file)
+    return [found[name] for name in sorted(found)]
+
+
 def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[Entry]:
     """Read every choice of `group`, sorted by name; the user's own files win over ours."""
-    found: dict[str, Entry] = {}
-    for root in roots(config_dirs):
-        for file in sorted(root.glob(f"{group}/*.yaml")):
-            found.setdefault(file.stem, read(file))
-    return sorted(found.values(), key=lambda entry: entry.name)
+    return [read(file) for file in choices(group, config_dirs)]
 
 
 def read(file: Path) -> Entry:
@@ -127,25 +133,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "group", nargs="?", help="models, tasks, hardware, experiments …; all if none"
     )
-    made.add_argument(
-        "--config-dir",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        help="also list your own choices under DIR/model, DIR/task …",
-    )
+    add_own(made)
     made.add_argument(
         "--traits",
         action="store_true",
         help="models: build each one without weights and print what it guarantees (needs torch)",
-    )
-    made.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="with --traits: a package of yours that class_path may name",
     )
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return made
