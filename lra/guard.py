@@ -59,9 +59,14 @@ def _holds_a_stranger(entry: str) -> bool:
 
 def see_current_folder() -> None:
     """Let packages in the current folder be imported, after everything else."""
-    here = _here()
-    if here and here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
+    if "" not in sys.path:
+        see(_here())
+
+
+def see(folder: str) -> None:
+    """Let packages in a folder be imported, after everything else."""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
         package_exists.cache_clear()
 
 

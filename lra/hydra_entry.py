@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
+from lra import guard
 from lra.configuration import ConfigError, check
 from lra.own_options import own_options
 from lra.progress import counted
@@ -31,6 +32,8 @@ class Entry(NamedTuple):
     config: dict[str, Any]
     """Parts of it may be those of other entries: nothing may change them."""
     overrides: tuple[str, ...]
+    place: Mapping[str, str] = {}
+    """Where files of the user's own are: see `runners.records.Cell`."""
 
 
 def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> list[Entry]:
@@ -64,7 +67,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
         if not _is_basic(master):
             _check_plugins(master)
             with explained(flags.overrides, flags.config_dir, all_errors=False):
-                hydra.multirun(flags.config_name, _job(execute), hydra_words)
+                hydra.multirun(flags.config_name, _job(execute, flags.config_dir), hydra_words)
             return []
         return _many(hydra, master, flags)
     finally:
@@ -176,7 +179,7 @@ def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
 
     with explained(flags.overrides, flags.config_dir):
         tree = resolved(master)
-    return [_entry(tree, _words_of(master.hydra))]
+    return [_entry(tree, _words_of(master.hydra), flags.config_dir, str(Path.cwd()))]
 
 
 def _words_of(hydra: Any) -> tuple[str, ...]:
@@ -200,19 +203,21 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
         combinations = expand(parsed, sweeper.max_batch_size)
         composer = Composer(hydra.config_loader, master, parsed)
-    found = []
+    found, here = [], str(Path.cwd())
     for combination in counted(combinations, "composing combination"):
         with explained(combination, flags.config_dir):
             tree = composer.compose(combination)
         own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
-        found.append(_entry(tree, own))
+        found.append(_entry(tree, own, flags.config_dir, here))
     return found
 
 
-def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
-    """Return what Hydra calls in each process of another launcher."""
+def _job(execute: Callable[[list[Entry]], object], config_dir: str | None) -> Callable[[Any], None]:
+    """Return what Hydra calls in each process of another launcher, wherever that starts."""
+    here = str(Path.cwd())
 
     def job(config: Any) -> None:
+        guard.see(here)
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
@@ -221,13 +226,18 @@ def _job(execute: Callable[[list[Entry]], object]) -> Callable[[Any], None]:
         words = _words_of(HydraConfig.get())
         with explained(words, None):
             tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-        execute([_entry(tree, words)])
+        execute([_entry(tree, words, config_dir, here)])
 
     return job
 
 
-def _entry(tree: dict[str, Any], words: tuple[str, ...]) -> Entry:
+def _entry(
+    tree: dict[str, Any], words: tuple[str, ...], config_dir: str | None, here: str
+) -> Entry:
     if isinstance(tree.get("plugins"), str):  # one name needs no brackets
         tree = {**tree, "plugins": [tree["plugins"]]}
     check(tree)
-    return Entry(own_options(tree, words), words)
+    place = {} if config_dir is None else {"config_dir": config_dir}
+    if place or tree["plugins"]:
+        place["folder"] = here
+    return Entry(own_options(tree, words), words, place)

@@ -77,6 +77,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     about = {}
     for key in rows["cell"].unique():
         cell = store.describe(key)
+        (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
         about[key] = {k: cell[k] for k in ("identity", "overrides", "environment") if k in cell}
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")

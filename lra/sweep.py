@@ -46,11 +46,11 @@ class Sweep:
 def build(entries: Sequence[Entry]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
     _check_shared(entries)
-    known = Known()
+    known = Known(place=entries[0].place)
     first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
-    for config, words in counted(entries, "planning run"):
+    for config, words, _ in counted(entries, "planning run"):
         run = typed(config, known.tasks)
         begun = {}
         for name, source in trainings(run, known.tasks).items():
