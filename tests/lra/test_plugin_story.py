@@ -20,40 +20,44 @@ from lra.hydra_entry import entries
 from runners.store import Store
 
 MIXER = '''
-"""An exponential moving average of the tokens before."""
+"""A moving average of the tokens around, each direction decayed alike."""
 
 import torch
 from torch import nn
 
-from models.mixer import Family, Traits
+from models.mixer import Family, Traits, Unsupported
 from acme_mixer.weights import decays
 
 
 class Ema(Family):
-    """Each token gets the decayed sum of all tokens up to itself."""
+    """Each token gets the sum of all tokens, decayed by their distance.
+
+    Args:
+        decay: What remains of a token after one step, from 0 to 1.
+    """
 
     def __init__(self, site, *, decay: float = 0.9) -> None:
-        """Args:
-            decay: What remains of a token after one step, from 0 to 1.
-        """
         super().__init__()
+        if site.causal:
+            raise Unsupported("this average looks both ways")
         self.decay, self.value = decay, nn.Linear(site.width, site.width)
-        self.traits = Traits(causal=True, prefix=True)
+        self.traits = Traits(operations_exponent=2.0, memory_exponent=2.0)
 
     def forward(self, x, layout):
         values = self.value(x)
         if layout.keep is not None:
-            values = values * layout.keep[..., None].to(values)
-        return torch.einsum("ij,bjc->bic", decays(x.shape[1], self.decay).to(values), values)
+            values = torch.where(layout.keep[..., None], values, 0.0)
+        weights = decays(x.shape[1], self.decay).to(values)
+        return torch.einsum("ij,bjc->bic", weights, values)
 '''
 WEIGHTS = '''
 import torch
 
 
 def decays(length, decay):
-    """Return [length, length]: decay ** (i - j) below the diagonal."""
-    distance = torch.arange(length)[:, None] - torch.arange(length)[None]
-    return torch.where(distance >= 0, decay ** distance.clamp(min=0).double(), 0.0)
+    """Return [length, length]: decay ** |i - j|."""
+    places = torch.arange(length)
+    return decay ** (places[:, None] - places[None]).abs().double()
 '''
 TASK = '''
 """ListOps of another name: a task of one's own."""
@@ -162,8 +166,8 @@ def test_the_whole_story(folder: Path) -> None:
 
     assert "ema" in (folder / lra(folder, "report").split()[0]).read_text()
     lra(folder, "pages", "--out", "pages", *own)
-    assert "decayed" not in (folder / "pages" / "README.md").read_text()
-    assert "exponential moving average" in (folder / "pages" / "ema.md").read_text()
+    assert "a moving average" in (folder / "pages" / "README.md").read_text()
+    assert "each direction decayed alike" in (folder / "pages" / "ema.md").read_text()
 
 
 def losses(root: Path, key: str) -> list[float]:
