@@ -83,6 +83,12 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     return found
 
 
+def located(module: str) -> Path | None:
+    """Return the source file of a module on the path, without importing it; None for none."""
+    top = module.partition(".")[0]
+    return _locate(module, {top: _top(top)})
+
+
 def _top(package: str) -> Path | None:
     """Return the `__init__.py` of a package on the path, or the source of a lone module."""
     spec = importlib.machinery.PathFinder.find_spec(package) if package else None

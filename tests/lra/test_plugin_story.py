@@ -150,7 +150,8 @@ def test_the_whole_story(folder: Path) -> None:
     (trained,) = [file.parent.name for file in (folder / "results").glob("cells/*/*/cell.json")]
     measured = (
         "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]",
-        "runner.references=[]", "runner.timed_steps=1", "results=measured", "logger=none",
+        "runner.references=[]", "runner.timed_steps=3", "runner.long_timed_steps=3",
+        "results=measured", "logger=none",
     )  # fmt: skip
     lra(folder, "run", "-m", "model=ema,identity", *OWN, *measured)
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2
