@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lra.arguments import add_own
+from lra.explain import own_options, spelt
 from lra.listing import choices
 from lra.report import kinds, published
 from lra.yaml_text import load
@@ -42,14 +43,10 @@ def docstring(class_path: str) -> str:
 
 
 def options(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield name, default and comment of each option in a model's YAML file."""
-    inside = False
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith(" "):
-            inside = line.startswith(("mixer:", "stack:"))
-        found = re.fullmatch(r"  (\w+): ([^#]*?)\s*(?:#\s*(.*))?", line)
-        if inside and found and found[1] != "class_path":
-            yield found[1], found[2], found[3] or ""
+    """Yield name, default and meaning of each option of a model's own."""
+    for option in own_options(file):
+        values = f" One of {', '.join(option.values)}." if option.values else ""
+        yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
 
 
 def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str]]:
