@@ -129,7 +129,9 @@ def _joined(parameter: Parameter, comment: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + ("" if text.endswith((".", ":", "!", "?")) else ".")
+    first = text.split(maxsplit=1)[0]
+    word = text if first.endswith(":") or " | " in text else text[0].upper() + text[1:]
+    return word + ("" if text.endswith((".", ":", "!", "?")) else ".")
 
 
 def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bool) -> None:
@@ -189,7 +191,7 @@ def _option_lines(option: Option) -> Iterator[str]:
             yield f"      one of {', '.join(option.values)}"
         return
     for name, meaning in option.values.items():
-        head = f"      {name}" + (f": {meaning}" if meaning else "")
+        head = name + (f": {meaning}" if meaning else "")
         yield from textwrap.wrap(head, WIDTH, subsequent_indent="        ", initial_indent="      ")
 
 

@@ -1,6 +1,7 @@
 """`lra list NAME`: every option of every choice with type, values and meaning."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ TYPED = ("model", "task", "runner", "optim", "hardware", "logger")
 def test_every_option_has_type_and_meaning(file: Path) -> None:
     found = [*own_options(file), *shared_options(file)]
     assert [option.key for option in found if not option.meaning.strip()] == []
+    thin = re.compile(r"(null|false|true|empty|0|\w+ \|)(:| )", re.IGNORECASE)  # no meaning
+    assert [option.key for option in found if thin.match(option.meaning)] == []
     assert [option.key for option in found if not option.type.strip()] == []
     if file.parent.name in TYPED:
         node = yaml.safe_load(file.read_text())
