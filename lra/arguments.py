@@ -1,7 +1,8 @@
-"""Numbers among the arguments of a verb, with their limits."""
+"""Arguments that several verbs have: numbers with their limits, files and packages of one's own."""
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -19,3 +20,22 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return number
 
     return read
+
+
+def add_own(parser: argparse.ArgumentParser) -> None:
+    """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
+    parser.add_argument(
+        "--config-dir",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="also your own choices, under DIR/model, DIR/task …",
+    )
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="a package of yours that the class_path of these may name",
+    )

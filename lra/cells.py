@@ -14,7 +14,7 @@ from lra.binding import plain
 from lra.compose import Run, build_model, core_of, facts, group_file, typed
 from lra.kinds import KINDS
 from lra.trainings import trainings
-from runners.fingerprint import fingerprint
+from runners.fingerprint import digests, summary
 from runners.hardware import Device, device_name
 from runners.records import SCHEMA, Cell, text_of
 from tasks.sources import remembered_sha256
@@ -31,15 +31,17 @@ class Known:
 
     tasks: "dict[str, Task]" = field(default_factory=dict)
     """By configuration: see `lra.compose.typed`."""
-    prints: dict[frozenset[str], str] = field(default_factory=dict)
-    """Fingerprints by the modules that they cover."""
+    sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
+    """Hashes of sources, by the modules that reach them."""
+    place: Mapping[str, str] = field(default_factory=dict)
+    """See `runners.records.Cell`."""
 
-    def print_of(self, modules: set[str]) -> str:
-        """Return the fingerprint of all sources that `modules` reach."""
+    def sources_of(self, modules: set[str]) -> Mapping[str, str]:
+        """Return the hash of every source that `modules` reach."""
         asked = frozenset(modules)
-        if asked not in self.prints:
-            self.prints[asked] = fingerprint(asked)
-        return self.prints[asked]
+        if asked not in self.sources:
+            self.sources[asked] = digests(asked)
+        return self.sources[asked]
 
 
 @lru_cache
@@ -59,23 +61,25 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
         modules.update(_modules(source, "train"))
-    prints = known.print_of(modules)
-    return [
-        _cell(run, mode, length, overrides=overrides, started=started, prints=prints)
-        for mode, length in places
-    ]
+    sources = known.sources_of(modules)
+    shared = {
+        "config": run.config,
+        "overrides": overrides,
+        "fingerprint": summary(sources),
+        "sources": sources,
+        "place": known.place,
+    }
+    return [_cell(run, mode, length, started, shared) for mode, length in places]
 
 
 def _cell(
     run: Run,
     mode: str,
     length: int,
-    *,
-    overrides: tuple[str, ...],
     started: Mapping[str, str],
-    prints: str,
+    shared: Mapping[str, Any],
 ) -> Cell:
-    """Return one cell; `started` are the keys of its trainings, `prints` hashes its sources."""
+    """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
     machine = device_name(hardware.device)
@@ -135,13 +139,7 @@ def _cell(
         "precision": str(hardware.precision),
         "threads": threads,
     }
-    return Cell(
-        identity=identity,
-        columns=columns,
-        config=run.config,
-        overrides=overrides,
-        fingerprint=prints,
-    )
+    return Cell(identity=identity, columns=columns, **shared)
 
 
 def _modules(run: Run, runner: str) -> list[str]:

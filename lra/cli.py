@@ -36,6 +36,7 @@ VERBS = {
     "verify": Verb("lra.verify", "the contract checks on a mixer, ours or yours"),
     "pages": Verb("lra.pages", "a documentation page per family, from its code and stored rows"),
     "show": Verb("lra.show", "one stored result: configuration, rows, the command to repeat it"),
+    "completion": Verb("lra.completion", "what lets bash, zsh or fish complete words with TAB"),
 }
 
 HELP = """\
@@ -69,7 +70,7 @@ examples:
   lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
   lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do
   lra run -m +experiment=quickstart runner.shard=2/8       the second eighth of them
-  lra run model=mine --config-dir ./conf plugins=[my_pkg]  your own model
+  lra run model=mine --config-dir ./conf plugins=my_pkg    your own model
   lra run model=linear --cfg job                           print what would run, of a sweep each run
 
 What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
@@ -104,8 +105,9 @@ def main(argv: list[str]) -> int:
 def dispatch(argv: list[str]) -> int:
     """Find the verb and hand it the remaining words untouched."""
     guard.check()
+    guard.see_current_folder()
     if not argv or argv[0] in ("-h", "--help", "help"):
-        verbs = "\n".join(f"  {name:8} {verb.summary}" for name, verb in VERBS.items())
+        verbs = "\n".join(f"  {name:10} {verb.summary}" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs), end="")
         return 0 if argv else 2
     word, rest = argv[0], argv[1:]

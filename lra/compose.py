@@ -5,20 +5,19 @@ the way out. How options are typed: `lra.binding`.
 """
 
 import copy
-import importlib
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum, auto
 from functools import lru_cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.binding import GIVEN, bind, make, parameters, plain
+from lra.class_path import locate as locate  # noqa: PLC0414  # handed on
 from lra.configuration import ConfigError as ConfigError  # noqa: PLC0414  # handed on
 from lra.configuration import check
 from lra.kinds import kind_of
+from lra.listing import names, roots
 from lra.suggest import unknown
 from lra.yaml_text import load, parse
 from runners.records import Status
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from runners.optim import OptimConfig
     from tasks.task import Task
 
-ROOMS = ("models", "tasks")
 TASK = ("spec", "prepare", "batches", "tally")
 """What every task has: see `tasks.task.Task`."""
 PIXEL_VALUES = 256
@@ -128,47 +126,18 @@ class Run:
     sweep: str
 
 
-def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:
-    """Import what `class_path` names; only from `models`, `tasks` and the listed plug-ins."""
-    module_name, _, name = class_path.rpartition(".")
-    allowed = (*ROOMS, *plugins)
-    if module_name.split(".")[0] not in allowed:
-        raise ConfigError(
-            f"class_path {class_path!r} lies outside {', '.join(allowed)}; name your package in "
-            "the configuration, as in plugins=[my_package]"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"class_path {class_path!r}: {error}") from error
-    except Exception as error:  # a package of the user's may raise anything
-        raise ConfigError(
-            f"class_path {class_path!r}: importing {module_name} failed with "
-            f"{type(error).__name__}: {error}; LRA_DEBUG=1 shows where"
-        ) from error
-    found = getattr(module, name, None)
-    if found is None:
-        raise ConfigError(unknown("class", name, [n for n in vars(module) if n[0].isupper()]))
-    if not inspect.isclass(found) and not inspect.isfunction(found):
-        raise ConfigError(
-            f"class_path {class_path!r} names a {type(found).__name__}; wanted a class or a "
-            "function, as in package.module.MyClass"
-        )
-    return found
-
-
-def group_file(group: str, name: str) -> dict[str, Any]:
-    """Read conf/GROUP/NAME.yaml; an unknown name answers with near matches."""
-    return copy.deepcopy(_group_file(group, name))
+def group_file(group: str, name: str, config_dirs: Sequence[Path] = ()) -> dict[str, Any]:
+    """Read GROUP/NAME.yaml, the user's own or ours; an unknown name answers with near matches."""
+    return copy.deepcopy(_group_file(group, name, tuple(config_dirs)))
 
 
 @lru_cache(maxsize=256)
-def _group_file(group: str, name: str) -> dict[str, Any]:
-    folder = Path(str(files("conf"))) / group
-    known = sorted(entry.stem for entry in folder.glob("*.yaml"))
+def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[str, Any]:
+    known = names(group, config_dirs)
     if name not in known:
         raise ConfigError(unknown(group, name, known))
-    return load(folder / f"{name}.yaml")
+    places = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
+    return load(next(place for place in places if place.exists()))
 
 
 def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
@@ -239,15 +208,20 @@ def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     return task
 
 
-def build_task_by_name(name: str, overrides: Sequence[str] = ()) -> "Task":
-    """Build a task from conf/task/NAME.yaml and `option=value` words."""
-    node = group_file("task", name)
+def build_task_by_name(
+    name: str,
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "Task":
+    """Build a task from task/NAME.yaml, the user's own or ours, and `option=value` words."""
+    node = group_file("task", name, config_dirs)
     for word in overrides:
         key, separator, value = word.partition("=")
         if not separator:
             raise ConfigError(f"got {word!r}; wanted option=value, as in max_length=1000")
         node[key.removeprefix("task.")] = parse(value, word)
-    return build_task(node)
+    return build_task(node, plugins)
 
 
 def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:

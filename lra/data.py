@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from lra.arguments import whole
+from lra.arguments import add_own, whole
 from lra.listing import entries, names, table
 from lra.suggest import UnknownName, unknown
 from lra.yaml_text import load
@@ -83,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
             metavar="PATH",
             help="what you have already: short for path=PATH (table: train=PATH)",
         )
+        add_own(one)
         if verb == "certify":
             one.add_argument("--split", default="test", metavar="SPLIT")
             one.add_argument("--again", action="store_true", help="compute what is there already")
@@ -110,16 +111,19 @@ def build(arguments: argparse.Namespace) -> "Task":
     """Build the task that the command line names."""
     from lra.compose import build_task_by_name
 
-    if arguments.task not in names("task"):
-        raise UnknownName(unknown("task", arguments.task, names("task")))
-    return build_task_by_name(arguments.task, overrides(arguments))
+    known = names("task", arguments.config_dir)
+    if arguments.task not in known:
+        raise UnknownName(unknown("task", arguments.task, known))
+    own = (arguments.config_dir, arguments.plugin)
+    return build_task_by_name(arguments.task, overrides(arguments), *own)
 
 
 def overrides(arguments: argparse.Namespace) -> list[str]:
     """Return the task's options as they were given, with --from among them."""
     if arguments.path is None:
         return list(arguments.overrides)
-    file = next(Path(e.file) for e in entries("task") if e.name == arguments.task)
+    choices = entries("task", arguments.config_dir)
+    file = next(Path(e.file) for e in choices if e.name == arguments.task)
     option = next((name for name in PLACES if name in load(file)), PLACES[0])
     return [*arguments.overrides, f"{option}={arguments.path}"]
 
@@ -142,7 +146,9 @@ def main(argv: list[str]) -> int:
             return certify(task, arguments)
         return verify(task) if arguments.verb == "verify" else show(task, arguments)
     except NotPrepared as error:
-        words = [arguments.task, *overrides(arguments)]
+        own = [f"--config-dir={folder}" for folder in arguments.config_dir]
+        own += [f"--plugin={package}" for package in arguments.plugin]
+        words = [arguments.task, *overrides(arguments), *own]
         command = shlex.join(["lra", "data", "prepare", *words])
         raise NotPrepared(f"{error}; here: {command}") from error
 
@@ -157,7 +163,7 @@ def prepare(task: "Task", arguments: argparse.Namespace) -> int:
     counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
     print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
     print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
-    for entry in entries("task"):
+    for entry in entries("task", arguments.config_dir):
         if entry.name == arguments.task and entry.source:
             print(f"please cite {entry.source}")
     return 0

@@ -1,18 +1,82 @@
-"""Refuses to start beside strangers.
+"""Keeps strangers from taking the place of our packages.
 
-The folders of this project are plain top-level packages with ordinary names, so a folder `tasks`
-in the current directory or on PYTHONPATH would silently take the place of ours. `python -m lra`
-puts the current directory first, which makes this likely.
+The folders of this project are plain top-level packages with ordinary names, and many a repository
+has a folder `models` or `tasks` too. Python looks into the current folder first with `python -m`,
+and into those of PYTHONPATH before what is installed: any of them that holds such a name is moved
+behind our own home. Child processes and the fork server inherit the order (`runners.isolate`).
 """
 
 import importlib.util
+import sys
+from functools import lru_cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 HOUSE = ("models", "tasks", "runners", "reports", "conf")
+HOME = Path(__file__).resolve().parent.parent
 
 
 class Shadowed(RuntimeError):
     """Another folder answers to the name of one of ours."""
+
+
+def settle() -> None:
+    """Move every folder of `sys.path` that holds a name of ours behind our own home.
+
+    What else such a folder holds is still found, as long as nothing installed has the same name.
+    Called as soon as `lra` is imported, in whichever process: nothing else has a say before.
+    """
+    path = [entry or _here() for entry in sys.path]
+    strange = [entry for entry in path if _holds_a_stranger(entry)]
+    if not strange:
+        return
+    own = [entry for entry in path if entry not in strange]
+    homes = [place for place, entry in enumerate(own) if Path(entry).resolve() == HOME]
+    if not homes:
+        own.insert(min(path.index(entry) for entry in strange), str(HOME))
+        homes = [own.index(str(HOME))]
+    own[homes[0] + 1 : homes[0] + 1] = dict.fromkeys(strange)
+    sys.path[:] = own
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # the current folder was removed
+        return ""
+
+
+def _holds_a_stranger(entry: str) -> bool:
+    """Tell whether a folder, or an archive, holds a package or module with a name of ours.
+
+    Folders without `__init__.py` lose against ours wherever they stand.
+    """
+    if not entry or Path(entry).resolve() == HOME:
+        return False
+    specs = (PathFinder.find_spec(name, [entry]) for name in HOUSE)
+    return any(spec is not None and spec.origin is not None for spec in specs)
+
+
+def see_current_folder() -> None:
+    """Let packages in the current folder be imported, after everything else."""
+    if "" not in sys.path:
+        see(_here())
+
+
+def see(folder: str) -> None:
+    """Let packages in a folder be imported, after everything else."""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+        package_exists.cache_clear()
+
+
+@lru_cache
+def package_exists(name: str) -> bool:
+    """Tell whether a top-level package or module can be imported. Imports nothing."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # present without a specification: made by hand, in a test or a notebook
+        return name in sys.modules
 
 
 def check() -> None:
@@ -20,10 +84,9 @@ def check() -> None:
 
     Looks only; imports nothing.
     """
-    home = Path(__file__).resolve().parent.parent
     for name in HOUSE:
         found = _location(name)
-        wanted = home / name
+        wanted = HOME / name
         if found is None:
             raise Shadowed(
                 f"lra needs its folder {name!r} beside it, at {wanted}, and it is not there: "
@@ -32,10 +95,10 @@ def check() -> None:
             )
         if found != wanted:
             raise Shadowed(
-                f"{name!r} resolves to {found}, which is not a part of lra; its own is {wanted}. "
-                "Python looks into the current directory (with `python -m lra`) and PYTHONPATH "
-                "first. Way out: use the `lra` command or another current directory, take "
-                f"{found.parent} off PYTHONPATH, or rename that {found.name!r}"
+                f"{name!r} is {found} in this process, which is not a part of lra; its own is "
+                f"{wanted}. Something imported it before lra was (sitecustomize, a .pth file), or "
+                f"an import hook answers first. Way out: keep that from happening, or rename "
+                f"that {found.name!r}"
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
+from lra import guard
 from lra.configuration import ConfigError, check
 from lra.progress import counted
 from lra.suggest import unknown
@@ -32,6 +33,8 @@ class Entry(NamedTuple):
     config: dict[str, Any]
     """Parts of it may be those of other entries: nothing may change them."""
     overrides: tuple[str, ...]
+    place: Mapping[str, str] = {}
+    """Where files of the user's own are: see `runners.records.Cell`."""
 
 
 def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> list[Entry]:
@@ -73,7 +76,8 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
             _check_plugins(master)
             with explained(flags.overrides, flags.config_dir, all_errors=False):
                 words = [*flags.overrides, "hydra.mode=MULTIRUN"]
-                hydra.multirun(flags.config_name, _job(execute, hydra.config_loader), words)
+                job = _job(execute, hydra.config_loader, flags.config_dir)
+                hydra.multirun(flags.config_name, job, words)
             found = []
         _say(hydra.config_loader)
         return found
@@ -254,7 +258,7 @@ def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
 
     with explained(flags.overrides, flags.config_dir):
         tree = resolved(master)
-    return [_entry(tree, _words_of(master.hydra))]
+    return [_entry(tree, _words_of(master.hydra), flags.config_dir, str(Path.cwd()))]
 
 
 def _words_of(hydra: Any) -> tuple[str, ...]:
@@ -295,19 +299,23 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
     with explained(flags.overrides, flags.config_dir):
         parsed, combinations = _combinations(hydra, master, flags)
         composer = Composer(hydra.config_loader, master, parsed)
-    found = []
+    found, here = [], str(Path.cwd())
     for combination in counted(combinations, "composing combination"):
         with explained(combination, flags.config_dir):
             tree = composer.compose(combination)
         own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
-        found.append(_entry(tree, own))
+        found.append(_entry(tree, own, flags.config_dir, here))
     return found
 
 
-def _job(execute: Callable[[list[Entry]], object], loader: Any) -> Callable[[Any], None]:
-    """Return what Hydra calls in each process of another launcher."""
+def _job(
+    execute: Callable[[list[Entry]], object], loader: Any, config_dir: str | None
+) -> Callable[[Any], None]:
+    """Return what Hydra calls in each process of another launcher, wherever that starts."""
+    here = str(Path.cwd())
 
     def job(config: Any) -> None:
+        guard.see(here)
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
@@ -317,11 +325,18 @@ def _job(execute: Callable[[list[Entry]], object], loader: Any) -> Callable[[Any
         words = _words_of(HydraConfig.get())
         with explained(words, None):
             tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-        execute([_entry(tree, words)])
+        execute([_entry(tree, words, config_dir, here)])
 
     return job
 
 
-def _entry(tree: dict[str, Any], words: tuple[str, ...]) -> Entry:
+def _entry(
+    tree: dict[str, Any], words: tuple[str, ...], config_dir: str | None, here: str
+) -> Entry:
+    if isinstance(tree.get("plugins"), str):  # one name needs no brackets
+        tree = {**tree, "plugins": [tree["plugins"]]}
     check(tree)
-    return Entry(tree, words)
+    place = {} if config_dir is None else {"config_dir": config_dir}
+    if place or tree["plugins"]:
+        place["folder"] = here
+    return Entry(tree, words, place)

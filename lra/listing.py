@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 
-from lra.suggest import UnknownName, plural, unknown
+from lra.arguments import add_own
+from lra.suggest import UnknownName, near, plural, unknown
 from lra.yaml_text import load
 
 FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
@@ -49,13 +50,18 @@ def names(group: str, config_dirs: Iterable[Path] = ()) -> list[str]:
     return sorted(found)
 
 
+def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
+    """Return the file of every choice of `group`, by name; the user's own win over ours."""
+    found: dict[str, Path] = {}
+    for root in roots(config_dirs):
+        for file in root.glob(f"{group}/*.yaml"):
+            found.setdefault(file.stem, file)
+    return [found[name] for name in sorted(found)]
+
+
 def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[Entry]:
     """Read every choice of `group`, sorted by name; the user's own files win over ours."""
-    found: dict[str, Entry] = {}
-    for root in roots(config_dirs):
-        for file in sorted(root.glob(f"{group}/*.yaml")):
-            found.setdefault(file.stem, read(file))
-    return sorted(found.values(), key=lambda entry: entry.name)
+    return [read(file) for file in choices(group, config_dirs)]
 
 
 def read(file: Path) -> Entry:
@@ -99,6 +105,36 @@ def choose_groups(wanted: str | None, config_dirs: Sequence[Path]) -> list[str]:
     return [by_word[wanted]]
 
 
+def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> list[Path]:
+    """Return the files of the choices that are asked for by name; none where it is a group.
+
+    Args:
+        group: The first word: a group, or the name of a choice of any.
+        name: The second: a choice of that group.
+        config_dirs: Folders of the user's own choices.
+
+    Raises:
+        UnknownName: there is no such group or choice; with near matches.
+    """
+    if group is not None and name is not None:
+        (only,) = choose_groups(group, config_dirs)
+        found = choices(only, config_dirs)
+        if name not in {file.stem for file in found}:
+            raise UnknownName(unknown(only, name, [file.stem for file in found]))
+        return [file for file in found if file.stem == name]
+    existing = groups(config_dirs)
+    if group is None or group in {*existing, *map(plural, existing)}:
+        return []
+    every = [file for each in existing for file in choices(each, config_dirs)]
+    matches = [file for file in every if file.stem == group]
+    if not matches:
+        known = {file.stem for file in every}
+        if near(group, map(plural, existing)) or not near(group, known):
+            raise UnknownName(unknown("group", group, map(plural, existing)))
+        raise UnknownName(unknown("name", group, known))
+    return matches
+
+
 def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
     """Return how `lra run` spells each group: those without a default take a plus."""
     file = roots()[-1] / "config.yaml"
@@ -121,31 +157,21 @@ def parser() -> argparse.ArgumentParser:
     """Return the arguments of `lra list`."""
     made = argparse.ArgumentParser(
         prog="lra list",
-        description="What can be chosen, one line each, with its source.",
-        epilog="examples: lra list | lra list models --traits | lra list tasks --json",
+        description="What can be chosen, one line each, with its source; or all about one name.",
+        epilog="examples: lra list | lra list models --traits | lra list tasks --json | "
+        "lra list performer | lra list model linear",
     )
     made.add_argument(
         "group", nargs="?", help="models, tasks, hardware, experiments …; all if none"
     )
     made.add_argument(
-        "--config-dir",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        help="also list your own choices under DIR/model, DIR/task …",
+        "name", nargs="?", help="one choice in full: every option, its values and what they mean"
     )
+    add_own(made)
     made.add_argument(
         "--traits",
         action="store_true",
         help="models: build each one without weights and print what it guarantees (needs torch)",
-    )
-    made.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="PACKAGE",
-        help="with --traits: a package of yours that class_path may name",
     )
     made.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return made
@@ -153,7 +179,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Print the choices."""
-    arguments = parser().parse_args(argv)
+    arguments = parser().parse_intermixed_args(argv)
+    if files := named(arguments.group, arguments.name, arguments.config_dir):
+        from lra.explain import explained
+
+        explained(files, arguments.config_dir, as_json=arguments.json)
+        return 0
     chosen = choose_groups(
         arguments.group or ("model" if arguments.traits else None), arguments.config_dir
     )

@@ -4,15 +4,17 @@ import argparse
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lra.listing import roots
+from lra.arguments import add_own
+from lra.explain import own_options, spelt
+from lra.listing import choices
 from lra.report import kinds, published
 from lra.yaml_text import load
+from runners.fingerprint import sources
 
 BACKGROUND = ("softmax", "sdpa", "identity")
 COMMANDS = {
@@ -33,30 +35,25 @@ def docstring(class_path: str) -> str:
     """Return the docstring of the module that holds a class, without importing it.
 
     Raises:
-        FileNotFoundError: the module is none of ours.
+        ModuleNotFoundError: there is no such module.
     """
-    package, _, rest = class_path.rpartition(".")[0].partition(".")
-    file = Path(str(resources.files(package))).joinpath(*rest.split(".")).with_suffix(".py")
-    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    module = class_path.rpartition(".")[0]
+    text = sources([module])[module].read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def options(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield name, default and comment of each option in a model's YAML file."""
-    inside = False
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith(" "):
-            inside = line.startswith(("mixer:", "stack:"))
-        found = re.fullmatch(r"  (\w+): ([^#]*?)\s*(?:#\s*(.*))?", line)
-        if inside and found and found[1] != "class_path":
-            yield found[1], found[2], found[3] or ""
+    """Yield name, default and meaning of each option of a model's own."""
+    for option in own_options(file):
+        values = f" One of {', '.join(option.values)}." if option.values else ""
+        yield option.key.rpartition(".")[2], spelt(option.default), option.meaning + values
 
 
-def capabilities(name: str) -> list[tuple[str, str]]:
+def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return what an instance with default options guarantees, as lines of a table."""
-    from lra.compose import group_file
     from lra.traits import describe, growth
 
-    facts = describe(group_file("model", name))
+    facts = describe(load(file), plugins, str(file))
     lines = [("directions", " and ".join(facts["directions"]) or "none")]
     lines += [(f"not {way}", reason) for way, reason in facts["refusals"].items()]
     if not facts["directions"]:
@@ -98,20 +95,25 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def page(
-    name: str, file: Path, rows: Sequence[tuple[Path, pd.DataFrame]], folder: Path
+    name: str,
+    file: Path,
+    rows: Sequence[tuple[Path, pd.DataFrame]],
+    folder: Path,
+    plugins: Sequence[str] = (),
 ) -> list[str]:
     """Return the lines of one family's page; its figures go into `folder`."""
     node = load(file)
     core = node.get("mixer") or node["stack"]
-    about = node["about"]
-    summary = str(about["summary"])
+    about = node.get("about") or {}
+    summary = str(about.get("summary") or name)
+    guarantees = capabilities(file, plugins)  # says what is wrong with a class of one's own
     lines = [f"# {name}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
     lines += [f"`lra run model={name}` · source: {linked(str(about.get('paper', '')))}", ""]
     lines += ["## What it computes", "", "```text", docstring(core["class_path"]), "```", ""]
     lines += ["## Options", ""]
     lines += table(("option", "default", ""), list(options(file))) or ["None.", ""]
     lines += ["## What it guarantees", ""]
-    lines += table(("", ""), capabilities(name))
+    lines += table(("", ""), guarantees)
     for source, frame in rows:
         lines += measured(name, source, frame, folder)
     return lines
@@ -177,20 +179,20 @@ def curve(name: str, frame: pd.DataFrame, mode: str, stem: str, folder: Path) ->
     return [f"![time of {name} against length](figures/{path.name})", ""]
 
 
-def index(files: Mapping[str, Path]) -> list[str]:
+def index(files: Mapping[str, Path], config_dirs: Sequence[Path] = ()) -> list[str]:
     """Return the lines of the overview."""
     lines = ["# Families", "", "One page each, made by `lra pages` from the code and stored rows.",
              ""]  # fmt: skip
-    by_kind = kinds()
+    by_kind = kinds(config_dirs)
     shown = {name for names in by_kind.values() for name in names}
     if rest := sorted(set(files) - shown):
         by_kind["others"] = rest
     for kind, names in by_kind.items():
         lines += [f"## {kind.capitalize()}", "", "| model | idea | source |", "| --- | --- | --- |"]
         for name in names:
-            about: dict[str, Any] = load(files[name])["about"]
+            about: dict[str, Any] = load(files[name]).get("about") or {}
             paper = linked(str(about.get("paper", "")))
-            lines.append(f"| [{name}]({name}.md) | {about['summary']} | {paper} |")
+            lines.append(f"| [{name}]({name}.md) | {about.get('summary', '')} | {paper} |")
         lines.append("")
     return lines
 
@@ -204,14 +206,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--rows", type=Path, nargs="*", action="extend", default=[], help="published files of rows"
     )
+    add_own(parser)
     choice = parser.parse_args(argv)
-    files = {file.stem: file for file in sorted(roots()[-1].glob("model/*.yaml"))}
+    files = {file.stem: file for file in choices("model", choice.config_dir)}
     rows = [(source, prepare(published(source))) for source in choice.rows]
     choice.out.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
-        text = "\n".join(page(name, file, rows, choice.out)).rstrip() + "\n"
+        text = "\n".join(page(name, file, rows, choice.out, choice.plugin)).rstrip() + "\n"
         (choice.out / f"{name}.md").write_text(text, encoding="utf-8")
         print(choice.out / f"{name}.md")
-    (choice.out / "README.md").write_text("\n".join(index(files)).rstrip() + "\n", encoding="utf-8")
+    (choice.out / "README.md").write_text(
+        "\n".join(index(files, choice.config_dir)).rstrip() + "\n", encoding="utf-8"
+    )
     print(choice.out / "README.md")
     return 0

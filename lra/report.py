@@ -3,12 +3,13 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lra.listing import roots
+from lra.listing import choices
 from lra.suggest import UnknownName, unknown
 from lra.variants import tell_apart
 from lra.yaml_text import load
@@ -54,10 +55,10 @@ def place(root: Path, sweep: str | None) -> tuple[Path, str]:
     return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
 
 
-def kinds() -> dict[str, list[str]]:
+def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     """Return the families of every kind, as the YAML files name it, in the order of the kinds."""
     found: dict[str, list[str]] = {}
-    for file in sorted(roots()[-1].glob("model/*.yaml")):
+    for file in choices("model", config_dirs):
         kind = (load(file).get("about") or {}).get("kind")
         if kind:
             found.setdefault(str(kind), []).append(file.stem)
@@ -76,6 +77,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     about = {}
     for key in rows["cell"].unique():
         cell = store.describe(key)
+        (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
         about[key] = {k: cell[k] for k in ("identity", "overrides", "environment") if k in cell}
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")

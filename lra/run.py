@@ -40,10 +40,11 @@ def main(argv: list[str]) -> int:
 def execute(found: Sequence[Entry], *, multirun: bool) -> int:
     """Plan and run the entries; report and mirror at the end."""
     from lra import sweep as sweeps
+    from lra.overview import overview
 
     sweep = sweeps.build(found)
     if sweep.control.dry_run:
-        for line in sweeps.overview(sweep):
+        for line in overview(sweep):
             print(line)
         return 0
     sweeps.execute(sweep)

@@ -51,6 +51,7 @@ def main(argv: list[str]) -> int:
         config=found["config"],
         overrides=tuple(found["overrides"]),
         fingerprint=found["fingerprint"] or "",
+        place=place_of(found),
     )
     rows = store.rows_of(cell) if cell.fingerprint else []
     command = repeat(cell)
@@ -64,19 +65,41 @@ def main(argv: list[str]) -> int:
     )
     print(f"cell {key}  {title}")
     print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
-    if found["environment"]:
-        print(f"made on\n{indent(yaml.safe_dump(found['environment'], sort_keys=False))}")
+    made = {k: v for k, v in (found["environment"] or {}).items() if k != "sources"}
+    if made:
+        print(f"made on\n{indent(yaml.safe_dump(made, sort_keys=False))}")
     print("rows" if rows else "no rows yet: the cell was begun and did not end")
     if rows:
         print(rows_table(rows, str(cell.columns["model"]), curves=arguments.curves))
-    print(f"\nrepeat it (results= another folder, for a complete cell is skipped)\n  {command}")
+    print("\nrepeat it (results= another folder, for a complete cell is skipped)")
+    if gone(cell):
+        print(
+            f"  its folder {cell.place['folder']} is not here any more: call this from where it is "
+            "now"
+        )
+    print(f"  {command}")
     return 0
+
+
+def place_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a stored cell's own files were; nothing for a cell that has none."""
+    place = description.get("place")
+    if not isinstance(place, Mapping):
+        return {}
+    return {str(key): value for key, value in place.items() if isinstance(value, str)}
+
+
+def gone(cell: Cell) -> bool:
+    """Tell whether the folder in which the command was given is no longer there."""
+    return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
 
 
 def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
     """Return the command line that computes this one cell again.
 
     A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
+    Configuration files and packages of the user's own are found from the folder of the first
+    command, so the line goes there first, unless that is the current one, or gone.
     """
     words = [
         word
@@ -89,9 +112,14 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
             kind.mode_word.format(cell.columns["mode"]),
             f"runner.lengths=[{cell.columns['length']}]",
         ]
+    own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
-    one = ["--run"] if any(word.startswith("+experiment=") for word in words) else []
-    return shlex.join(["lra", "run", *one, *words, f"results={results}"])
+    own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
+    command = shlex.join(["lra", "run", *own, *words, f"results={results}"])
+    folder = cell.place.get("folder", str(Path.cwd()))
+    if gone(cell) or Path(folder) == Path.cwd():
+        return command
+    return f"{shlex.join(['cd', folder])} && {command}"
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False) -> str:

@@ -1,6 +1,7 @@
 """Execute the cells of a sweep: skip what is complete, run the rest, store every ending."""
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 from lra.batch_check import check_batch
 from lra.cells import Known, environment, marks, plan, run_cell
 from lra.compose import ConfigError, Control, Logger, Run, typed
+from lra.estimate import announcement
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, counted, failure, headline, title
+from lra.progress import Board, counted, failure, headline
 from lra.trainings import missing, trainings, words_of
 from runners import isolate
+from runners.checkpoint import Checkpoints
 from runners.claims import Claim
 from runners.durable import storage_fault
 from runners.hardware import Device, HardwareProfile, available_bytes
@@ -47,11 +50,11 @@ class Sweep:
 def build(entries: Sequence[Entry]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
     _check_shared(entries)
-    known = Known()
+    known = Known(place=entries[0].place)
     first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
-    for config, words in counted(entries, "planning run"):
+    for config, words, _ in counted(entries, "planning run"):
         run = typed(config, known.tasks)
         begun = {}
         for name, source in trainings(run, known.tasks).items():
@@ -89,23 +92,6 @@ def _check_shared(entries: Sequence[Entry]) -> None:
             )
 
 
-def overview(sweep: Sweep) -> Iterator[str]:
-    """Yield the lines of a dry run: every cell, and whether it is done."""
-    store, retry = sweep.store, _retry(sweep.control)
-    done = 0
-    for planned in sweep.planned:
-        cell = planned.cell
-        complete = store.complete(cell, retry)
-        done += complete
-        state = "to do"
-        if complete:
-            failures = sorted(str(s) for s in store.statuses(cell) - {Status.ok})
-            state = "done" + (f" ({', '.join(failures)})" if failures else "")
-        yield f"{cell.key}  {state:8} {title(cell)}"
-    total = len(sweep.planned)
-    yield f"{total} cells in {sweep.root}: {done} done, {total - done} to do"
-
-
 def execute(sweep: Sweep) -> None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
     store, retry = sweep.store, _retry(sweep.control)
@@ -121,6 +107,7 @@ def execute(sweep: Sweep) -> None:
         print(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
     if not waiting:
         return
+    print(announcement(waiting, store, sweep.name), flush=True)
     _prepare(waiting)
     board = Board(len(waiting))
     try:
@@ -184,6 +171,8 @@ class _Group:
         self.rows: dict[str, list[Measurement]] = {}
         self.outcomes: dict[str, list[Outcomes]] = {}
         self.claims: dict[str, Claim] = {}
+        self.begun: dict[str, float] = {}
+        """When a cell was started, by the monotonic clock; not one that went on in the middle."""
 
     def run(self, side_by_side: int) -> None:
         """Run the cells, at most `side_by_side` at once."""
@@ -222,6 +211,8 @@ class _Group:
                 continue
             self.rows[cell.key], self.outcomes[cell.key] = [], []
             self.board.start(cell)
+            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+                self.begun[cell.key] = time.monotonic()
             yield _job(planned, self.store, side_by_side)
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
@@ -272,7 +263,9 @@ class _Group:
 
     def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
         marked = _marked(self.by_key[cell.key].run, rows)
-        self.store.write(cell, marked, outcomes, environment())
+        begun = self.begun.pop(cell.key, None)
+        took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
+        self.store.write(cell, marked, outcomes, {**environment(), **took})
 
 
 def _refuse(sweep: Sweep, error: OSError) -> str:

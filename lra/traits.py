@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lra.listing import roots, table
+from lra.listing import choices, table
 from lra.suggest import UnknownName
 from lra.yaml_text import load
 
@@ -62,13 +62,10 @@ def print_traits(
     """Print the traits of every model; 1 if some model could not be built at all."""
     if list(groups) != ["model"]:
         raise UnknownName("--traits describes models only: use `lra list models --traits`")
-    files: dict[str, Path] = {}
-    for root in roots(config_dirs):
-        for file in sorted(root.glob("model/*.yaml")):
-            files.setdefault(file.stem, file)
     found: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
-    for name, file in sorted(files.items()):
+    for file in choices("model", config_dirs):
+        name = file.stem
         try:
             found[name] = describe(load(file), plugins, str(file))
         except ValueError as error:

@@ -1,14 +1,15 @@
 """`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
 
 import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.arguments import whole
-from lra.listing import names, roots, table
+from lra.arguments import add_own, whole
+from lra.class_path import ROOMS
+from lra.listing import names, table
 from lra.suggest import UnknownName, unknown
-from lra.yaml_text import load, parse
+from lra.yaml_text import parse
 
 if TYPE_CHECKING:
     from models.mixer import MixerFactory
@@ -23,12 +24,14 @@ def parser() -> argparse.ArgumentParser:
         "against finite differences, precisions, claims, extend against one pass, declared growth. "
         "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
         epilog="examples: lra verify performer | lra verify performer features=128 | "
-        "lra verify my_pkg.mixer:MyMixer window=64",
+        "lra verify my_pkg.mixer:MyMixer window=64 | "
+        "lra verify my_family --config-dir my_conf --plugin my_pkg",
     )
     made.add_argument(
         "mixer",
         metavar="NAME|PKG.MODULE:Class",
-        help="one of `lra list models`, or a class that can be imported from here",
+        help="one of `lra list models`, your own (--config-dir), or a class that can be imported "
+        "from here",
     )
     made.add_argument(
         "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
@@ -43,14 +46,16 @@ def parser() -> argparse.ArgumentParser:
         default=256,
         help="longest sequence to offer; default: 256",
     )
+    add_own(made)
     made.add_argument("--quiet", action="store_true", help="print failed checks only")
     return made
 
 
 def main(argv: list[str]) -> int:
     """Print the findings; 1 where one failed."""
-    arguments = parser().parse_args(argv)
-    factory = resolve(arguments.mixer, arguments.options)
+    made = parser()
+    arguments = made.parse_intermixed_args(argv)
+    factory = resolve(arguments.mixer, arguments.options, arguments.config_dir, arguments.plugin)
     from models.contract import verify
 
     findings = verify(
@@ -68,42 +73,42 @@ def main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
-def resolve(mixer: str, words: list[str]) -> "MixerFactory":
+def resolve(
+    mixer: str,
+    words: list[str],
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "MixerFactory":
     """Return the mixer's class with its options bound.
 
     Args:
         mixer: A name of `conf/model`, or `package.module:Class`.
         words: `option=value`; the constructor's annotations say how a value is read.
+        config_dirs: Folders of the user's own choices.
+        plugins: Packages that these may name.
 
     Raises:
         UnknownName: for a name that is neither.
         ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
     """
-    from lra.compose import mixer_factory
+    from lra.compose import group_file, mixer_factory
 
     given = options(words)
     if ":" not in mixer and "." not in mixer:
-        if mixer not in names("model"):
-            raise UnknownName(
-                unknown(
-                    "model",
-                    mixer,
-                    names("model"),
-                    way_out="A mixer of your own is named by its place: my_pkg.module:MyMixer",
-                )
-            )
-        model = load(roots()[-1] / "model" / f"{mixer}.yaml")
+        known = names("model", config_dirs)
+        if mixer not in known:
+            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
+        model = group_file("model", mixer, config_dirs)
         if "mixer" not in model:
             raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
         node: dict[str, Any] = model["mixer"]
-        factory, _ = mixer_factory({**node, **given}, (), mixer)
+        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
         return factory
     class_path = mixer.replace(":", ".")
-    # At the end of the path: a folder `tasks` here must not take the place of ours.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
     package = class_path.partition(".")[0]
-    factory, _ = mixer_factory({"class_path": class_path, **given}, (package,), class_path)
+    own = [*plugins] if package in ROOMS else [*plugins, package]
+    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
     return factory
 
 

@@ -55,6 +55,16 @@ class Checkpoints:
         """Tell whether there is any state, readable or not."""
         return bool(self._paths())
 
+    def step(self) -> int | None:
+        """Return the step of the newest state; None where it cannot be read."""
+        for path in self._paths():
+            try:  # mapped, for a state may be large
+                found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                return int(found["step"])
+            except DAMAGED:
+                continue
+        return None
+
     def _paths(self) -> list[Path]:
         if self.folder is None:
             return []

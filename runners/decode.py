@@ -66,7 +66,7 @@ class DecodeConfig:
     timed_prefills: int = 5
     warmup_tokens: int = 3
     temperature: float = 1.0
-    """0 is greedy."""
+    """What logits are divided by before a token is drawn; 0 is greedy."""
     top_k: int | None = None
     """Draw among so many tokens; None: among all."""
     long_call_s: float = 0.5

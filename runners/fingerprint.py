@@ -28,10 +28,32 @@ def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
     Raises:
         ModuleNotFoundError: a given module has no source file on the path.
     """
+    return summary(digests(modules), digits)
+
+
+def digests(modules: Iterable[str]) -> dict[str, str]:
+    """Return the hash of each source that `modules` reach, by dotted name, in order.
+
+    Raises:
+        ModuleNotFoundError: a given module has no source file on the path.
+    """
+    return {name: _digest(path) for name, path in sorted(sources(modules).items())}
+
+
+def summary(hashes: Mapping[str, str], digits: int = 12) -> str:
+    """Return the first hexadecimal digits of the hash of all `hashes`, which `digests` returned."""
     text = hashlib.sha256()
-    for name, path in sorted(sources(modules).items()):
-        text.update(f"{name}\0{_digest(path)}\n".encode())
+    for name, digest in hashes.items():
+        text.update(f"{name}\0{digest}\n".encode())
     return text.hexdigest()[:digits]
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the modules whose sources differ; those that only one side has are marked so."""
+    found = [name for name in now if name in before and before[name] != now[name]]
+    found += [f"{name} (new)" for name in now if name not in before]
+    found += [f"{name} (gone)" for name in before if name not in now]
+    return sorted(found)
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
@@ -59,6 +81,12 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
         wanted.append(name.rpartition(".")[0])
         wanted.extend(_imports(path, name, is_package=path.name == "__init__.py"))
     return found
+
+
+def located(module: str) -> Path | None:
+    """Return the source file of a module on the path, without importing it; None for none."""
+    top = module.partition(".")[0]
+    return _locate(module, {top: _top(top)})
 
 
 def _top(package: str) -> Path | None:

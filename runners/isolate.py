@@ -13,10 +13,11 @@ nothing of models, tasks or rows.
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -55,12 +56,34 @@ def prepare(*modules: str) -> None:
 def start_server() -> None:
     """Start the fork server, which imports while this process goes on; harmless where it runs."""
     CONTEXT.set_forkserver_preload(_preload)
-    forkserver.ensure_running()
+    with _own_path():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _own_path() -> Iterator[None]:
+    """Let a Python that is started in the block look for modules where this process does.
+
+    The fork server is a `python -c`, which would look into the current folder first, where a
+    stranger may have the name of a package that it is to import.
+    """
+    path = [str(Path(entry).absolute()) for entry in sys.path if os.pathsep not in entry]
+    changed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def start(job: Job) -> Child:
     """Start a job and return at once (the very first waits for the fork server to import torch)."""
-    CONTEXT.set_forkserver_preload(_preload)
+    start_server()
     return Child(job)
 
 

@@ -135,6 +135,11 @@ class Cell:
     """The command-line words that lead to this cell, for `lra show`."""
     fingerprint: str = ""
     """Hash of the sources that the cell uses."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The hash of each of these sources, by module: what has changed can be named."""
+    place: Mapping[str, str] = field(default_factory=dict)
+    """Where files of the user's own were found: `folder`, in which the command was given, and its
+    `config_dir`. No part of the identity: folders are moved."""
 
     def __post_init__(self) -> None:
         """Refuse a cell whose rows could not be written, before it runs for hours."""

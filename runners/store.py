@@ -216,12 +216,14 @@ class Store:
             "columns": cell.columns,
             "config": cell.config,
             "overrides": list(cell.overrides),
+            **({"place": dict(cell.place)} if cell.place else {}),
         }
         results = folder / f"outcomes-{cell.fingerprint}.npz"
         about = folder / f"environment-{cell.fingerprint}.json"
         files = {results: pack_outcomes(outcomes)} if outcomes else {}
         files[folder / "cell.json"] = pretty(description)
-        files[about] = pretty(dict(environment))
+        sources = {"sources": dict(cell.sources)} if cell.sources else {}
+        files[about] = pretty({**environment, **sources})
         files[target] = rows_text(rows)  # last: whoever sees them sees everything else
         _set_aside(target, lambda path: read_rows_file(path, cell.key))
         _set_aside(results, unpack_outcomes)

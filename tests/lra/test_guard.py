@@ -38,31 +38,52 @@ def test_the_house_as_it_stands_passes(tmp_path):
 
 
 @pytest.mark.parametrize("name", guard.HOUSE)
-def test_a_folder_of_the_same_name_in_the_current_directory_is_refused(tmp_path, name):
-    stranger = package(tmp_path, name)
+@pytest.mark.parametrize("kind", ["package", "module"])
+def test_a_stranger_in_the_current_directory_does_not_matter(tmp_path, name, kind):
+    if kind == "package":
+        package(tmp_path, name)
+    else:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger was imported')\n")
     done = run(tmp_path)
-    assert done.returncode == 2
-    assert str(stranger) in done.stderr
-    assert str(ROOT / name) in done.stderr
-    assert "Way out" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0, done.stderr
     assert "a stranger was imported" not in done.stderr
 
 
-def test_a_folder_on_the_python_path_is_refused(tmp_path):
+def test_a_stranger_on_the_python_path_does_not_matter(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    stranger = package(elsewhere, "tasks")
-    done = run(tmp_path, path=[elsewhere])
-    assert done.returncode == 2
-    assert str(stranger) in done.stderr
+    for name in guard.HOUSE:
+        package(elsewhere, name)
+    (elsewhere / "beside.py").write_text("")
+    code = "import lra, beside, models, conf, sys; print(models.__path__[0], beside.__file__)"
+    done = run(tmp_path, path=[elsewhere], arguments=("-c", code))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(ROOT / "models"), str(elsewhere / "beside.py")]
 
 
-def test_a_single_file_of_the_same_name_is_refused(tmp_path):
-    (tmp_path / "models.py").write_text("")
-    done = run(tmp_path)
+def test_only_strangers_are_moved(tmp_path, monkeypatch):
+    for name in ("strange", "plain", "other"):
+        (tmp_path / name).mkdir()
+    package(tmp_path / "strange", "models")
+    strange, plain, other = (str(tmp_path / name) for name in ("strange", "plain", "other"))
+    monkeypatch.setattr("sys.path", [plain, strange, str(ROOT), other, strange])
+    guard.settle()
+    assert guard.sys.path == [plain, str(ROOT), strange, other]
+    monkeypatch.setattr("sys.path", [plain, strange, other])  # lra came by an import hook
+    guard.settle()
+    assert guard.sys.path == [plain, str(ROOT), strange, other]
+
+
+def test_a_stranger_that_was_imported_before_is_refused(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "__init__.py").write_text("")
+    code = "import models, sys; from lra.cli import main; sys.exit(main(['list', 'hardware']))"
+    done = run(tmp_path, path=[tmp_path], arguments=("-c", code))
     assert done.returncode == 2
-    assert str(tmp_path / "models.py") in done.stderr
+    assert str((tmp_path / "models").resolve()) in done.stderr
+    assert str(ROOT / "models") in done.stderr
+    assert "Way out" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_folder_without_init_loses_against_ours_and_is_harmless(tmp_path):

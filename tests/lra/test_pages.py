@@ -8,7 +8,7 @@ import pytest
 
 from lra.cli import main
 from lra.compose import group_file
-from lra.listing import names, roots
+from lra.listing import choices, names, roots
 from lra.pages import capabilities, docstring, linked, measured, options
 from lra.report import published as read_published
 from reports.rows import prepare
@@ -26,11 +26,12 @@ def test_every_option_of_a_family_is_on_its_page(name: str) -> None:
 
 
 def test_capabilities_are_those_of_an_instance() -> None:
-    linear = dict(capabilities("linear"))
+    files = {file.stem: file for file in choices("model")}
+    linear = dict(capabilities(files["linear"]))
     assert linear["directions"] == "bidirectional and causal"
     assert linear["causal form"].startswith("exact")
     assert linear["state along time"].startswith("yes")
-    tlb = dict(capabilities("tlb"))
+    tlb = dict(capabilities(files["tlb"]))
     assert "no language model" in tlb["not causal"]
 
 

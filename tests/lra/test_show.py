@@ -137,3 +137,46 @@ def test_the_command_leads_to_the_cell(line):
         words = shlex.split(show.repeat(planned.cell))[2:]
         again = build(entries(words, repr)).planned
         assert planned.cell.key in [each.cell.key for each in again], words
+
+
+def placed(**place):
+    found = cell()
+    return Cell(
+        identity=found.identity,
+        columns=found.columns,
+        config=found.config,
+        overrides=("model=ema", "plugins=[acme_mixer]"),
+        fingerprint=found.fingerprint,
+        sources={"models.mixer": "00ff"},
+        place=place,
+    )
+
+
+def test_where_files_of_ones_own_lie_is_kept_and_moves_no_key(tmp_path, capsys):
+    other = tmp_path / "repository"
+    other.mkdir()
+    kept = placed(folder=str(other), config_dir="my_conf")
+    assert kept.key == cell().key
+    Store(tmp_path / "results").write(kept, [Measurement(metric="time", value=1.0)], (), {"a": "b"})
+    assert main(["show", kept.key, "--results", str(tmp_path / "results")]) == 0
+    text = capsys.readouterr().out
+    line = text.splitlines()[-1].strip()
+    assert line.startswith(f"cd {other} && lra run --config-dir=my_conf model=ema")
+    assert "00ff" not in text
+    other.rmdir()
+    assert main(["show", kept.key, "--results", str(tmp_path / "results")]) == 0
+    *_, moved, line = capsys.readouterr().out.splitlines()
+    assert str(other) in moved
+    assert line.strip().startswith("lra run --config-dir=my_conf model=ema")
+
+
+def test_in_the_same_folder_the_command_is_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = placed(folder=str(tmp_path), config_dir="my conf")
+    words = shlex.split(show.repeat(kept))
+    assert words[:3] == ["lra", "run", "--config-dir=my conf"]
+
+
+@pytest.mark.parametrize("place", [None, 3, [], {"folder": 7}, {"config_dir": None}])
+def test_an_older_or_odd_place_is_no_hindrance(place):
+    assert show.place_of({} if place is None else {"place": place}) == {}

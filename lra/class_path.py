@@ -1,0 +1,108 @@
+"""From the `class_path` of a configuration to the class, ours or one of the user's own packages."""
+
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra import guard
+from lra.configuration import ConfigError
+from lra.suggest import near, unknown
+
+ROOMS = ("models", "tasks")
+
+
+def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:
+    """Import what `class_path` names; only from `models`, `tasks` and the listed plug-ins.
+
+    Raises:
+        ConfigError: There is no such package, module or class, or importing it failed.
+    """
+    for plugin in plugins:
+        _check_plugin(plugin)
+    module_name, _, name = class_path.rpartition(".")
+    allowed = (*ROOMS, *plugins)
+    top = module_name.split(".")[0]
+    if top not in allowed:
+        raise ConfigError(
+            f"class_path {class_path!r} lies outside {', '.join(allowed)}; name your package: "
+            f"plugins=[{top or 'my_package'}] with lra run, --plugin {top or 'my_package'} with "
+            "other verbs"
+        )
+    module = _imported(class_path, module_name)
+    found = getattr(module, name, None)
+    if found is None:
+        known = [n for n, value in vars(module).items() if _is_choice(value, module_name)]
+        raise ConfigError(f"class_path {class_path!r}: " + unknown("class", name, known))
+    if not inspect.isclass(found) and not inspect.isfunction(found):
+        raise ConfigError(
+            f"class_path {class_path!r} names a {type(found).__name__}; wanted a class or a "
+            "function, as in package.module.MyClass"
+        )
+    return found
+
+
+def _check_plugin(name: str) -> None:
+    if name in guard.HOUSE or name == "lra":
+        raise ConfigError(
+            f"plugins: {name!r} is the name of a package of lra itself, which is never replaced; "
+            "give yours another name"
+        )
+    if guard.package_exists(name):
+        return
+    matches = near(name, _packages_here())
+    hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
+    raise ConfigError(
+        f"plugins: there is no package {name!r}{hint} Looked in the current folder ({Path.cwd()}), "
+        "on PYTHONPATH and among what is installed: call lra from the folder that holds it, or "
+        "install it"
+    )
+
+
+def _packages_here() -> Iterator[str]:
+    for path in Path.cwd().iterdir():
+        if path.name.isidentifier() and path.is_dir():
+            yield path.name
+        elif path.suffix == ".py" and path.stem.isidentifier():
+            yield path.stem
+
+
+def _imported(class_path: str, module_name: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(_missing(class_path, module_name, error)) from error
+    except (Exception, SystemExit) as error:  # a package of the user's may raise anything
+        raise ConfigError(
+            f"class_path {class_path!r}: importing {module_name} failed with "
+            f"{type(error).__name__}: {error}; LRA_DEBUG=1 shows where"
+        ) from error
+
+
+def _missing(class_path: str, module_name: str, error: ModuleNotFoundError) -> str:
+    """Return what is missing: the package, a module in it, or something that it imports."""
+    absent = error.name or ""
+    if not f"{module_name}.".startswith(f"{absent}."):
+        whose = ""
+        if absent.split(".")[0] in guard.HOUSE:
+            whose = f"; {absent.split('.')[0]!r} is a package of lra here, not one of yours"
+        return (
+            f"class_path {class_path!r}: {module_name} imports {absent!r}, which is not installed"
+            f"{whose} ({error})"
+        )
+    parent, _, last = absent.rpartition(".")
+    if not parent:
+        return (
+            f"class_path {class_path!r}: {error}; call lra from the folder that holds the package "
+            f"(this is {Path.cwd()}), or install it"
+        )
+    package = importlib.import_module(parent)
+    files = [Path(folder) for folder in getattr(package, "__path__", ())]
+    known = [path.stem for folder in files for path in folder.glob("*.py") if path.stem[0] != "_"]
+    return f"class_path {class_path!r}: {error}: {unknown('module', last, known)}"
+
+
+def _is_choice(value: Any, module_name: str) -> bool:
+    top = module_name.partition(".")[0]
+    return inspect.isclass(value) and value.__module__.partition(".")[0] == top

@@ -1,0 +1,262 @@
+"""A mixer and a task in a user's own repository, which has folders `models` and `tasks` as well.
+
+Every command is run as the documents spell it, in that folder, in processes of its own.
+"""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from lra.cli import HOME
+from lra.hydra_entry import entries
+from runners.store import Store
+
+MIXER = '''
+"""A moving average of the tokens around, each direction decayed alike."""
+
+import torch
+from torch import nn
+
+from models.mixer import Family, Traits, Unsupported
+from acme_mixer.weights import decays
+
+
+class Ema(Family):
+    """Each token gets the sum of all tokens, decayed by their distance.
+
+    Args:
+        decay: What remains of a token after one step, from 0 to 1.
+    """
+
+    def __init__(self, site, *, decay: float = 0.9) -> None:
+        super().__init__()
+        if site.causal:
+            raise Unsupported("this average looks both ways")
+        self.decay, self.value = decay, nn.Linear(site.width, site.width)
+        self.traits = Traits(operations_exponent=2.0, memory_exponent=2.0)
+
+    def forward(self, x, layout):
+        values = self.value(x)
+        if layout.keep is not None:
+            values = torch.where(layout.keep[..., None], values, 0.0)
+        weights = decays(x.shape[1], self.decay).to(values)
+        return torch.einsum("ij,bjc->bic", weights, values)
+'''
+WEIGHTS = '''
+import torch
+
+
+def decays(length, decay):
+    """Return [length, length]: decay ** |i - j|."""
+    places = torch.arange(length)
+    return decay ** (places[:, None] - places[None]).abs().double()
+'''
+TASK = '''
+"""ListOps of another name: a task of one's own."""
+
+from tasks.listops import ListOps
+
+
+class Sums(ListOps):
+    """Nothing but the name differs."""
+'''
+STRANGER = "raise SystemExit('a stranger was imported')\n"
+OWN = ("--config-dir", "my_conf", "plugins=[acme_mixer]")
+SHORT = (
+    "task.source=sample", "optim.steps=1", "optim.warmup_steps=0", "optim.batch_size=2",
+    "task.max_length=200", "logger=none",
+)  # fmt: skip
+
+
+def repository(folder: Path) -> Path:
+    """Write what a user has, strangers with all our names included."""
+    for name in ("models", "tasks", "runners", "reports", "conf"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(STRANGER)
+    package = folder / "acme_mixer"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "mixer.py").write_text(MIXER)
+    (package / "weights.py").write_text(WEIGHTS)
+    (package / "sums.py").write_text(TASK)
+    (folder / "my_conf" / "model").mkdir(parents=True)
+    (folder / "my_conf" / "task").mkdir()
+    (folder / "my_conf" / "model" / "ema.yaml").write_text(
+        "name: ema\nabout: {summary: a moving average}\n"
+        "mixer:\n  class_path: acme_mixer.mixer.Ema\n  decay: 0.9\n"
+    )
+    listops = (HOME / "conf" / "task" / "listops.yaml").read_text()
+    (folder / "my_conf" / "task" / "sums.yaml").write_text(
+        listops.replace("name: listops", "name: sums").replace(
+            "tasks.listops.ListOps", "acme_mixer.sums.Sums"
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return repository(tmp_path_factory.mktemp("acme"))
+
+
+PROGRAM = Path(sys.executable).with_name("lra")
+
+
+def lra(folder: Path, *words: str, how: tuple[str, ...] = (), path: str = "") -> str:
+    """Run the installed command in the folder and return what it printed; it must succeed."""
+    done = attempt(folder, *words, how=how, path=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def attempt(
+    folder: Path, *words: str, how: tuple[str, ...] = (), path: str = ""
+) -> subprocess.CompletedProcess[str]:
+    program = how or ((str(PROGRAM),) if PROGRAM.exists() else (sys.executable, "-P", "-m", "lra"))
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LRA_DATA")}
+    environment |= {"LRA_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*program, *words],
+        cwd=folder,
+        env=environment | ({"PYTHONPATH": path} if path else {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "a stranger was imported" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_the_whole_story(folder: Path) -> None:
+    """Verify, list, train, measure, show, repeat, report: one after the other."""
+    assert "checks passed" in lra(folder, "verify", "acme_mixer.mixer:Ema", "decay=0.5")
+    own = ("--config-dir", "my_conf", "--plugin", "acme_mixer")
+    assert "checks passed" in lra(folder, "verify", "ema", *own, "--max-length", "64")
+    assert "a moving average" in lra(folder, "list", "models", "--config-dir", "my_conf")
+    assert "ema" in lra(folder, "list", "models", "--traits", *own)
+
+    lra(folder, "run", "model=ema", *OWN, *SHORT)
+    (trained,) = [file.parent.name for file in (folder / "results").glob("cells/*/*/cell.json")]
+    measured = (
+        "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]",
+        "runner.references=[]", "runner.timed_steps=3", "runner.long_timed_steps=3",
+        "results=measured", "logger=none",
+    )  # fmt: skip
+    lra(folder, "run", "-m", "model=ema,identity", *OWN, *measured)
+    assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2
+
+    shown = lra(folder, "show", trained[:8])
+    command = shlex.split(shown.splitlines()[-1])
+    assert command[:2] == ["lra", "run"]
+    lra(folder, *command[1:])
+    repeated = Store(folder / "results-repeated")
+    assert repeated.find("") == trained
+    rows = {root: losses(folder / root, trained) for root in ("results", "results-repeated")}
+    assert rows["results"] == rows["results-repeated"]
+
+    assert "ema" in (folder / lra(folder, "report").split()[0]).read_text()
+    lra(folder, "pages", "--out", "pages", *own)
+    assert "a moving average" in (folder / "pages" / "README.md").read_text()
+    assert "each direction decayed alike" in (folder / "pages" / "ema.md").read_text()
+
+
+def losses(root: Path, key: str) -> list[float]:
+    (file,) = root.glob(f"cells/*/{key}/rows-*.jsonl")
+    rows = map(json.loads, file.read_text().splitlines())
+    return [row["value"] for row in rows if "loss" in row["metric"]]
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own(folder: Path) -> None:
+    own = ("--config-dir", "my_conf", "--plugin", "acme_mixer")
+    shown = lra(folder, "data", "show", "sums", "source=sample", *own)
+    assert "sample / train / 0" in shown
+    assert "data hash" in lra(folder, "data", "prepare", "sums", "source=sample", *own)
+    words = ("model=linear", "task=sums", "runner=certify", *OWN, "task.source=sample")
+    assert "floor" in lra(folder, "run", *words, "logger=none", "results=floors", "report=true")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["editable", "module", "path", "wheel"])
+def test_strangers_do_not_matter_however_lra_is_called(
+    folder: Path, tmp_path: Path, how: str
+) -> None:
+    """The parent composes, the fork server preloads, the child computes: each has its own path."""
+    words = ("run", "model=ema", *OWN, *SHORT, f"results={tmp_path / 'results'}")
+    if how == "editable":
+        lra(folder, *words)
+    elif how == "module":
+        lra(folder, *words, how=(sys.executable, "-m", "lra"), path=str(HOME))
+    elif how == "path":
+        lra(folder, *words, path=f"{folder}{os.pathsep}{HOME}")
+    else:  # as pip unpacks it, behind the strangers on the path
+        for name in ("conf", "lra", "models", "tasks", "runners", "reports"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(HOME / name, tmp_path / "site" / name, ignore=ignored)
+        program = (sys.executable, "-P", "-m", "lra")
+        lra(folder, *words, how=program, path=f"{folder}{os.pathsep}{tmp_path / 'site'}")
+    assert len([*(tmp_path / "results").glob("cells/*/*/rows-*.jsonl")]) == 1
+    log = next((tmp_path / "results").glob("cells/*/*/log.txt"), None)
+    assert log is None or "stranger" not in log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("plugins=[acme_mixr]",), ["no package 'acme_mixr'", "did you mean 'acme_mixer'"]),
+        (("plugins=[models]",), ["'models'", "another name"]),
+        (("model.mixer.class_path=acme_mixer.mixer.Emma",), ["unknown class 'Emma'", "'Ema'"]),
+        (("model.mixer.class_path=acme_mixer.mixr.Ema",), ["unknown module 'mixr'", "'mixer'"]),
+        (("model.mixer.class_path=acme_mixer.torn.Ema",), ["SyntaxError", "acme_mixer.torn"]),
+        (("model.mixer.class_path=acme_mixer.lacks.Ema",), ["imports 'no_such_thing'"]),
+        (("model.mixer.class_path=acme_mixer.theirs.Ema",), ["models.mine", "package of lra"]),
+        (("model.mixer.class_path=acme_mixer.leaves.Ema",), ["SystemExit", "acme_mixer.leaves"]),
+    ],
+)
+def test_what_is_wrong_with_a_plug_in_is_one_sentence(
+    tmp_path: Path, words: tuple[str, ...], wanted: list[str]
+) -> None:
+    folder = repository(tmp_path / "own")
+    (folder / "acme_mixer" / "torn.py").write_text("def (:\n")
+    (folder / "acme_mixer" / "lacks.py").write_text("import no_such_thing\n")
+    (folder / "acme_mixer" / "theirs.py").write_text("from models.mine import Mine\n")
+    (folder / "acme_mixer" / "leaves.py").write_text("raise SystemExit(3)\n")
+    own = OWN if not words[0].startswith("plugins") else OWN[:2]
+    done = attempt(folder, "run", "model=ema", *own, *words, "runner.dry_run=true")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    for text in wanted:
+        assert text in line
+
+
+def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
+    """Every order of four, and of six a draw."""
+    four = [("model=ema,linear",), ("--config-dir", str(folder / "my_conf")), ("-m",), ("seed=3",)]
+    six = [*four, ("plugins=[acme_mixer]",), ("optim.steps=7",)]
+    draw = random.Random(0)
+    orders = [*permutations(four), *(draw.sample(six, len(six)) for _ in range(20))]
+    for order in orders:
+        found = entries([word for group in order for word in group], lambda _: None)
+        assert [e.config["model"]["name"] for e in found] == ["ema", "linear"], order
+        assert all(entry.config["seed"] == 3 for entry in found)
+        assert not any("config-dir" in word for entry in found for word in entry.overrides)
+
+
+@pytest.mark.parametrize(
+    "word", ["plugins=acme_mixer", "plugins=[acme_mixer]", "plugins='acme_mixer'"]
+)
+def test_a_lone_plug_in_needs_no_brackets(word: str) -> None:
+    (entry,) = entries(["model=linear", word], lambda _: None)
+    assert entry.config["plugins"] == ["acme_mixer"]
