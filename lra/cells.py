@@ -2,6 +2,7 @@
 
 import logging
 import platform
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -199,7 +200,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     Raises:
         Unsupported: The model cannot be built like this.
     """
-    with heard(send):
+    with heard(send, log=sys.stderr):  # which goes to the cell's log
         for item in _items(argument):
             send(item)
 

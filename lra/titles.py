@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra.kinds import KINDS
@@ -17,11 +17,11 @@ PLACES = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": 
 """Where the command line has what an identity holds, by the beginning of the name."""
 MACHINE = ("device", "precision", "matmul_precision", "compile")
 """Options of the hardware at the top of an identity."""
-TITLED = ("schema", "mode", "model", "length", "runner.name", "runner.source", "runner.qk",
+TITLED = ("schema", "mode", "model", "runner.name", "runner.source", "runner.qk",
           "task.name", "task.options.name")  # fmt: skip
 """What a title says already, or a machine alone can read."""
 DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",
-           "trainings.", "machine.name", "machine.torch")  # fmt: skip
+           "length", "trainings.", "machine.name", "machine.torch")  # fmt: skip
 """What follows from options: named where no option tells cells apart."""
 
 
@@ -59,15 +59,43 @@ def titles(planned: Sequence["Planned"]) -> dict[str, str]:
         groups[kind][each.cell.key] = chosen
     said: dict[str, dict[str, str]] = {}
     for group in groups.values():
-        differing = _differing(group.values())
-        for key, options in group.items():
-            said[key] = {name: options[name] for name in options if name in differing}
-            same = [k for k in group if k != key and group[k] == options]
-            if same:  # only what follows from options tells these apart, as new content of a file
-                apart = _differing(derived[k] for k in (key, *same))
-                said[key] |= {n: v for n, v in derived[key].items() if n in apart}
+        said |= _apart(group, derived, cells)
     _add_choices(said, cells)
-    return _distinct({key: _named(cells[key], own, said) for key, own in said.items()})
+    shown = _spelt(said.values())
+    names = {
+        key: ", ".join((title(cells[key]), *(shown[pair] for pair in sorted(own.items()))))
+        for key, own in said.items()
+    }
+    counts = Counter(names.values())
+    return {key: name if counts[name] == 1 else f"{name} [{key}]" for key, name in names.items()}
+
+
+def _apart(
+    group: Mapping[str, Mapping[str, str]],
+    derived: Mapping[str, Mapping[str, str]],
+    cells: Mapping[str, Cell],
+) -> dict[str, dict[str, str]]:
+    """Return what tells each cell of a group from the others.
+
+    Args:
+        group: options by cell.
+        derived: what follows from them, by cell; asked where title and options are equal, as where
+            a file has new content.
+        cells: by key.
+    """
+    differing = _differing(group.values())
+    said = {
+        key: {name: value for name, value in options.items() if name in differing}
+        for key, options in group.items()
+    }
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    for key, options in said.items():
+        alike[title(cells[key]), tuple(sorted(options.items()))].append(key)
+    for keys in alike.values():
+        apart = _differing([derived[key] for key in keys])
+        for key in keys:
+            said[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
+    return said
 
 
 def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
@@ -79,8 +107,12 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.identity), **flat}
     by_length = KINDS[str(planned.cell.columns["runner"])].by_length
-    titled = (*TITLED, *(() if by_length else ("seed",)))
-    derived = {name: value for name, value in flat.items() if name.startswith(DERIVED)}
+    titled = (*TITLED, "length" if by_length else "seed")
+    derived = {
+        name: value
+        for name, value in flat.items()
+        if name.startswith(DERIVED) and name not in titled
+    }
     chosen = {
         _word(name): value
         for name, value in flat.items()
@@ -109,17 +141,16 @@ def _word(name: str) -> str:
         return f"hardware.{name}"
     words = {
         "threads": "hardware.training_threads",
-        "machine.threads": "hardware.timing_threads",
+        "machine.threads": "hardware.threads",
         "machine.token_budget": "hardware.token_budget",
     }
     return words.get(name, name)
 
 
-def _differing(many: Iterable[Mapping[str, str]]) -> set[str]:
+def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
     """Return the names that not all have, or have with different values."""
-    every = list(many)
-    counts = Counter(pair for options in every for pair in options.items())
-    return {name for (name, _), count in counts.items() if count < len(every)}
+    counts = Counter(pair for options in many for pair in options.items())
+    return {name for (name, _), count in counts.items() if count < len(many)}
 
 
 def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
@@ -141,15 +172,17 @@ def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> 
             own["runner"] = canonical(columns["runner"])
 
 
-def _named(cell: Cell, own: Mapping[str, str], said: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the title of a cell with its options."""
-    every = {name for options in said.values() for name in options}
+def _spelt(said: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """Return `name=value` in few words for each pair of name and value."""
     columns: dict[str, set[str]] = defaultdict(set)
-    for options in said.values():
+    for options in said:
         for name, value in options.items():
             columns[name].add(value)
-    shown = (f"{_shortest(n, every)}={_shown(own[n], columns[n])}" for n in sorted(own))
-    return ", ".join((title(cell), *shown))
+    return {
+        (name, value): f"{_shortest(name, columns)}={text}"
+        for name, column in columns.items()
+        for value, text in _shown(column).items()
+    }
 
 
 def _shortest(name: str, every: Iterable[str]) -> str:
@@ -162,21 +195,28 @@ def _shortest(name: str, every: Iterable[str]) -> str:
     return name
 
 
-def _shown(value: str, column: set[str]) -> str:
-    """Return a value as the command line spells it; a list of one without brackets.
+def _shown(column: set[str]) -> dict[str, str]:
+    """Return each value of an option as the command line spells it.
+
+    Where every value is a list of one, without the brackets; a long one is cut, and a hash tells it
+    apart.
 
     Args:
-        value: canonical JSON.
-        column: every value of this option.
+        column: canonical JSON.
     """
-    loaded = {one: json.loads(one) for one in column}
-    lists = all(isinstance(one, list) and len(one) == 1 for one in loaded.values())
-    texts = {one: _plain(found[0] if lists else found) for one, found in loaded.items()}
-    text = texts[value] if Counter(texts.values())[texts[value]] == 1 else value
+    loaded = {value: json.loads(value) for value in column}
+    if all(isinstance(one, list) and len(one) == 1 for one in loaded.values()):
+        loaded = {value: one[0] for value, one in loaded.items()}
+    texts = {value: _plain(one) for value, one in loaded.items()}
+    counts = Counter(texts.values())
+    return {v: _legible(text if counts[text] == 1 else v) for v, text in texts.items()}
+
+
+def _legible(text: str) -> str:
     if len(text) <= LONGEST_VALUE and text.isprintable():
         return text
     kept = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return f"{kept[: LONGEST_VALUE - 10]}… {digest(value, digits=8)}"
+    return f"{kept[: LONGEST_VALUE - 10]}… {digest(text, digits=8)}"
 
 
 def _plain(value: Any) -> str:
@@ -185,9 +225,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_plain, value))}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _distinct(names: dict[str, str]) -> dict[str, str]:
-    """Return the names, with the key where two are equal all the same."""
-    counts = Counter(names.values())
-    return {k: name if counts[name] == 1 else f"{name} [{k}]" for k, name in names.items()}

@@ -6,11 +6,11 @@ Nothing of it is stored, and nothing of it may change a number. Torch-free.
 """
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TextIO
 
 EVERY_S = 0.1
 """Between two messages of one phase."""
@@ -120,12 +120,14 @@ def within(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def heard(listener: Listener) -> Iterator[None]:
+def heard(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     """Hand what the work says to `listener`, and the records of our loggers with it.
 
-    Records from INFO on are written to stderr as well, which for a cell is its log.
+    Args:
+        listener: is called at once.
+        log: where records from INFO on are written as well.
     """
-    handlers = [_ToListener(listener), _to_stderr()]
+    handlers = [_ToListener(listener), *([] if log is None else [_writing(log)])]
     loggers = [logging.getLogger(name) for name in OURS]
     levels = [logger.level for logger in loggers]
     before, _ear.listener = _ear.listener, listener
@@ -154,8 +156,8 @@ class _ToListener(logging.Handler):
         self.listener(Event(level=record.levelno, text=record.getMessage()))
 
 
-def _to_stderr() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+def _writing(log: TextIO) -> logging.Handler:
+    handler = logging.StreamHandler(log)
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     return handler
