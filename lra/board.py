@@ -21,9 +21,9 @@ from typing import TextIO
 
 from lra.terminal import Region, beside, encodable, on_terminal, squeezed
 from lra.volume import Volume
-from lra.wording import ahead, facts, joined, spent
+from lra.wording import Fact, ahead, facts, joined, spent
 from runners.progress import Event, Progress, heard
-from runners.records import Cell, Status, legible
+from runners.records import Cell, Status, canonical, legible
 
 FIRST_S, LONGEST_S = 10.0, 300.0
 """Waits between two lines of a running cell."""
@@ -33,6 +33,8 @@ DRAWN_S, LOOK_S = 0.1, 0.5
 """Between two drawings, and between two looks whether something is due."""
 GOOD = frozenset({Status.ok, Status.skipped})
 """Endings that `--quiet` leaves out."""
+UNLIKE = ("model", "mixer", "seed", "trainings")
+"""Parts of an identity in which cells that take about as long may differ."""
 STOPPED, LEFT = "stopped, without rows", "left"
 """Endings that are no status: nothing was stored."""
 
@@ -41,7 +43,7 @@ STOPPED, LEFT = "stopped, without rows", "left"
 class _Running:
     """A cell under way, or the making of data."""
 
-    kind: tuple[object, ...]
+    kind: str
     """What makes cells alike: see `_alike`."""
     place: str
     title: str
@@ -104,7 +106,7 @@ class Board:
         self.places: dict[str, str] = {}
         self.endings: Counter[str] = Counter()
         self.ahead = Counter(map(_alike, waiting))
-        self.took: dict[tuple[object, ...], list[float]] = defaultdict(list)
+        self.took: dict[str, list[float]] = defaultdict(list)
         """Seconds of the cells that ended, by what makes cells alike."""
         if region is None and on_terminal(self.out, err) and volume is not Volume.quiet:
             region = Region(err)
@@ -147,7 +149,7 @@ class Board:
     def preparing(self, what: str) -> Iterator[None]:
         """Say that data are made, and how long it took where that was long."""
         begun = self.clock()
-        making = _Running((), "", f"preparing {what}", begun, begun + FIRST_S)
+        making = _Running("", "", f"preparing {what}", begun, begun + FIRST_S)
         making.take(Progress(phase="under way"), begun)
         with self._lock:
             self.running[what] = making
@@ -270,33 +272,42 @@ class Board:
                 text = state(columns // 2)
                 found.append(f"{squeezed(head, columns - len(text) - 2)}: {text}")
         if self.total > 1 and self.running:
-            found.append(self._whole(now, len(self.running) - len(shown)))
+            hidden = len(self.running) - len(shown)
+            found.append(joined(self._whole(now, hidden), columns))
         return found
 
-    def _whole(self, now: float, hidden: int) -> str:
-        parts = [f"{self.endings.total()} of {self.total} cells ended"]
+    def _whole(self, now: float, hidden: int) -> list[Fact]:
         bad = sum(count for status, count in self.endings.items() if status not in GOOD)
-        parts += [f"{bad} not ok"] if bad else []
-        parts += [f"{hidden} more under way"] if hidden else []
-        parts.append(f"{spent(now - self.begin)} so far")
         left = self._left_s(now)
-        return ", ".join(parts if left is None else [*parts, f"about {ahead(left)} left"])
+        return [
+            Fact(f"{self.endings.total()} of {self.total} cells ended", 0),
+            *([Fact(f"{bad} not ok", 2)] if bad else []),
+            *([Fact(f"{hidden} more under way", 3)] if hidden else []),
+            Fact(f"{spent(now - self.begin)} so far", 4),
+            *([] if left is None else [Fact(f"about {ahead(left)} left", 1)]),
+        ]
 
     def _left_s(self, now: float) -> float | None:
         """Return the seconds that the sweep will take yet.
 
-        From the cells that ended, each for those alike in all but model, seed and options; None
-        where some kind was not seen to the end.
+        From the cells that ended, each for those like it; None where some kind was not seen to the
+        end, or one under way takes longer than those before.
         """
         waiting = +self.ahead
-        underway = [(r.kind, now - r.begun) for r in self.running.values()]
-        if not all(self.took[kind] for kind in (*waiting, *(kind for kind, _ in underway))):
+        kinds = (*waiting, *(running.kind for running in self.running.values()))
+        if not all(self.took.get(kind) for kind in kinds):
             return None
         means = {kind: fmean(times) for kind, times in self.took.items() if times}
+        so_far = [(means[running.kind], now - running.begun) for running in self.running.values()]
+        if any(spent_s > mean for mean, spent_s in so_far):
+            return None
         left = sum(means[kind] * count for kind, count in waiting.items())
-        left += sum(max(0.0, means[kind] - so_far) for kind, so_far in underway)
-        return left / max(1, len(underway))
+        left += sum(mean - spent_s for mean, spent_s in so_far)
+        return left / max(1, len(so_far))
 
 
-def _alike(cell: Cell) -> tuple[object, ...]:
-    return tuple(cell.columns[name] for name in ("runner", "mode", "task", "length"))
+def _alike(cell: Cell) -> str:
+    """Return what cells that take about as long have in common."""
+    optim = cell.identity.get("optim", {})
+    work = {name: optim.get(name) for name in ("steps", "batch_size")}
+    return canonical({**cell.identity, **dict.fromkeys(UNLIKE), "optim": work})

@@ -8,8 +8,8 @@ from typing import TextIO
 Size = Callable[[], os.terminal_size]
 BLOCKS = " ▏▎▍▌▋▊▉█"
 PLAIN = " #"
-LEAST_BAR, WIDEST_BAR = 4, 24
-"""Cells of a bar."""
+BAR = 1 / 10
+"""Share of a line's columns that a bar takes."""
 
 
 def on_terminal(*streams: TextIO) -> bool:
@@ -115,7 +115,7 @@ def beside(share: float | None, text: Callable[[int], str], columns: int, stream
         return text(columns)
     number = f"{int(100 * share):3}%"
     whole = text(columns * 10)
-    cells = min(WIDEST_BAR, columns - len(number) - width(whole) - 4)
-    if cells < LEAST_BAR:
+    cells = int(BAR * columns)
+    if len(number) + cells + width(whole) + 4 > columns:
         return f"{number} {text(columns - len(number) - 1)}"
     return f"{number} |{gauge(share, cells, stream)}| {whole}"
