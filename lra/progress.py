@@ -19,6 +19,8 @@ PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 PATIENCE_S = 1.0
 """Seconds of planning after which a person wants to see that something is done."""
 
+shown = True
+"""Whether planning says anything; `lra run --quiet` switches it off."""
 Item = TypeVar("Item")
 
 
@@ -27,6 +29,9 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 
     A bar on a terminal, which goes away at the end; in a log, one line.
     """
+    if not shown:
+        yield from items
+        return
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
         return

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra import progress
 from lra.hydra_entry import MULTIRUN, Entry, entries
 from lra.volume import Volume, taken
 from runners import isolate
@@ -29,6 +30,7 @@ PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runn
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
+    progress.shown = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)
     if not any(word.startswith(PRINTING) for word in argv):
         isolate.start_server()  # it imports torch while this process composes
