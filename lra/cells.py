@@ -2,7 +2,8 @@
 
 import logging
 import platform
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import metadata
@@ -16,6 +17,7 @@ from lra.kinds import KINDS
 from lra.trainings import trainings
 from runners.fingerprint import digests, summary
 from runners.hardware import Device, device_name
+from runners.progress import heard, phase
 from runners.records import SCHEMA, Cell, text_of
 from tasks.sources import remembered_sha256
 
@@ -196,10 +198,17 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     Raises:
         Unsupported: The model cannot be built like this.
     """
+    with heard(send, log=sys.stderr):  # which goes to the cell's log
+        for item in _items(argument):
+            send(item)
+
+
+def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     import torch
 
     from lra import streams
 
+    phase("building")
     run = typed(argument["config"])
     if KINDS[str(argument["runner"])].models:
         _try_to_build(run, argument)
@@ -209,8 +218,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, run.hardware.memory_limit_bytes / total)
         )
-    for item in streams.of(run, argument):
-        send(item)
+    yield from streams.of(run, argument)
 
 
 def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
@@ -226,4 +234,4 @@ def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
-        log.info("not tried without weights: %s: %s", type(error).__name__, text_of(error))
+        log.debug("not tried without weights: %s: %s", type(error).__name__, text_of(error))

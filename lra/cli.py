@@ -58,7 +58,11 @@ LRA_DEBUG=1 shows a full traceback for every error.
 RUN_HELP = """\
 lra run: train models on tasks and measure their cost; every cell in a process of its own.
 
-usage: lra run [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...] [Hydra's flags]
+usage: lra run [-m] [-q | -v] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...] [Hydra's flags]
+
+  -m, --multirun   a sweep: every combination of the values given
+  -q, --quiet      say only which cells failed, and how all of it ended
+  -v, --verbose    say every phase of every cell, its key, its files and its checkpoints
 
 choices:
 {choices}
@@ -76,6 +80,8 @@ examples:
 What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
 a protocol or an experiment: all else < for_task < per_task < per_model < per_runner.
 
+What happens goes to stdout: a line for each cell begun and ended and, where stdout is no terminal,
+for each one under way now and then. Errors and refusals go to stderr.
 A sweep that is run again skips what is complete. `lra list` says what each name stands for,
 `lra show CELL` how to repeat one result. Hydra's own flags are explained by `lra run --hydra-help`.
 """

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from lra.compose import Run
 from lra.kinds import KINDS, Kind
-from lra.progress import PARTS, title
+from lra.progress import PARTS
+from lra.titles import title
 from lra.trainings import OWN, missing
 from runners.records import Cell, Measurement, Outcomes, Status, canonical
 from runners.store import Store
@@ -29,11 +30,11 @@ class Planned:
     """Complete, but done once more for what is gone of it: the weights of a training."""
 
 
-def lacking(planned: Planned, store: Store) -> str | None:
-    """Return what must be finished first, by this sweep or another, or None."""
+def lacking(planned: Planned, store: Store) -> Cell | None:
+    """Return the training that must be finished first, by this sweep or another, or None."""
     for cell in planned.trainings.values():
         if not store.complete(cell):
-            return f"left: {title(cell)} is not finished; run again"
+            return cell
     return None
 
 

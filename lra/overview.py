@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lra.estimate import announcement
 from lra.foregone import Planned, ending
-from lra.progress import title
 from lra.trainings import missing
 from runners.checkpoint import Checkpoints
 from runners.claims import is_stale
@@ -45,7 +44,7 @@ def overview(sweep: "Sweep") -> Iterator[str]:
         if state == "to do":
             waiting.append(planned)
             why = why or "; ".join(reasons(planned, store, retry, complete))
-        yield f"{cell.key}  {state:8} {title(cell)}{why and f': {why}'}"
+        yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{why and f': {why}'}"
     total, left = len(sweep.planned), len(waiting)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
     yield f"{line}; {announcement(waiting, store, sweep.name)}" if waiting else line

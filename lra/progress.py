@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a bar with the time left, a line per finished cell."""
+"""What is said of planning while it lasts, and of a finished cell in one line."""
 
 import sys
 import time
@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from lra.kinds import KINDS
-from runners.records import Cell, Measurement, Progress, Status
+from runners.records import Measurement, Status
 
 HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
@@ -20,6 +19,8 @@ PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 PATIENCE_S = 1.0
 """Seconds of planning after which a person wants to see that something is done."""
 
+shown = True
+"""Whether planning says anything; `lra run --quiet` switches it off."""
 Item = TypeVar("Item")
 
 
@@ -28,6 +29,9 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
 
     A bar on a terminal, which goes away at the end; in a log, one line.
     """
+    if not shown:
+        yield from items
+        return
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
         return
@@ -37,72 +41,6 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
             print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
             said = True
         yield item
-
-
-class Board:
-    """A bar on a terminal; in a log, only the lines."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.finished, self.begin = total, 0, time.monotonic()
-        self.partial: dict[str, tuple[float, str]] = {}
-        self.started: dict[str, float] = {}
-        self.bar = tqdm(
-            total=float(total),
-            disable=None,
-            file=sys.stderr,
-            bar_format="{percentage:3.0f}%|{bar:24}| {elapsed}, left {remaining} {postfix}",
-        )
-
-    def start(self, cell: Cell) -> None:
-        """Note that `cell` begins."""
-        self.started[cell.key] = time.monotonic()
-        self.partial[cell.key] = (0.0, title(cell))
-        self._refresh()
-
-    def advance(self, cell: Cell, message: Progress) -> None:
-        """Show how far `cell` is."""
-        share = message.done / message.total if message.total else 0.0
-        self.partial[cell.key] = (min(share, 0.99), f"{title(cell)} {message.text}".strip())
-        self._refresh()
-
-    def finish(self, cell: Cell, outcome: str) -> None:
-        """Print the line of a finished cell."""
-        self.partial.pop(cell.key, None)
-        now = time.monotonic()
-        took = now - self.started.pop(cell.key, now)
-        self.finished += 1
-        place = f"[{self.finished:>{len(str(self.total))}}/{self.total}]"
-        self.say(f"{place} {title(cell)}: {outcome} ({took:.1f} s)")
-        self._refresh()
-
-    def say(self, line: str) -> None:
-        """Print a line above the bar."""
-        self.bar.write(line, file=sys.stdout)
-        sys.stdout.flush()
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self.bar.close()
-
-    def _refresh(self) -> None:
-        self.bar.n = self.finished + sum(share for share, _ in self.partial.values())
-        running = "; ".join(text for _, text in self.partial.values())
-        self.bar.set_postfix_str(running, refresh=False)
-        self.bar.refresh()
-
-
-def title(cell: Cell) -> str:
-    """Return a cell's name for people: what runs, on what, where on the axes."""
-    columns = cell.columns
-    if KINDS[columns["runner"]].by_length:
-        return f"{columns['mode']} {columns['model']} at {columns['length']}"
-    if not KINDS[columns["runner"]].models:
-        return f"floors of {columns['task']}"
-    start = cell.identity.get("runner", {}).get("source")
-    begun = f" from {start}" if start else ""
-    return (
-        f"{columns['mode']} {columns['model']}{begun} on {columns['task']}, seed {columns['seed']}"
-    )
 
 
 def failure(rows: list[Measurement]) -> Measurement | None:

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra import progress
 from lra.hydra_entry import MULTIRUN, Entry, entries
+from lra.volume import Volume, taken
 from runners import isolate
 
 if TYPE_CHECKING:
@@ -27,17 +29,19 @@ PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runn
 
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
+    volume, argv = taken(argv)
+    progress.shown = volume is not Volume.quiet
     isolate.prepare(*PRELOAD)
     if not any(word.startswith(PRINTING) for word in argv):
         isolate.start_server()  # it imports torch while this process composes
-    found = entries(argv, lambda now: execute(now, multirun=False))
+    found = entries(argv, lambda now: execute(now, multirun=False, volume=volume))
     if not found:
         return 0  # Hydra printed a configuration or its help, or another launcher did the work
     several = len(found) > 1 or any(word in MULTIRUN for word in argv)
-    return execute(found, multirun=several)
+    return execute(found, multirun=several, volume=volume)
 
 
-def execute(found: Sequence[Entry], *, multirun: bool) -> int:
+def execute(found: Sequence[Entry], *, multirun: bool, volume: Volume = Volume.normal) -> int:
     """Plan and run the entries; report and mirror at the end."""
     from lra import sweep as sweeps
     from lra.overview import overview
@@ -47,7 +51,7 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
         for line in overview(sweep):
             print(line)
         return 0
-    sweeps.execute(sweep)
+    sweeps.execute(sweep, volume)
     left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
     if sweep.refused is not None or sweep.stopped_by is not None:
         if sweep.refused is not None:
@@ -63,14 +67,12 @@ def execute(found: Sequence[Entry], *, multirun: bool) -> int:
 
 def _say_stopped(sweep: "Sweep", left: int) -> None:
     """Name the cells that somebody else has stopped, and what to do."""
-    from lra.progress import title
-
     total = len(sweep.planned)
     print(f"{len(sweep.stopped)} of {total} cells were stopped from outside:")
     for planned in sweep.planned:
         reason = sweep.stopped.get(planned.cell.key)
         if reason is not None:
-            print(f"  {planned.cell.key}  {title(planned.cell)}: {reason}")
+            print(f"  {planned.cell.key}  {sweep.titles[planned.cell.key]}: {reason}")
     print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 

@@ -17,6 +17,7 @@ from runners.decode import Mode as DecodeMode
 from runners.decode import decode
 from runners.extrapolate import extrapolate, fit
 from runners.peers import compare
+from runners.progress import phase
 from runners.scaling import Mode, scale
 from runners.span import span
 from runners.train import train
@@ -94,7 +95,9 @@ def _approximation(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     length, config, shape = int(argument["length"]), run.runner, run.backbone
     cores = FamilyCores(run, length)
     if config.qk is QK.trained:
+        phase("preparing data")
         run.task.prepare()
+        phase("reading heads")
         layers = trained_heads(
             trained(run, argument, "softmax"),
             run.task.batches("test", batch_size=32, seed=run.seed),
@@ -144,6 +147,7 @@ def _transfer(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
     source = None
     for name in run.runner.starts_from():
         source = Pretrained(trained(run, argument, name), trainings(run)[name].task)
+        phase("preparing data of the source")
         source.task.prepare()  # the training may have been done on another machine
     folder = argument["checkpoints"]
     return fine_tune(

@@ -7,20 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lra.batch_check import check_batch
+from lra.board import LEFT, STOPPED, Board
 from lra.cells import Known, environment, marks, plan, run_cell
 from lra.compose import ConfigError, Control, Logger, Run, typed
 from lra.estimate import announcement
 from lra.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
 from lra.hydra_entry import Entry
 from lra.kinds import KINDS
-from lra.progress import Board, counted, failure, headline
+from lra.progress import counted, failure, headline
+from lra.titles import titles
 from lra.trainings import missing, trainings, words_of
+from lra.volume import Volume
 from runners import isolate
 from runners.checkpoint import Checkpoints
 from runners.claims import Claim
 from runners.durable import storage_fault
 from runners.hardware import Device, HardwareProfile, available_bytes
-from runners.records import Cell, Measurement, Outcomes, Progress, Status
+from runners.progress import Event, Progress
+from runners.records import Cell, Measurement, Outcomes, Status
 from runners.store import Store
 
 
@@ -33,6 +37,8 @@ class Sweep:
     control: Control
     logger: Logger
     planned: list[Planned]
+    titles: dict[str, str]
+    """What cells are called, by key: also those that other shards run."""
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None
     """The signal that ended it."""
@@ -78,6 +84,7 @@ def build(entries: Sequence[Entry]) -> Sweep:
         control=first.control,
         logger=first.logger,
         planned=[*(sources[key] for key in needed if key not in listed), *own],
+        titles=titles([*{**sources, **distinct}.values()]),
     )
 
 
@@ -92,7 +99,7 @@ def _check_shared(entries: Sequence[Entry]) -> None:
             )
 
 
-def execute(sweep: Sweep) -> None:
+def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     """Run what is not complete. Each cell ends as rows in the store, whatever happens to it."""
     store, retry = sweep.store, _retry(sweep.control)
     store.check_writable()
@@ -103,14 +110,15 @@ def execute(sweep: Sweep) -> None:
             waiting.append(planned)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
     done = len(sweep.planned) - len(waiting)
+    board = Board([planned.cell for planned in waiting], sweep.titles, volume=volume)
     if done:
-        print(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
+        board.say(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
     if not waiting:
         return
-    print(announcement(waiting, store, sweep.name), flush=True)
-    _prepare(waiting)
-    board = Board(len(waiting))
-    try:
+    expected = announcement(waiting, store, sweep.name)
+    board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
+    with board:
+        _prepare(waiting, board)
         for name, kind in KINDS.items():
             group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
@@ -119,8 +127,7 @@ def execute(sweep: Sweep) -> None:
             _Group(sweep, store, board, group).run(side_by_side)
             if sweep.stopped_by is not None or sweep.refused is not None:
                 break
-    finally:
-        board.close()
+    board.summary(str(sweep.root))
 
 
 def _trained_again(waiting: Sequence[Planned], sweep: Sweep, store: Store) -> list[Planned]:
@@ -146,7 +153,7 @@ def _retry(control: Control) -> set[Status]:
     return {Status[name] for name in control.retry}
 
 
-def _prepare(waiting: Sequence[Planned]) -> None:
+def _prepare(waiting: Sequence[Planned], board: Board) -> None:
     """Make the data of every task ready, once, before any child needs them."""
     seen: set[tuple[str, str]] = set()
     for planned in waiting:
@@ -156,7 +163,8 @@ def _prepare(waiting: Sequence[Planned]) -> None:
         identity = (planned.run.task_name, str(planned.run.task_options))
         if identity not in seen:
             seen.add(identity)
-            task.prepare()
+            with board.preparing(task.spec.name):
+                task.prepare()
     for planned in waiting:
         if kind_of_cell(planned.cell).trains:
             check_batch(planned.run, loaded=True)
@@ -193,30 +201,43 @@ class _Group:
         for planned in self.group:
             cell = planned.cell
             try:
-                claim = _claim(planned, self.store)
+                claim = self._claim(planned)
             except OSError as error:
                 _refuse(self.sweep, error)
                 return
             if isinstance(claim, str):
-                self.board.finish(cell, claim)
+                self.board.finish(cell, claim, LEFT)
                 continue
             self.claims[cell.key] = claim
             gone = planned.again and missing(cell, self.store) is not None
             if self.store.complete(cell, retry) and not gone:  # by another sweep just now
                 self.claims.pop(cell.key).release()
+                self.board.finish(cell, "another sweep has just done it")
                 continue
             known = ending(planned, self.group, self.store)
             if known is not None:
                 self._conclude(cell, [], [], failed(cell, *known))
                 continue
             self.rows[cell.key], self.outcomes[cell.key] = [], []
-            self.board.start(cell)
+            job = _job(planned, self.store, side_by_side)
+            self.board.start(cell, _details(job))
             if not Checkpoints(self.store.checkpoint_folder(cell)).present():
                 self.begun[cell.key] = time.monotonic()
-            yield _job(planned, self.store, side_by_side)
+            yield job
+
+    def _claim(self, planned: Planned) -> Claim | str:
+        """Claim a cell, or return why it is left."""
+        claim = self.store.claim(planned.cell.key)
+        if claim is None:
+            return "left to another sweep that is working on it"
+        source = lacking(planned, self.store)
+        if source is not None:
+            claim.release()
+            return f"left: {self.sweep.titles[source.key]} is not finished; run again"
+        return claim
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
-        if isinstance(message, Progress):
+        if isinstance(message, Progress | Event):
             self.board.advance(self.by_key[job.name].cell, message)
         elif isinstance(message, Outcomes):
             self.outcomes[job.name].append(message)
@@ -236,7 +257,7 @@ class _Group:
             sweep.refused = sweep.refused or ending.reason
         elif sweep.refused is None:
             sweep.stopped[job.name] = ending.reason
-        self.board.finish(cell, f"stopped, without rows: {ending.reason}")
+        self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
 
     def _conclude(
         self,
@@ -253,13 +274,13 @@ class _Group:
                 kept = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
                 self._write(cell, kept, [])
         except OSError as error:
-            outcome = f"stopped, without rows: {_refuse(self.sweep, error)}"
+            outcome, status = f"{STOPPED}: {_refuse(self.sweep, error)}", STOPPED
         else:
             row = failure(kept)
-            self.sweep.endings[cell.key] = Status.ok if row is None else row.status
+            status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(kept)
         self.claims.pop(cell.key).release()
-        self.board.finish(cell, outcome)
+        self.board.finish(cell, outcome, status)
 
     def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
         marked = _marked(self.by_key[cell.key].run, rows)
@@ -278,18 +299,6 @@ def _refuse(sweep: Sweep, error: OSError) -> str:
         raise error
     sweep.refused = sweep.refused or fault
     return fault
-
-
-def _claim(planned: Planned, store: Store) -> Claim | str:
-    """Claim a cell, or return why it is left."""
-    claim = store.claim(planned.cell.key)
-    if claim is None:
-        return "left to another sweep that is working on it"
-    left = lacking(planned, store)
-    if left is not None:
-        claim.release()
-        return left
-    return claim
 
 
 def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
@@ -314,6 +323,15 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
         threads=int(cell.columns["threads"]),
         log=store.cell_folder(cell.key) / "log.txt",
     )
+
+
+def _details(job: isolate.Job) -> list[str]:
+    """Return what those want to know of a cell who ask for everything."""
+    limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
+    found = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
+    if job.argument["checkpoints"]:
+        found.append(f"checkpoints {job.argument['checkpoints']}")
+    return found
 
 
 def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:

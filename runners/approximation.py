@@ -26,10 +26,10 @@ from runners.cores import SharedCore, placed
 from runners.device import DTYPES, autocast
 from runners.hardware import HardwareProfile
 from runners.measure import in_turns
-from runners.records import Measurement, Progress, Status
+from runners.progress import so_far
+from runners.records import Measurement, Status
 from runners.timing import Timing
 
-Item = Measurement | Progress
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
 
@@ -141,7 +141,7 @@ def approximate(
     config: ApproximationConfig,
     hardware: HardwareProfile,
     labels: Mapping[str, str] = NO_LABELS,
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Measure one family at one length, and yield rows.
 
     Args:
@@ -156,13 +156,13 @@ def approximate(
         Unsupported: the family has no budget, or cannot read these queries and keys.
     """
     lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
-    total = len(lab.budgets) * len(layers) + 1
+    total = len(lab.budgets) * len(layers)
     made: dict[str, Core] = {}
     for layer in range(len(layers)):
         exact = lab.exact(layer)
         for number, budget in enumerate(lab.budgets):
             done = layer * len(lab.budgets) + number
-            yield Progress(done=done, total=total, text=f"{lab.option}={budget}")
+            so_far("measuring errors", done, total, "budget")
             try:
                 first = lab.approximation(budget, layer)
             except Unsupported:
@@ -172,7 +172,6 @@ def approximate(
                 continue
             made.setdefault(str(budget), first)
             yield from lab.errors(exact, first, budget, layer)
-    yield Progress(done=total - 1, total=total, text="timing")
     yield from lab.times(made)
 
 

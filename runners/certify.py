@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from conf.choices import by_name
 from models.mixer import Unsupported
+from runners.progress import phase
 from runners.records import Measurement
 from tasks.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
@@ -31,6 +32,7 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
     """
     if not isinstance(task, Certified):
         raise Unsupported(f"{task.spec.name} computes no floors: it has no method floors(split)")
+    phase("computing floors")
     floors = certified(task, split) if isinstance(task, Certifiable) else task.floors(split)
     for floor in floors:
         labels = {"split": split, "sentence": floor.sentence}

@@ -92,9 +92,12 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
     Finalize(None, descendants.end_own, exitpriority=-1_000)
     threading.Thread(target=_die_with_parent, name="lifeline", daemon=True).start()
 
+    speaking = threading.Lock()  # a thread that makes batches may have something to say, too
+
     def send(message: object) -> None:
         if setting.speaks:
-            connection.send((False, message))
+            with speaking:
+                connection.send((False, message))
 
     try:
         if setting.log is not None:

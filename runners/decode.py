@@ -32,10 +32,10 @@ from models.state import size_bytes
 from runners.device import autocast
 from runners.hardware import HardwareProfile
 from runners.measure import observe, process_peak_bytes, stalls, timed, warm_up
-from runners.records import Measurement, Progress, Status
+from runners.progress import MEASURING_S, phase, so_far
+from runners.records import Measurement, Status
 from runners.scaling import Direction
 
-Item = Measurement | Progress
 PERCENTILE = 95
 """Of the times of single tokens: what a reader waits for now and then."""
 
@@ -113,7 +113,7 @@ def decode(
     config: DecodeConfig,
     hardware: HardwareProfile,
     seed: int,
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Measure one model behind one context, and yield rows.
 
     Args:
@@ -127,8 +127,9 @@ def decode(
     Raises:
         Unsupported: the model has no state, and the mode needs one.
     """
+    phase("building")
     writer = _Writer(build, length=length, mode=mode, config=config, hardware=hardware, seed=seed)
-    yield Progress(done=0, total=3, text="warming up")
+    phase("first token")
     begun: list[Point] = []
     first = timed(lambda: begun.append(writer.first_token()), writer.device)
     token = writer.following(begun[0])
@@ -148,7 +149,7 @@ def decode(
         warm_up(writer.first_token, writer.device, least=1, long_s=config.long_call_s)
     warm_up(token, writer.device, least=config.warmup_tokens, long_s=config.long_call_s)
 
-    yield Progress(done=1, total=3, text="memory")
+    phase("measuring memory")
     held, kernels = observe(token, writer.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(held))
     if mode is Mode.state:
@@ -157,9 +158,8 @@ def decode(
         yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
-    yield Progress(done=2, total=3, text="timing")
     with uncollected():
-        openings = [writer.opening() for _ in range(config.timed_prefills)]
+        openings = [writer.opening(number) for number in range(config.timed_prefills)]
     prefills, firsts = zip(*openings, strict=True)
     yield Measurement(metric="first_token_time", value=median(firsts), samples=firsts)
     if mode is Mode.state:
@@ -237,8 +237,9 @@ class _Writer:
         """Return the call for the token behind `point`, which can be repeated."""
         return lambda: self.advance(point)
 
-    def opening(self) -> tuple[float, float]:
-        """Return the seconds of a prefill, and those until the first token is chosen."""
+    def opening(self, number: int) -> tuple[float, float]:
+        """Return the seconds of prefill `number`, and those until the first token is chosen."""
+        so_far("timing prefills", number, self.config.timed_prefills, "sample", MEASURING_S)
         logits: list[Tensor] = []
         prefill = timed(lambda: logits.append(self.prefill()), self.device)
         choose = partial(self.config.sampling.draw, logits[0], self.generator)
@@ -251,8 +252,13 @@ class _Writer:
         def write() -> None:
             here[0] = self.advance(here[0])
 
+        samples: list[float] = []
+        total = self.config.timed_tokens
         with uncollected():
-            return [timed(write, self.device) for _ in range(self.config.timed_tokens)]
+            for number in range(total):
+                so_far("timing tokens", number, total, "token", MEASURING_S)
+                samples.append(timed(write, self.device))
+        return samples
 
 
 @contextmanager

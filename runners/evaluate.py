@@ -1,5 +1,6 @@
 """Judge a model on one split, item by item."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 from models.backbone import Backbone
 from models.mixer import State
 from runners.metrics import METRICS
+from runners.progress import so_far
 from runners.records import Outcomes
 from runners.stream import first_of, to_device
 from tasks.task import Derives, Tally, Task
@@ -55,10 +57,14 @@ def evaluate(
     model.eval()
     tallies: list[Tally] = []
     state: State = None
+    size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
+    judged = 0
     with torch.inference_mode():
         whole = task.batches(split, batch_size=batch_size, seed=0)
         for batch in whole if examples is None else first_of(whole, examples):
             each()
+            so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
+            judged += len(batch.tokens)
             there = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 state = model.initial_state(len(batch.tokens), task.spec.memory)

@@ -18,10 +18,10 @@ from models.mixer import Unsupported
 from runners.device import autocast
 from runners.evaluate import Evaluation, evaluate
 from runners.hardware import HardwareProfile
-from runners.records import Measurement, Progress, Status
+from runners.progress import phase, within
+from runners.records import Measurement, Status
 from tasks.task import BadData, Stretches, Task
 
-Item = Measurement | Progress
 SPLIT = "test"
 
 
@@ -93,7 +93,7 @@ def extrapolate(
     *,
     config: ExtrapolateConfig,
     hardware: HardwareProfile,
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Evaluate a trained model at every factor, short ones first, and yield rows.
 
     Args:
@@ -113,9 +113,9 @@ def extrapolate(
             "or language modelling"
         )
     factors = sorted(config.factors)
-    for number, factor in enumerate(factors):
-        yield Progress(done=number, total=len(factors), text=f"factor {factor:g}")
-        yield from _at(factor, build, stretch, task, config=config, hardware=hardware)
+    for number, factor in enumerate(factors, 1):
+        with within(f"factor {factor:g} ({number} of {len(factors)})"):
+            yield from _at(factor, build, stretch, task, config=config, hardware=hardware)
 
 
 def _at(
@@ -141,6 +141,7 @@ def _at(
 
     try:
         options = task.stretched(factor)
+        phase("preparing data")
         longer = stretch(options) if options else task
     except BadData:
         raise

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import torch
 
+from runners.progress import MEASURING_S, so_far
+
 Call = Callable[[], object]
 
 STALL = 3.0
@@ -64,6 +66,7 @@ def warm_up(
         return len(times) > 1 and times[-1] * STABLE < times[-2]
 
     while len(times) < least or (falling() and len(times) < most):
+        so_far("warming up", len(times), 0, "call", MEASURING_S)
         times.append(timed(call, device))
         if times[-1] > long_s:
             break
@@ -83,6 +86,7 @@ def in_turns(
     gc.disable()  # a collection would fall into one sample and not into its pair
     try:
         for number in range(rounds):
+            so_far("timing", number, rounds, "sample", MEASURING_S)
             for name in names if number % 2 == 0 else reversed(names):
                 samples[name].append(timed(calls[name], device))
     finally:

@@ -25,11 +25,10 @@ from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagre
 from runners.child import MEMORY_WORDS
 from runners.hardware import HardwareProfile
 from runners.measure import in_turns, peak_tensor_bytes, timed
-from runners.records import Measurement, Progress, Status
+from runners.progress import phase, within
+from runners.records import Measurement, Status
 from runners.scaling import Direction, Mode
 from runners.timing import Timing, check_limit
-
-Item = Measurement | Progress
 
 
 @by_name
@@ -79,7 +78,7 @@ def compare(
     config: PeersConfig,
     hardware: HardwareProfile,
     seed: int,
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Compare ours with every peer of a family at one length, and yield rows.
 
     Raises:
@@ -97,9 +96,9 @@ def compare(
         device=torch.device(str(hardware.device)),
         seed=seed,
     )
-    for number, peer in enumerate(peers):
-        yield Progress(done=number, total=len(peers), text=peer.name)
-        yield from _with_memory(peer, case, mode, config)
+    for number, peer in enumerate(peers, 1):
+        with within(f"{peer.name} ({number} of {len(peers)})"):
+            yield from _with_memory(peer, case, mode, config)
 
 
 def _with_memory(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterator[Measurement]:
@@ -136,6 +135,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         yield _without(peer, Status.unsupported, str(error))
         return
     labels = {"peer": peer.name, "setting": peer.setting, "version": version}
+    phase("first calls")
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
     first = {}
     for side, call in calls.items():
@@ -156,6 +156,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         config.warm(calls[side], case.device) if seconds <= config.long_step_s else seconds
         for side, seconds in first.items()
     )
+    phase("comparing")
     apart = disagreement(pair, backward=mode is Mode.step)
     yield Measurement(metric="peer_error", value=apart, labels={**labels, "compared_in": "float32"})
     if peer.same and apart > config.tolerance:
@@ -165,6 +166,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         own = {**labels, "compared_in": "float64"}
         yield Measurement(metric="peer_error", value=apart, labels=own)
     samples = in_turns(calls, case.device, config.rounds(slowest))
+    phase("measuring memory")
     peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}
     for side in ("ours", "peer"):
         own = {**labels, "side": side}

@@ -113,15 +113,6 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a cell stands, for the progress bar; never stored."""
-
-    done: int
-    total: int
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One unit of work: a process of its own, whose rows appear together or not at all."""
 

@@ -37,10 +37,10 @@ from runners.measure import (
     timed,
 )
 from runners.optim import OptimConfig, build_optimiser, set_learning_rate
-from runners.records import Measurement, Progress, Status
+from runners.progress import phase, within
+from runners.records import Measurement, Status
 from runners.timing import Timing, check_limit
 
-Item = Measurement | Progress
 OWN = "model"
 
 
@@ -120,7 +120,7 @@ def scale(
     hardware: HardwareProfile,
     seed: int,
     facts: Facts,
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Measure one model at one length, and yield rows.
 
     Args:
@@ -136,8 +136,9 @@ def scale(
     bench = _Bench(
         build, facts, length=length, mode=mode, config=config, hardware=hardware, seed=seed
     )
-    yield Progress(done=0, total=4, text="warming up")
+    phase("building")
     own = bench.prepare(OWN)
+    phase("first call")
     first = timed(own, bench.device)
     if config.step_limit_s is not None and first > config.step_limit_s:
         yield _skipped(
@@ -149,26 +150,26 @@ def scale(
         yield Measurement(metric="compile_time", value=first)
     if first <= config.long_step_s:
         first = config.warm(own, bench.device)
-    yield Progress(done=1, total=4, text="memory")
+    phase("measuring memory")
     own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
     if mode is Mode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
-    yield Progress(done=2, total=4, text="references")
     calls = {OWN: own}
     slowest = first
     for name in config.references:
         if name == model:
             continue
-        found = yield from _reference(bench, name, own_peak)
+        with within(f"reference {name}"):
+            found = yield from _reference(bench, name, own_peak)
         if found is not None:
             calls[name], seconds = found
             slowest = max(slowest, seconds)
 
-    yield Progress(done=3, total=4, text="timing")
     yield from _times(bench, calls, config.rounds(slowest))
+    phase("counting operations")
     yield from bench.facts_of_the_model(own)
 
 
@@ -318,8 +319,10 @@ def _reference(
         yield failed(Status.skipped, reason)
         return None
     try:
+        phase("first call")
         call = bench.prepare(name)
         seconds = bench.config.warm(call, bench.device)
+        phase("measuring memory")
         peak = observe(call, bench.device).peak_tensor_bytes
     except Unsupported as error:
         yield failed(Status.unsupported, str(error))

@@ -26,11 +26,11 @@ from models.stack import family
 from runners.asked import Asked, answers, ask, counted, doubling, hidden_answers, least
 from runners.device import autocast
 from runners.hardware import HardwareProfile
-from runners.records import Measurement, Progress, Status
+from runners.progress import phase
+from runners.records import Measurement, Status
 from runners.stream import first_of
 from tasks.task import SPLITS, Task
 
-Item = Measurement | Progress
 ALL = "all"
 
 
@@ -96,7 +96,7 @@ class Mean:
 
 def span(
     model: Backbone, task: Task, *, config: SpanConfig, hardware: HardwareProfile, seed: int
-) -> Iterator[Item]:
+) -> Iterator[Measurement]:
     """Measure the spans of a trained model, and yield rows.
 
     Args:
@@ -118,14 +118,15 @@ def span(
     model = model.to(device).eval()
     generator = torch.Generator().manual_seed(seed)
     whole = task.batches(config.split, batch_size=config.batch_size, seed=0)
+    phase("choosing queries")
     asked = [
         ask(model, batch, config.queries, generator, device)
         for batch in first_of(whole, config.examples)
     ]
     examples = sum(len(part.tokens) for part in asked)
     labels = {"split": config.split, "examples": str(examples)}
-    for number, measure in enumerate(config.measures):
-        yield Progress(done=number, total=len(config.measures), text=str(measure))
+    for number, measure in enumerate(config.measures, 1):
+        phase(f"{measure} ({number} of {len(config.measures)})")
         told = {"measure": str(measure), "layer": ALL, "head": ALL, **labels}
         try:
             with autocast(hardware):

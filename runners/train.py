@@ -5,12 +5,12 @@ of the effective batch, plus the penalties. Accumulation over micro-batches divi
 the whole batch, so that the gradient is that of the batch.
 """
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum, auto
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conf.choices import by_name
 from models.backbone import Backbone
 from models.mixer import AfterStep
 from runners.carry import Carried
@@ -37,61 +36,18 @@ from runners.optim import (
     own_clips,
     set_learning_rate,
 )
-from runners.records import Diverged, Interrupted, Measurement, Outcomes, Progress, digest
+from runners.pace import Pace
+from runners.progress import EVERY_S, MEASURING_S, Progress, phase, ready, tell
+from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.resume import fitting
 from runners.stopping import asked_to_stop
 from runners.stream import Place, Prefetch, rows_of, to_device
-from tasks.task import SPLITS, Batch, Task
+from runners.train_config import Keep, TrainConfig
+from tasks.task import Batch, Task
 
-Item = Measurement | Outcomes | Progress
+Item = Measurement | Outcomes
 
-
-class Keep(StrEnum):
-    """Which weights the final evaluation uses."""
-
-    last = auto()
-    best = auto()
-    """Those with the best validation metric so far."""
-
-
-@by_name
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """What a training run does besides moving weights."""
-
-    evaluate_every_steps: int = 0
-    """Validation during training; 0 = only at the end."""
-    evaluate_first: bool = False
-    """Validate before the first step, too."""
-    validation_examples: int | None = None
-    """Examples that are judged during training, the first ones; None = all."""
-    evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
-    """Splits of the final evaluation."""
-    evaluation_batch_size: int = 64
-    keep: Keep = Keep.last
-    log_every_steps: int = 50
-    checkpoint_every_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        """Refuse values that make no sense, each with the way out."""
-        for name, least in (
-            ("evaluate_every_steps", 0), ("evaluation_batch_size", 1),
-            ("log_every_steps", 1), ("validation_examples", 1),
-        ):  # fmt: skip
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}: got {value}")
-        judged = [split for split in SPLITS if split != "train"]
-        for split in self.evaluate_splits:
-            if split not in judged or self.evaluate_splits.count(split) > 1:
-                raise ValueError(
-                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}, each once"
-                )
-        if self.keep is Keep.best and not self.evaluate_every_steps:
-            raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
-        if self.evaluate_first and not self.evaluate_every_steps:
-            raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
-        if not self.checkpoint_every_s > 0:
-            raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+log = logging.getLogger(__name__)
 
 
 def train(
@@ -104,7 +60,7 @@ def train(
     seed: int,
     checkpoints: Path | None,
 ) -> Iterator[Item]:
-    """Train, evaluate, and yield rows, outcomes and progress.
+    """Train, evaluate, and yield rows and outcomes.
 
     Raises:
         Diverged: the loss is no finite number.
@@ -180,14 +136,19 @@ class Trainer:
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left. Only the steps are on the clock."""
-        saved_at = shown_at = time.perf_counter()
+        saved_at = time.perf_counter()
         steps = self.optim.steps
+        every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
+        pace = Pace(self.step, steps, self.config.evaluate_every_steps)
         self.model.train()
+        phase("first step")
         with Prefetch(self.task, self.optim.batch_size, self.seed, self.place) as source:
             source.waited_s = self.waited_s
             while True:
                 if self.due():
+                    begun = time.perf_counter()
                     yield from self.validate(stop)
+                    pace.validated(time.perf_counter() - begun)
                 if self.step == steps:
                     return
                 begun = time.perf_counter()
@@ -200,7 +161,10 @@ class Trainer:
                 logging_now = self.step % self.config.log_every_steps == 0 or self.step == steps
                 # Reading the sum waits for the device: it belongs to the time of the steps.
                 mean = float(self.running) / self.since if logging_now else 0.0
-                self.window_s += time.perf_counter() - begun
+                seen = float(loss) if ready(every_s) else None  # waits too, so now and then only
+                spent = time.perf_counter() - begun
+                self.window_s += spent
+                pace.stepped(self.step, spent)
                 self.waited_s = source.waited_s
                 if logging_now:
                     self.check(mean)
@@ -209,15 +173,28 @@ class Trainer:
                     self.running.zero_()
                     self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
-                now = time.perf_counter()
-                if now - shown_at > 0.1:
-                    shown_at = now
-                    yield Progress(done=self.step, total=steps, text=f"step {self.step}/{steps}")
-                if stop.is_set() or now - saved_at > self.config.checkpoint_every_s:
+                if seen is not None:
+                    tell(self.progress(pace, batch, seen))
+                if stop.is_set() or time.perf_counter() - saved_at > self.config.checkpoint_every_s:
                     self.save()
                     saved_at = time.perf_counter()
                     if stop.is_set():
                         raise Interrupted(f"stopped after step {self.step}; resume to go on")
+
+    def progress(self, pace: Pace, batch: Batch, loss: float) -> Progress:
+        """Return what a person wants to see of the step just taken."""
+        rows, *tokens = batch.target.shape
+        counted = rows * tokens[0] if tokens else rows
+        return Progress(
+            unit="step",
+            done=self.step,
+            total=self.optim.steps,
+            loss=loss,
+            learning_rate=learning_rate(self.optim, self.step - 1),
+            speed=counted / pace.step_s if pace.step_s else None,
+            speed_unit="tokens" if tokens else "examples",
+            left_s=pace.left_s(self.step),
+        )
 
     def advance(self, batch: Batch) -> Tensor:
         """Take one optimiser step and return its loss, detached."""
@@ -378,6 +355,7 @@ class Trainer:
     def save(self) -> None:
         """Write the state."""
         self.checkpoints.save(self.state())
+        log.debug("checkpoint of step %d written", self.step)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state in which `misfit` found no fault."""

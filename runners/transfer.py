@@ -24,9 +24,11 @@ from runners.device import autocast
 from runners.evaluate import evaluate
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
+from runners.progress import within
 from runners.records import Interrupted, Measurement
 from runners.stopping import asked_to_stop
-from runners.train import Item, TrainConfig, train
+from runners.train import Item, train
+from runners.train_config import TrainConfig
 from tasks.task import Task
 
 SCRATCH = "scratch"
@@ -104,7 +106,7 @@ def fine_tune(
     seed: int,
     checkpoints: Path | None,
 ) -> Iterator[Item]:
-    """Take the weights over, score their source, train; yield rows, outcomes and progress.
+    """Take the weights over, score their source, train; yield rows and outcomes.
 
     Args:
         model: The target, as drawn.
@@ -156,7 +158,7 @@ def _scored(
             if stop.is_set():
                 raise Interrupted("stopped while evaluating the source, before the first step")
 
-        with autocast(hardware):
+        with within("source"), autocast(hardware):
             found = evaluate(
                 source.model.to(device),
                 source.task,

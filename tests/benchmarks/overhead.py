@@ -36,7 +36,8 @@ from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig, Schedule
 from runners.records import Measurement
 from runners.stream import Place, endless
-from runners.train import TrainConfig, train
+from runners.train import train
+from runners.train_config import TrainConfig
 from tasks.listops import ListOps
 from tasks.task import Batch
 

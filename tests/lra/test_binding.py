@@ -21,7 +21,7 @@ from runners.peers import PeersConfig
 from runners.scaling import ScalingConfig
 from runners.span import SpanConfig
 from runners.timing import Timing
-from runners.train import TrainConfig
+from runners.train_config import TrainConfig
 
 
 class Colour(StrEnum):

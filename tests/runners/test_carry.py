@@ -16,7 +16,8 @@ from runners.checkpoint import Checkpoints
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
 from runners.records import Interrupted, Measurement
-from runners.train import TrainConfig, Trainer, train
+from runners.train import Trainer, train
+from runners.train_config import TrainConfig
 from tasks.characters import Characters, Corpus, Source
 from tasks.language import Regime
 

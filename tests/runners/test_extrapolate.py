@@ -15,7 +15,8 @@ from runners.extrapolate import ExtrapolateConfig, extrapolate, fit
 from runners.hardware import Device, HardwareProfile
 from runners.optim import OptimConfig
 from runners.records import Measurement, Status
-from runners.train import TrainConfig, train
+from runners.train import train
+from runners.train_config import TrainConfig
 from tasks.characters import Characters, Corpus, Source
 from tasks.induction import Induction
 

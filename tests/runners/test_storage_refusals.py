@@ -19,7 +19,8 @@ from runners.isolate import Job, pool
 from runners.optim import OptimConfig
 from runners.records import Measurement, Status
 from runners.store import Store, read_rows
-from runners.train import TrainConfig, train
+from runners.train import train
+from runners.train_config import TrainConfig
 
 REFUSALS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,

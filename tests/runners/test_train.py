@@ -16,7 +16,8 @@ from runners.evaluate import goodness
 from runners.hardware import HardwareProfile, Precision
 from runners.optim import OptimConfig
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.train import Item, Keep, TrainConfig, Trainer, train
+from runners.train import Item, Trainer, train
+from runners.train_config import Keep, TrainConfig
 
 CPU = HardwareProfile(name="cpu")
 TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}

@@ -21,7 +21,8 @@ from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
 from runners.records import Diverged, Interrupted, Measurement
-from runners.train import Keep, TrainConfig, Trainer, train
+from runners.train import Trainer, train
+from runners.train_config import Keep, TrainConfig
 from tasks.task import Batch, Task
 
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)

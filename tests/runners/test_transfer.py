@@ -23,7 +23,8 @@ from runners.evaluate import evaluate
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
 from runners.records import Interrupted, Measurement, Outcomes
-from runners.train import Item, TrainConfig, Trainer, train
+from runners.train import Item, Trainer, train
+from runners.train_config import TrainConfig
 from runners.transfer import Pretrained, TransferConfig, fine_tune
 
 CPU = HardwareProfile(name="cpu")

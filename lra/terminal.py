@@ -1,0 +1,121 @@
+"""Lines at the bottom of a terminal that are drawn again and again, below what stays."""
+
+import os
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+Size = Callable[[], os.terminal_size]
+BLOCKS = " ▏▎▍▌▋▊▉█"
+PLAIN = " #"
+BAR = 1 / 10
+"""Share of a line's columns that a bar takes."""
+
+
+def on_terminal(*streams: TextIO) -> bool:
+    """Tell whether all streams are terminals on which lines can be drawn again."""
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "") != "dumb"
+
+
+class Region:
+    """The lines that are drawn now. Survives a change of the terminal's size."""
+
+    def __init__(self, stream: TextIO, size: Size | None = None) -> None:
+        self.stream = stream
+        self.size = size or (lambda: os.get_terminal_size(stream.fileno()))
+        self.drawn: list[int] = []
+        """Columns of the lines on the screen."""
+
+    def room(self) -> tuple[int, int]:
+        """Return columns and rows; the last column stays free, where some terminals wrap."""
+        columns, rows = self.size()
+        return max(10, (columns or 80) - 1), max(2, rows or 24)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Replace what is drawn; a line that is too long is cut."""
+        columns, _ = self.room()
+        cut = [
+            encodable(trimmed(encodable(line, self.stream), columns), self.stream) for line in lines
+        ]
+        self.stream.write(self._home() + "\n".join(cut))
+        self.stream.flush()
+        self.drawn = [width(line) for line in cut]
+
+    def clear(self) -> None:
+        """Remove what is drawn."""
+        if self.drawn:
+            self.stream.write(self._home())
+            self.stream.flush()
+            self.drawn = []
+
+    def _home(self) -> str:
+        """Return what moves to the begin of the first drawn line and wipes from there.
+
+        A terminal that has become narrower shows a long line in several rows.
+        """
+        columns, _ = self.size()
+        rows = sum(-(-max(1, wide) // max(1, columns or 80)) for wide in self.drawn)
+        up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+        return f"{up}\r\x1b[J" if self.drawn else ""
+
+
+def width(text: str) -> int:
+    """Return the columns that a text takes."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def trimmed(text: str, columns: int) -> str:
+    """Return a text, or its beginning and an ellipsis where it is too wide."""
+    if width(text) <= columns:
+        return text
+    kept = text
+    while kept and width(kept) > columns - 1:
+        kept = kept[:-1]
+    return kept.rstrip() + "…"
+
+
+def squeezed(text: str, columns: int) -> str:
+    """Return a text, or its two ends where it is too wide: the end tells cells apart."""
+    if width(text) <= columns:
+        return text
+    end = text
+    while end and width(end) > columns * 3 // 5:
+        end = end[1:]
+    begin = trimmed(text, columns - width(end))
+    return begin + end.lstrip()
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Return a text as the stream can write it: what it cannot is escaped."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    if not encoding.lower().startswith("utf"):
+        text = text.replace("…", "~")
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def gauge(share: float, cells: int, stream: TextIO) -> str:
+    """Return a bar of so many cells, filled up to `share` of it."""
+    steps = BLOCKS if encodable("█", stream) == "█" else PLAIN
+    parts = len(steps) - 1
+    filled, rest = divmod(int(min(1.0, max(0.0, share)) * cells * parts), parts)
+    return (steps[-1] * filled + (steps[rest] if rest else "")).ljust(cells)
+
+
+def beside(share: float | None, text: Callable[[int], str], columns: int, stream: TextIO) -> str:
+    """Return a line with a bar and a text; without the bar where there is no room for both.
+
+    Args:
+        share: what the bar shows; None: nothing to show.
+        text: returns the text for so many columns.
+        columns: of the whole line.
+        stream: where it goes.
+    """
+    if share is None:
+        return text(columns)
+    number = f"{int(100 * share):3}%"
+    whole = text(columns * 10)
+    cells = int(BAR * columns)
+    if len(number) + cells + width(whole) + 4 > columns:
+        return f"{number} {text(columns - len(number) - 1)}"
+    return f"{number} |{gauge(share, cells, stream)}| {whole}"

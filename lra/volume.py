@@ -1,0 +1,40 @@
+"""How much `lra run` says: `--quiet` and `--verbose`, anywhere on the line."""
+
+from collections.abc import Sequence
+from enum import StrEnum, auto
+
+from lra.configuration import ConfigError
+
+FLAGS = {"--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
+PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
+"""Flags of Hydra's that print something and run nothing."""
+
+
+class Volume(StrEnum):
+    """How much is said."""
+
+    quiet = auto()
+    """Cells that failed, and the final lines."""
+    normal = auto()
+    verbose = auto()
+    """Every phase, keys, places of files, checkpoints."""
+
+
+def taken(argv: Sequence[str]) -> tuple[Volume, list[str]]:
+    """Return the volume that the words ask for, and the other words.
+
+    Raises:
+        ConfigError: they ask for two, or for one beside a flag that only prints.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    asked = [word for word in argv[:end] if word in FLAGS]
+    rest = [word for word in argv[:end] if word not in FLAGS] + list(argv[end:])
+    found = dict.fromkeys(FLAGS[word] for word in asked)
+    if len(found) > 1:
+        raise ConfigError(f"got {' and '.join(dict.fromkeys(asked))}; wanted one of them")
+    printing = [word for word in rest if word.partition("=")[0] in PRINTING]
+    if asked and printing:
+        raise ConfigError(
+            f"got {asked[0]} beside {printing[0]}, which runs nothing: leave one of them out"
+        )
+    return Volume(next(iter(found), "normal")), rest

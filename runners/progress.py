@@ -1,0 +1,163 @@
+"""What a running cell says of itself while somebody waits: its phase, how far it is, what happened.
+
+The work calls `phase`, `so_far` and `tell` wherever it is, as it would call a logger; whoever runs
+it listens. Without a listener, and between two messages, a call costs one look at the clock.
+Nothing of it is stored, and nothing of it may change a number. Torch-free.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+EVERY_S = 0.1
+"""Between two messages of one phase."""
+MEASURING_S = 1.0
+"""The same where time is measured: whoever shows a message takes processor time."""
+OURS = ("lra", "models", "runners", "tasks")
+"""Loggers whose events reach the person who waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a cell stands; never stored."""
+
+    phase: str = ""
+    """What is done now, as in `evaluating test`; empty for the steps of a training."""
+    unit: str = ""
+    """What is counted: step, sample, example; empty where nothing is."""
+    done: int = 0
+    total: int = 0
+    """0: nobody knows."""
+    left_s: float | None = None
+    """Seconds to the end of what is counted, judged by what this process has seen of it."""
+    loss: float | None = None
+    """Of the last step, nats."""
+    learning_rate: float | None = None
+    speed: float | None = None
+    """Of late, `speed_unit` a second."""
+    speed_unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened once and that a person may want to know, as in a logger's record."""
+
+    level: int
+    """As in `logging`: DEBUG for those who ask for everything."""
+    text: str
+
+
+Listener = Callable[[Progress | Event], None]
+
+
+class _Ear:
+    """Who listens, and what was said last."""
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self.around: tuple[str, ...] = ()
+        self.last_at = self.phase_at = 0.0
+        self.phase: tuple[str, ...] = ()
+        self.phase_done = 0
+
+
+_ear = _Ear()
+
+
+def ready(every_s: float = EVERY_S) -> bool:
+    """Tell whether a message is due: somebody listens, and the last one was `every_s` ago."""
+    return _ear.listener is not None and time.monotonic() - _ear.last_at >= every_s
+
+
+def tell(message: Progress) -> None:
+    """Say where the work stands, now."""
+    if _ear.listener is None:
+        return
+    _ear.last_at = time.monotonic()
+    said = ": ".join(part for part in (*_ear.around, message.phase) if part)
+    _ear.listener(replace(message, phase=said))
+
+
+def phase(name: str) -> None:
+    """Say that a phase begins."""
+    tell(Progress(phase=name))
+
+
+def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S) -> None:
+    """Say how far a phase is, where a message is due; its first call says that it begins.
+
+    Args:
+        name: of the phase.
+        done: how many are behind.
+        total: how many there are; 0: nobody knows.
+        unit: what is counted, in the singular.
+        every_s: at least this long between two messages.
+    """
+    if _ear.listener is None:
+        return
+    now, here = time.monotonic(), (*_ear.around, name)
+    if here != _ear.phase or done < _ear.phase_done:
+        _ear.phase, _ear.phase_at, _ear.phase_done = here, now, done
+    elif now - _ear.last_at < every_s:
+        return
+    seen = done - _ear.phase_done
+    left = (now - _ear.phase_at) * (total - done) / seen if seen and total >= done else None
+    tell(Progress(phase=name, unit=unit, done=done, total=total, left_s=left))
+
+
+@contextmanager
+def within(name: str) -> Iterator[None]:
+    """Name what the phases inside belong to, as in `reference sdpa: warming up`."""
+    before = _ear.around
+    _ear.around = (*before, name)
+    try:
+        yield
+    finally:
+        _ear.around = before
+
+
+@contextmanager
+def heard(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
+    """Hand what the work says to `listener`, and the records of our loggers with it.
+
+    Args:
+        listener: is called at once.
+        log: where records from INFO on are written as well.
+    """
+    handlers = [_ToListener(listener), *([] if log is None else [_writing(log)])]
+    loggers = [logging.getLogger(name) for name in OURS]
+    levels = [logger.level for logger in loggers]
+    before, _ear.listener = _ear.listener, listener
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+        for handler in handlers:
+            logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        _ear.listener = before
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+            for handler in handlers:
+                logger.removeHandler(handler)
+
+
+class _ToListener(logging.Handler):
+    """Hands records on as events."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self.listener = listener
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.listener(Event(level=record.levelno, text=record.getMessage()))
+
+
+def _writing(log: TextIO) -> logging.Handler:
+    handler = logging.StreamHandler(log)
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    return handler

@@ -1,0 +1,55 @@
+"""What a training does besides moving weights: its options."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+
+from conf.choices import by_name
+from tasks.task import SPLITS
+
+
+class Keep(StrEnum):
+    """Which weights the final evaluation uses."""
+
+    last = auto()
+    best = auto()
+    """Those with the best validation metric so far."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What a training run does besides moving weights."""
+
+    evaluate_every_steps: int = 0
+    """Validation during training; 0 = only at the end."""
+    evaluate_first: bool = False
+    """Validate before the first step, too."""
+    validation_examples: int | None = None
+    """Examples that are judged during training, the first ones; None = all."""
+    evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
+    """Splits of the final evaluation."""
+    evaluation_batch_size: int = 64
+    keep: Keep = Keep.last
+    log_every_steps: int = 50
+    checkpoint_every_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        for name, least in (
+            ("evaluate_every_steps", 0), ("evaluation_batch_size", 1),
+            ("log_every_steps", 1), ("validation_examples", 1),
+        ):  # fmt: skip
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        judged = [split for split in SPLITS if split != "train"]
+        for split in self.evaluate_splits:
+            if split not in judged or self.evaluate_splits.count(split) > 1:
+                raise ValueError(
+                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(judged)}, each once"
+                )
+        if self.keep is Keep.best and not self.evaluate_every_steps:
+            raise ValueError("keep=best needs evaluate_every_steps above 0: got 0")
+        if self.evaluate_first and not self.evaluate_every_steps:
+            raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
+        if not self.checkpoint_every_s > 0:
+            raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
