@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tasks import sources
-from tasks.archives import extract
 from tasks.errors import BadData, NotPrepared
 from tasks.sources import data_root, download, lock, placing, remembered_sha256
+from tasks.unpacking import extract
 
 CONTENT = bytes(range(256)) * 400
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
