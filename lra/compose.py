@@ -20,7 +20,7 @@ from lra.configuration import ConfigError as ConfigError  # noqa: PLC0414  # han
 from lra.configuration import check
 from lra.kinds import kind_of
 from lra.suggest import unknown
-from lra.yaml_text import load, parse
+from lra.yaml_text import load
 from runners.records import Status
 
 if TYPE_CHECKING:
@@ -239,15 +239,42 @@ def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
     return task
 
 
-def build_task_by_name(name: str, overrides: Sequence[str] = ()) -> "Task":
-    """Build a task from conf/task/NAME.yaml and `option=value` words."""
-    node = group_file("task", name)
-    for word in overrides:
-        key, separator, value = word.partition("=")
-        if not separator:
-            raise ConfigError(f"got {word!r}; wanted option=value, as in max_length=1000")
-        node[key.removeprefix("task.")] = parse(value, word)
-    return build_task(node)
+def build_task_by_name(
+    name: str, overrides: Sequence[str] = (), config_dir: str | None = None
+) -> "Task":
+    """Build a task from its name and `option=value` words; see `task_node`."""
+    return build_task(*task_node(name, overrides, config_dir))
+
+
+def task_node(
+    name: str, overrides: Sequence[str] = (), config_dir: str | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the resolved `task` node and the plug-ins of a run, as `lra run` composes them.
+
+    Args:
+        name: Of the task.
+        overrides: As after `lra run`; an option of the task may leave out `task.`.
+        config_dir: A folder of configuration files beside ours.
+
+    Raises:
+        ConfigError: As of `lra run`.
+    """
+    from lra.hydra_entry import entries
+
+    words = [f"task={name}", *map(_of_the_task, overrides)]
+    places = [] if config_dir is None else ["--config-dir", config_dir]
+    (entry,) = entries([*places, *words], execute=list)
+    return dict(entry.config["task"]), list(entry.config["plugins"])
+
+
+def _of_the_task(word: str) -> str:
+    """Return a word as after `lra run`: `+max_length=9` stands for `+task.max_length=9`."""
+    signs = word[: len(word) - len(word.lstrip("+~"))]
+    key = word[len(signs) :]
+    ours = key.partition("=")[0]
+    if (not ours.isidentifier() and "." not in ours) or ours == "plugins":
+        return word
+    return word if ours.startswith("task.") else f"{signs}task.{key}"
 
 
 def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lra.arguments import whole
-from lra.listing import entries, names, table
+from lra.listing import entries, table
 from lra.suggest import UnknownName, unknown
-from lra.yaml_text import load
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task
@@ -75,7 +74,10 @@ def parser() -> argparse.ArgumentParser:
             "overrides",
             nargs="*",
             metavar="OPTION=VALUE",
-            help="options of the task, as in lra run",
+            help="options of the task, read as in lra run; `task.` may be left out; plugins=[...]",
+        )
+        one.add_argument(
+            "--config-dir", "-cd", metavar="DIR", help="your own YAML files, beside ours"
         )
         one.add_argument(
             "--from",
@@ -107,50 +109,54 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build(arguments: argparse.Namespace) -> "Task":
-    """Build the task that the command line names."""
-    from lra.compose import build_task_by_name
+    """Build the task that the command line names, with its options read as `lra run` does."""
+    from lra.compose import build_task, task_node
 
-    if arguments.task not in names("task"):
-        raise UnknownName(unknown("task", arguments.task, names("task")))
-    return build_task_by_name(arguments.task, overrides(arguments))
+    node, plugins = task_node(arguments.task, arguments.overrides, arguments.config_dir)
+    if arguments.path is not None:
+        node[next((name for name in PLACES if name in node), PLACES[0])] = arguments.path
+    return build_task(node, plugins)
 
 
-def overrides(arguments: argparse.Namespace) -> list[str]:
-    """Return the task's options as they were given, with --from among them."""
-    if arguments.path is None:
-        return list(arguments.overrides)
-    file = next(Path(e.file) for e in entries("task") if e.name == arguments.task)
-    option = next((name for name in PLACES if name in load(file)), PLACES[0])
-    return [*arguments.overrides, f"{option}={arguments.path}"]
+def command(arguments: argparse.Namespace) -> str:
+    """Return the command that makes the data ready that another verb did not find."""
+    words = ["lra", "data", "prepare", arguments.task, *arguments.overrides]
+    for flag, value in (("--from", arguments.path), ("--config-dir", arguments.config_dir)):
+        words += [] if value is None else [flag, value]
+    return shlex.join(words)
 
 
 def main(argv: list[str]) -> int:
     """Run one of prepare, verify, show and certify."""
     made = parser()
     arguments, rest = made.parse_known_args(argv)
-    if strange := [word for word in rest if word.startswith("-") or "=" not in word]:
+    if strange := [word for word in rest if word.startswith("-")]:
         made.error(f"unrecognized arguments: {' '.join(strange)}")
     # argparse takes positional words in one run only: these stood behind a flag.
     arguments.overrides += rest
     task = build(arguments)
-    if arguments.verb == "prepare":
-        return prepare(task, arguments)
+    from tasks.sources import data_root
+    from tasks.storage import full_disk_explained
     from tasks.task import NotPrepared
+
+    if arguments.verb == "prepare":
+        with full_disk_explained(data_root()):
+            return prepare(task, arguments)
 
     try:
         if arguments.verb == "certify":
             return certify(task, arguments)
         return verify(task) if arguments.verb == "verify" else show(task, arguments)
     except NotPrepared as error:
-        words = [arguments.task, *overrides(arguments)]
-        command = shlex.join(["lra", "data", "prepare", *words])
-        raise NotPrepared(f"{error}; here: {command}") from error
+        raise NotPrepared(f"{error}; here: {command(arguments)}") from error
 
 
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
-    """Make the data ready and say what there is now."""
+    """Make the data ready, sweep what killed processes left, and say what there is now."""
+    from tasks.leftovers import sweep
     from tasks.sources import data_root
 
+    sweep(data_root())
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec

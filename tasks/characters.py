@@ -30,7 +30,7 @@ from tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
-"""Bytes: both corpora have 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html), split as usual."""
+"""Bytes; both corpora have 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html)."""
 SHARES = (0.9, 0.05, 0.05)
 SAMPLE_BYTES = 60_000
 HUB_NAME = "afmck/text8"

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from tasks.archives import PACKED, open_packed
 from tasks.errors import BadData
-from tasks.lines import LONGEST_LINE, ended, too_long
+from tasks.lines import LONGEST_LINE, too_long, whole_lines
 from tasks.residues import LETTERS
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,8 @@ def read(path: Path) -> Iterator[Record]:
     with open_packed(path) as packed:
         # Headers may hold any bytes; those of sequences are compared with the alphabet.
         text = TextIOWrapper(cast(Any, packed), encoding="latin-1")
-        records = SimpleFastaParser(_from_the_first_header(ended(text, str(path)), path))
+        lines = whole_lines(text, str(path), ended=False)  # many files of others lack it
+        records = SimpleFastaParser(_from_the_first_header(lines, path))
         shown = tqdm(records, desc=path.name, unit="sequence", disable=None)
         for number, (title, sequence) in enumerate(shown, 1):
             name = accession(title)

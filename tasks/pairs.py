@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tasks.archives import PACKED, open_packed
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
-from tasks.lines import ended
+from tasks.lines import whole_lines
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",
@@ -72,7 +72,7 @@ def read(path: Path, *, longest: int) -> Iterator[Pair]:
     """
     number = 0
     with open_packed(path) as file:
-        lines = ended(file, str(path))
+        lines = whole_lines(file, str(path))
         for number, line in enumerate(tqdm(lines, desc=path.name, unit="pair", disable=None), 1):
             yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
     if not number:

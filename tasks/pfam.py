@@ -15,7 +15,7 @@ from typing import Any, cast
 from tasks.archives import open_packed
 from tasks.errors import BadData, NotPrepared
 from tasks.fasta import Record
-from tasks.lines import ended
+from tasks.lines import whole_lines
 from tasks.protein_splits import digest
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
     wanted, known, number = set(families), dict[str, bool](), 0
     with open_packed(path) as packed:
         text = TextIOWrapper(cast(Any, packed), encoding="utf-8", errors="replace")
-        lines = ended(text, str(path))
+        lines = whole_lines(text, str(path))
         heads = next(lines, "").rstrip("\n").split("\t")
         if not {"Entry", "Pfam"} <= set(heads):
             raise BadData(

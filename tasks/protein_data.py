@@ -24,8 +24,8 @@ from tasks.ragged import Ragged
 from tasks.stored import GENERATED
 
 SWISS_PROT = 540_000
-"""Sequences that every release since 2014 has at least (release notes of UniProtKB/Swiss-Prot, which
-has another number with each); TrEMBL has hundreds of times as many."""
+"""Sequences that every release since 2014 has at least, each another number (release notes of
+UniProtKB/Swiss-Prot); TrEMBL has hundreds of times as many."""
 
 
 class Source(StrEnum):
