@@ -87,9 +87,9 @@ def test_from_is_short_for_path(capsys, tmp_path):
     ("words", "complaint"),
     [
         (["show", "listop"], "unknown task 'listop': did you mean 'listops'?"),
-        (["show", "listops", "max_dept=3"], "did you mean 'max_depth'"),
+        (["show", "listops", "max_dept=3"], "did you mean 'task.max_depth'"),
         (["show", "listops", "max_depth=deep"], "max_depth"),
-        (["show", "listops", "max_depth"], "wanted option=value"),
+        (["show", "listops", "max_depth"], "missing EQUAL"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
         (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),

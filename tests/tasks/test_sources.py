@@ -147,10 +147,13 @@ def test_extract_zip(tmp_path):
     assert (extract(tmp_path / "a.zip", tmp_path / "out") / "one" / "x.txt").read_text() == "x"
 
 
-@pytest.mark.parametrize("members", [{"../evil": b"x"}, {"link": None}])
-def test_extract_refuses_what_leaves_the_folder(tmp_path, members):
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [({"../evil": b"x"}, "would land outside"), ({"link": None}, "is a link or a device")],
+)
+def test_extract_refuses_what_leaves_the_folder(tmp_path, members, message):
     archive = tar(tmp_path / "a.tar.gz", {"fine": b"x", **members})
-    with pytest.raises(BadData, match=r"Error"):
+    with pytest.raises(BadData, match=message):
         extract(archive, tmp_path / "in" / "out")
     assert not (tmp_path / "in" / "evil").exists()
     assert list((tmp_path / "in").iterdir()) == []
@@ -190,9 +193,7 @@ def test_extract_says_when_an_archive_is_damaged(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_placing_is_all_or_nothing_and_sweeps_leftovers(tmp_path):
-    (tmp_path / ".final.killed").mkdir()
-
+def test_placing_is_all_or_nothing(tmp_path):
     def fail_midway():
         with placing(tmp_path / "final") as folder:
             (folder / "half").write_text("x")
