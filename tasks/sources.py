@@ -178,9 +178,10 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
                 ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
                 if ours and getattr(error, "errno", None) in STORAGE:
                     raise
-                raise NotPrepared(_broken_off(url, file, size, error, instructions)) from error
-            if _length(file) < size:
-                raise NotPrepared(_broken_off(url, file, size, None, instructions))
+                said = _broken_off(url, partial, _length(file), size, error)
+                raise NotPrepared(f"{said}; {instructions}") from error
+            if (there := _length(file)) < size:
+                raise NotPrepared(f"{_broken_off(url, partial, there, size, None)}; {instructions}")
         try:
             check_file(partial, size=size, sha256=sha256)
         except BadData as error:
@@ -190,17 +191,14 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
     return final
 
 
-def _broken_off(
-    url: str, file: BinaryIO, size: int, error: Exception | None, instructions: str
-) -> str:
+def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
     """Return what to say of a download that did not come to its end."""
-    found = _length(file)
     said = "" if error is None else f" ({type(error).__name__}: {error})"
-    if not found:
-        return f"{url} cannot be reached{said}; {instructions}"
+    if not there:
+        return f"{url} cannot be reached{said}"
     return (
-        f"{url}: the connection ended after {found} of {size} bytes{said}, which are kept in "
-        f"{file.name}; run the same command again to resume, or: {instructions}"
+        f"{url}: the connection ended after {there} of {size} bytes{said}; run the same command "
+        f"again to resume what is kept in {partial}, or"
     )
 
 

@@ -18,8 +18,8 @@ REPOSITORY = Path(__file__).parents[2]
 WRITERS = {
     "folder": "from tasks.sources import placing\nheld = placing(root / 'one')",
     "deeper": "from tasks.sources import placing\nheld = placing(root / 'vocabularies' / 'one')",
-    "file": "from tasks.leftovers import temporary_file\nheld = temporary_file(root / 'hashes' / 'x')",
-    "scratch": "from tasks.leftovers import temporary_folder\nheld = temporary_folder(root / 'pg19')",
+    "file": "import tasks.leftovers as it\nheld = it.temporary_file(root / 'hashes' / 'x')",
+    "scratch": "import tasks.leftovers as it\nheld = it.temporary_folder(root / 'pg19')",
 }  # fmt: skip
 CHILD = """
 import sys

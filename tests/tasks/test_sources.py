@@ -2,6 +2,7 @@ import errno
 import hashlib
 import io
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -66,9 +67,8 @@ def get(server, final, **changes):
 def test_download_resumes_after_a_cut(server, tmp_path):
     final = tmp_path / "data.tar.gz"
     server.cut = 1000
-    with pytest.raises(
-        NotPrepared, match=r"ended after 1000 of 102400 bytes; run the same command"
-    ):
+    said = r"tar\.gz: the connection ended after 1000 of 102400 bytes; run the same .*\.part, or"
+    with pytest.raises(NotPrepared, match=said):
         get(server, final)
     assert not final.exists()
     server.cut = None
@@ -76,6 +76,32 @@ def test_download_resumes_after_a_cut(server, tmp_path):
     assert server.ranges == [None, "bytes=1000-"]
     get(server, final)
     assert len(server.ranges) == 2
+
+
+def test_a_file_of_another_size_is_not_fetched(server, tmp_path):
+    with pytest.raises(BadData, match=r"/data\.tar\.gz offers 102400 bytes, wanted 5: .*by hand"):
+        get(server, tmp_path / "data.tar.gz", size=5)
+    assert (tmp_path / "data.tar.gz.part").stat().st_size == 0
+
+
+def test_an_answer_that_breaks_off_in_a_chunk_is_named(tmp_path):
+    """`http.client` raises an error of its own there, which no socket knows."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(9999)
+                head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                connection.sendall(head + b"64\r\n" + bytes(100) + b"\r\nff\r\n" + bytes(7))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{port}/a.gz"
+        with pytest.raises(NotPrepared, match=rf"{url}: .*of 900 bytes.*by hand"):
+            download(url, tmp_path / "a.gz", size=900, sha256="", instructions="by hand")
+        thread.join()
 
 
 def test_download_starts_over_where_ranges_are_ignored(server, tmp_path):
