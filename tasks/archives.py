@@ -5,6 +5,7 @@ and compared with the bounds below, so that memory and disk stay bounded whateve
 """
 
 import bz2
+import errno
 import lzma
 import struct
 import tarfile
@@ -47,7 +48,8 @@ def damage_explained(path: Path) -> Iterator[None]:
     except BadData:
         raise
     except OSError as error:
-        if error.errno is not None:  # the machine's fault, not the archive's
+        # Else the machine's fault. An archive may ask for a place before its own beginning.
+        if error.errno not in (None, errno.EINVAL):
             raise
         raise _damaged(path, error) from error
     except ARCHIVE_ERRORS as error:

@@ -219,7 +219,7 @@ def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) ->
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         resumed = answer.status == 206
-        if not resumed:
+        if have and not resumed:
             file.truncate(0)
             have = 0
         announced = answer.headers.get("Content-Length", "")

@@ -24,7 +24,7 @@ from tests.fuzz import cases
 REPOSITORY = Path(__file__).parents[2]
 PACKERS = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 NOISE = random.Random(0).randbytes(300_000)
-SPARE_BYTES = 400 << 20
+SPARE_BYTES = 256 << 20
 """Address space that a child gets beyond what the imports took."""
 
 
@@ -180,13 +180,12 @@ def npz_that_says(shape):
 
 
 def bombs(folder):
-    """Write files of at most a few hundred kilobytes that become gigabytes; yield how to read."""
-    giga = 3 << 10
+    """Write small files that become hundreds of megabytes."""
     for ending, made in ((".xz", lzma.LZMACompressor(preset=1)), (".bz2", bz2.BZ2Compressor(9))):
-        content = zeros(made, giga // 4)
+        content = zeros(made, 300)
         (folder / f"stream{ending}").write_bytes(content)
     tarred = bz2.BZ2Compressor(9)
-    size = 600 << 20
+    size = 300 << 20
     content = tarred.compress(header("aclImdb/train/pos/0_9.txt", size))
     content += b"".join(tarred.compress(bytes(1 << 20)) for _ in range(size >> 20))
     (folder / "member.tar.bz2").write_bytes(content + tarred.flush())
@@ -196,9 +195,9 @@ def bombs(folder):
     (folder / "name.tar.bz2").write_bytes(content + long_name.flush())
     (folder / "seek.tar").write_bytes(header("x", 1 << 60) + bytes(4096))
     with zipfile.ZipFile(folder / "deflate.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("enwik8", bytes(500 << 20))
+        packed.writestr("enwik8", bytes(300 << 20))
     with zipfile.ZipFile(folder / "bzip2.zip", "w", zipfile.ZIP_BZIP2) as packed:
-        packed.writestr("enwik8", bytes(500 << 20))
+        packed.writestr("enwik8", bytes(300 << 20))
     for name in ("train", "test"):
         with zipfile.ZipFile(folder / f"cifar10_gray_{name}.npz", "w") as packed:
             packed.writestr("images.npy", npz_that_says((10**10, 32, 32)))
@@ -246,7 +245,7 @@ def bomb_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bombs")
     bombs(folder)
     (folder / "tables").mkdir()
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 9000, pa.int32()), ["x" * 10**6])
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), ["x" * 10**6])
     parquet.write_table(pa.table({"text": text}), folder / "tables" / "train.parquet")
     assert max(p.stat().st_size for p in folder.rglob("*") if p.is_file()) < 3 << 20
     return folder

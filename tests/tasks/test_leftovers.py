@@ -55,7 +55,7 @@ def test_a_living_writer_is_left_alone_and_a_killed_one_is_swept(name):
 
 def test_what_is_no_leftover_stays():
     root = data_root()
-    for name in ("downloads/pg19", "one", ".hidden", ".name.nothexxx", "one/.deep.0123abcd"):
+    for name in ("downloads/pg19", "one", ".hidden", ".name.nothexxx", "one/two/.deep.0123abcd"):
         (root / name).mkdir(parents=True)
     for name in (".note.tmp", "downloads/new.part", "whole.npy"):
         (root / name).write_text("x")
@@ -144,7 +144,7 @@ def test_datasets_that_meet_a_full_disk(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(arrow_writer.ArrowWriter, "write_table", full)
+    monkeypatch.setattr(arrow_writer.ArrowWriter, "finalize", full)
     with pytest.raises(StorageFull, match=r"huggingface.*LRA_DATA"):
         hub.load("x", "y", tmp_path, columns=["text"], splits=["train"], instructions="")
 
