@@ -178,6 +178,8 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
                 ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
                 if ours and getattr(error, "errno", None) in STORAGE:
                     raise
+                if isinstance(error, http.client.IncompleteRead):
+                    file.write(error.partial)
                 said = _broken_off(url, partial, _length(file), size, error)
                 raise NotPrepared(f"{said}; {instructions}") from error
             if (there := _length(file)) < size:
@@ -194,7 +196,7 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
 def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
     """Return what to say of a download that did not come to its end."""
     said = "" if error is None else f" ({type(error).__name__}: {error})"
-    if not there:
+    if not there and isinstance(error, urllib.error.URLError):
         return f"{url} cannot be reached{said}"
     return (
         f"{url}: the connection ended after {there} of {size} bytes{said}; run the same command "

@@ -99,7 +99,7 @@ def test_an_answer_that_breaks_off_in_a_chunk_is_named(tmp_path):
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"http://127.0.0.1:{port}/a.gz"
-        with pytest.raises(NotPrepared, match=rf"{url}: .*of 900 bytes.*by hand"):
+        with pytest.raises(NotPrepared, match=rf"{url}: .*after 100 of 900 bytes.*by hand"):
             download(url, tmp_path / "a.gz", size=900, sha256="", instructions="by hand")
         thread.join()
 
