@@ -26,6 +26,7 @@ def add_own(parser: argparse.ArgumentParser) -> None:
     """Add --config-dir and --plugin, which may be repeated: `config_dir` and `plugin`."""
     parser.add_argument(
         "--config-dir",
+        "-cd",
         action="append",
         default=[],
         type=Path,

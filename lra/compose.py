@@ -19,7 +19,7 @@ from lra.configuration import check
 from lra.kinds import kind_of
 from lra.listing import names, roots
 from lra.suggest import unknown
-from lra.yaml_text import load, parse
+from lra.yaml_text import load
 from runners.records import Status
 
 if TYPE_CHECKING:
@@ -214,14 +214,47 @@ def build_task_by_name(
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> "Task":
-    """Build a task from task/NAME.yaml, the user's own or ours, and `option=value` words."""
-    node = group_file("task", name, config_dirs)
-    for word in overrides:
-        key, separator, value = word.partition("=")
-        if not separator:
-            raise ConfigError(f"got {word!r}; wanted option=value, as in max_length=1000")
-        node[key.removeprefix("task.")] = parse(value, word)
-    return build_task(node, plugins)
+    """Build a task from its name and `option=value` words; see `task_node`."""
+    return build_task(*task_node(name, overrides, config_dirs, plugins))
+
+
+def task_node(
+    name: str,
+    overrides: Sequence[str] = (),
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the resolved `task` node and the plug-ins of a run, as `lra run` composes them.
+
+    Args:
+        name: Of the task.
+        overrides: As after `lra run`; an option of the task may leave out `task.`.
+        config_dirs: A folder of configuration files beside ours, or none.
+        plugins: Packages that these files may name.
+
+    Raises:
+        ConfigError: As of `lra run`.
+    """
+    from lra.hydra_entry import entries
+
+    words = [f"task={name}", *map(_of_the_task, overrides)]
+    if plugins:
+        words.append(f"plugins=[{','.join(plugins)}]")
+    if len(config_dirs) > 1:
+        raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
+    places = [f"--config-dir={folder}" for folder in config_dirs]
+    (entry,) = entries([*places, *words], execute=list)
+    return dict(entry.config["task"]), list(entry.config["plugins"])
+
+
+def _of_the_task(word: str) -> str:
+    """Return a word as after `lra run`: `+max_length=9` stands for `+task.max_length=9`."""
+    signs = word[: len(word) - len(word.lstrip("+~"))]
+    key = word[len(signs) :]
+    ours = key.partition("=")[0]
+    if (not ours.isidentifier() and "." not in ours) or ours == "plugins":
+        return word
+    return word if ours.startswith("task.") else f"{signs}task.{key}"
 
 
 def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lra.arguments import add_own, whole
-from lra.listing import entries, names, table
+from lra.listing import entries, table
 from lra.suggest import UnknownName, unknown
-from lra.yaml_text import load
 
 if TYPE_CHECKING:
     from tasks.task import Batch, Task
@@ -75,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
             "overrides",
             nargs="*",
             metavar="OPTION=VALUE",
-            help="options of the task, as in lra run",
+            help="options of the task, read as in lra run; `task.` may be left out; plugins=[...]",
         )
         one.add_argument(
             "--from",
@@ -108,55 +107,56 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build(arguments: argparse.Namespace) -> "Task":
-    """Build the task that the command line names."""
-    from lra.compose import build_task_by_name
+    """Build the task that the command line names, with its options read as `lra run` does."""
+    from lra.compose import build_task, task_node
 
-    known = names("task", arguments.config_dir)
-    if arguments.task not in known:
-        raise UnknownName(unknown("task", arguments.task, known))
     own = (arguments.config_dir, arguments.plugin)
-    return build_task_by_name(arguments.task, overrides(arguments), *own)
+    node, plugins = task_node(arguments.task, arguments.overrides, *own)
+    if arguments.path is not None:
+        node[next((name for name in PLACES if name in node), PLACES[0])] = arguments.path
+    return build_task(node, plugins)
 
 
-def overrides(arguments: argparse.Namespace) -> list[str]:
-    """Return the task's options as they were given, with --from among them."""
-    if arguments.path is None:
-        return list(arguments.overrides)
-    choices = entries("task", arguments.config_dir)
-    file = next(Path(e.file) for e in choices if e.name == arguments.task)
-    option = next((name for name in PLACES if name in load(file)), PLACES[0])
-    return [*arguments.overrides, f"{option}={arguments.path}"]
+def command(arguments: argparse.Namespace) -> str:
+    """Return the command that makes the data ready that another verb did not find."""
+    words = ["lra", "data", "prepare", arguments.task, *arguments.overrides]
+    words += [] if arguments.path is None else ["--from", arguments.path]
+    words += [f"--config-dir={folder}" for folder in arguments.config_dir]
+    words += [f"--plugin={package}" for package in arguments.plugin]
+    return shlex.join(words)
 
 
 def main(argv: list[str]) -> int:
     """Run one of prepare, verify, show and certify."""
     made = parser()
     arguments, rest = made.parse_known_args(argv)
-    if strange := [word for word in rest if word.startswith("-") or "=" not in word]:
+    if strange := [word for word in rest if word.startswith("-")]:
         made.error(f"unrecognized arguments: {' '.join(strange)}")
     # argparse takes positional words in one run only: these stood behind a flag.
     arguments.overrides += rest
     task = build(arguments)
-    if arguments.verb == "prepare":
-        return prepare(task, arguments)
+    from tasks.sources import data_root
+    from tasks.storage import full_disk_explained
     from tasks.task import NotPrepared
+
+    if arguments.verb == "prepare":
+        with full_disk_explained(data_root()):
+            return prepare(task, arguments)
 
     try:
         if arguments.verb == "certify":
             return certify(task, arguments)
         return verify(task) if arguments.verb == "verify" else show(task, arguments)
     except NotPrepared as error:
-        own = [f"--config-dir={folder}" for folder in arguments.config_dir]
-        own += [f"--plugin={package}" for package in arguments.plugin]
-        words = [arguments.task, *overrides(arguments), *own]
-        command = shlex.join(["lra", "data", "prepare", *words])
-        raise NotPrepared(f"{error}; here: {command}") from error
+        raise NotPrepared(f"{error}; here: {command(arguments)}") from error
 
 
 def prepare(task: "Task", arguments: argparse.Namespace) -> int:
-    """Make the data ready and say what there is now."""
+    """Make the data ready, sweep what killed processes left, and say what there is now."""
+    from tasks.leftovers import sweep
     from tasks.sources import data_root
 
+    sweep(data_root())
     print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
     task.prepare()
     spec = task.spec

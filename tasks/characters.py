@@ -11,7 +11,6 @@ row for each split. `source=sample` is generated text for trials, labelled so.
 """
 
 import math
-import zipfile
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +22,7 @@ from tasks import archives, hub
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
 from tasks.language import LanguageTask, Regime
+from tasks.published import MARK, check_partial
 from tasks.ragged import Ragged
 from tasks.sources import data_root, download, folder_identity, remembered_sha256
 from tasks.stored import GENERATED, identity_of
@@ -30,6 +30,7 @@ from tasks.task import SPLITS, TaskSpec
 
 VERSION = 1
 OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
+"""Bytes; both corpora have 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html)."""
 SHARES = (0.9, 0.05, 0.05)
 SAMPLE_BYTES = 60_000
 HUB_NAME = "afmck/text8"
@@ -123,6 +124,7 @@ class Characters(LanguageTask):
         self.facts = CORPORA[self.corpus]
         self.path = Path(path).expanduser() if path is not None else None
         self.partial = partial
+        check_partial(partial, path is not None)
         self.read_as(
             length=length,
             evaluation_length=evaluation_length,
@@ -147,9 +149,8 @@ class Characters(LanguageTask):
     def _source_name(self) -> str:
         if self.source is Source.sample:
             return "sample (synthetic)"
-        if self.path is None:
-            return str(self.source)
-        return f"{self.source}: {self.path.name}{' (a part)' if self.partial else ''}"
+        said = str(self.source) if self.path is None else f"{self.source}: {self.path.name}"
+        return f"{said}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -212,7 +213,17 @@ class Characters(LanguageTask):
             path = self._file() if self.path is not None else self._fetched()
             content = read(path)
         ids = self.ids(content)
-        return np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1])
+        return self._filled(np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1]))
+
+    def _filled(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the parts; `BadData` where one has nothing to predict."""
+        for split, ids in zip(SPLITS, parts, strict=True):
+            if len(ids) < 2:
+                raise BadData(
+                    f"{self.spec.source}: {split} has {len(ids)} of {sum(map(len, parts)):,} "
+                    "bytes, wanted 2 at least: fetch the text again, or take more of it"
+                )
+        return parts
 
     def _hub_parts(self) -> list[np.ndarray]:
         loaded = hub.load(
@@ -233,7 +244,7 @@ class Characters(LanguageTask):
                     f"{OFFICIAL[split]:,}: fetch it again; if it is a part on purpose, set "
                     "task.partial=true"
                 )
-        return parts
+        return self._filled(parts)
 
     def _fetched(self) -> Path:
         target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
@@ -308,17 +319,18 @@ def read(path: Path) -> bytes:
     """Return the content of a text, packed or not.
 
     Raises:
-        BadData: The archive is damaged, or holds no or several files.
+        BadData: The archive is damaged, holds no or several files, or more than the whole corpus.
     """
-    with archives.damage_explained(path):
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as packed:
-                names = packed.namelist()
-                if len(names) != 1:
-                    raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
-                return packed.read(names[0])
-        with archives.open_packed(path) as file:
-            return file.read()
+    most = sum(OFFICIAL.values())
+    if path.suffix == ".zip":
+        with archives.opened_zip(path, most) as packed:
+            names = packed.namelist()
+            if len(names) != 1:
+                raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
+            with archives.open_member(packed, names[0]) as member:
+                return member.read()
+    with archives.open_packed(path, most) as file:
+        return file.read()
 
 
 def sample_text(size: int) -> bytes:

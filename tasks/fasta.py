@@ -12,15 +12,15 @@ unknown one. Records without residues are left out with a warning. Everything el
 import logging
 from collections.abc import Iterator
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from Bio.SeqIO.FastaIO import SimpleFastaParser
 from tqdm import tqdm
 
-from tasks.archives import PACKED, damage_explained, open_packed
+from tasks.archives import PACKED, open_packed
 from tasks.errors import BadData
+from tasks.lines import LONGEST_LINE, too_long, whole_lines
 from tasks.residues import LETTERS
 
 log = logging.getLogger(__name__)
@@ -108,14 +108,15 @@ def read(path: Path) -> Iterator[Record]:
     """Yield the sequences of a file in its order.
 
     Raises:
-        BadData: It is damaged, is no FASTA, holds no record, or a record holds something else than
-            residues.
+        BadData: It is damaged or cut, is no FASTA, holds no record, or a record holds something
+            else than residues.
     """
     cleaning, number = Cleaning(str(path)), 0
-    with damage_explained(path), open_packed(path) as packed:
+    with open_packed(path) as packed:
         # Headers may hold any bytes; those of sequences are compared with the alphabet.
         text = TextIOWrapper(cast(Any, packed), encoding="latin-1")
-        records = SimpleFastaParser(_from_the_first_header(text, path))
+        lines = whole_lines(text, str(path), ended=False)  # many files of others lack it
+        records = SimpleFastaParser(_from_the_first_header(lines, path))
         shown = tqdm(records, desc=path.name, unit="sequence", disable=None)
         for number, (title, sequence) in enumerate(shown, 1):
             name = accession(title)
@@ -128,16 +129,21 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def _from_the_first_header(lines: Iterator[str], path: Path) -> Iterator[str]:
-    """Return the lines; the parser would pass over what stands before the first header."""
+    """Yield the lines; the parser would pass over what stands before the first header."""
+    begun, size = False, 0
     for number, line in enumerate(lines, 1):
         if line.startswith(">"):
-            return chain([line], lines)
-        if line.strip():
+            begun, size = True, 0
+        elif not begun and line.strip():
             raise BadData(
                 f"{path}, line {number}: {line.strip()[:20]!r} before the first header, wanted a "
                 "line that begins with '>': is this FASTA, and whole?"
             )
-    return iter(())
+        size += len(line)
+        if size > LONGEST_LINE:  # the longest known protein has 45,000 residues
+            raise too_long(str(path), number)
+        if begun:
+            yield line
 
 
 def accession(title: str) -> str:

@@ -4,8 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.archives import PACKINGS, Budget, open_packed
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import data_root
+from tasks.sources import CHUNK_BYTES, data_root
+from tasks.storage import StorageFull, full_disk_explained
+
+ROWS_AT_ONCE = 64
+"""Of a parquet file that is looked at: a row may be a whole book."""
 
 
 def load(
@@ -38,30 +43,37 @@ def load(
 
     wanted = " and ".join(f"{split}.parquet" for split in splits)
     facts = f"files such as {wanted} with the columns {', '.join(columns)}"
-    if path is not None and not path.is_dir():
-        raise NotPrepared(
-            f"{path} is no folder: task.path must name one that `datasets.load_dataset` reads, "
-            f"e.g. with {wanted} (columns {', '.join(columns)})"
-        )
+    if path is not None:
+        if not path.is_dir():
+            raise NotPrepared(
+                f"{path} is no folder: task.path must name one that `datasets.load_dataset` reads, "
+                f"e.g. with {wanted} (columns {', '.join(columns)})"
+            )
+        check_folder(path)
     cache, origin = str(data_root() / "huggingface"), str(path or name)
     try:
-        if path is None:
-            loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=cache)
-        else:
-            loaded = datasets.load_dataset(str(path), cache_dir=cache)
+        with full_disk_explained(data_root() / "huggingface"):
+            if path is None:
+                loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=cache)
+            else:
+                loaded = datasets.load_dataset(str(path), cache_dir=cache)
+    except StorageFull:
+        raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
             f"{name} cannot be reached and is not in the cache ({error}); {instructions}"
         ) from error
     except (
-        datasets.exceptions.DatasetGenerationError,
+        datasets.exceptions.DatasetsError,
         datasets.data_files.EmptyDatasetError,
         pyarrow.ArrowException,
+        ValueError,
     ) as error:
-        cause = error.__cause__ or error
-        raise BadData(
-            f"{origin} cannot be loaded: {type(cause).__name__}: {cause}; wanted {facts}"
-        ) from error
+        raise BadData(f"{origin} cannot be loaded: {_cause(error)}; wanted {facts}") from error
+    except OSError as error:  # of the hub, or a file that broke off on its way
+        if path is not None:
+            raise
+        raise NotPrepared(f"{name} broke off: {_cause(error)}; {instructions}") from error
     for split in splits:
         if split not in loaded:
             raise BadData(f"{origin}: splits {sorted(loaded)}, wanted {', '.join(splits)}")
@@ -71,3 +83,53 @@ def load(
                 f"{' and '.join(columns)}"
             )
     return loaded
+
+
+def _cause(error: BaseException) -> str:
+    """Return what an error was made of, in its own words."""
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())[:500]}"
+
+
+def check_folder(folder: Path) -> None:
+    """Read every packed file of a folder once, within the bounds of `tasks.archives`.
+
+    The `datasets` library knows no bounds: what it unpacks fills memory and disk.
+
+    Raises:
+        BadData: A file is damaged or a bomb, or an archive of several.
+    """
+    for file in sorted(folder.rglob("*")):
+        if not file.is_file():
+            continue
+        if file.suffix == ".parquet":
+            _check_parquet(file)
+        elif file.suffix in (".zip", ".tar", ".tgz", ".zst", ".lz4", ".7z", ".rar"):
+            raise BadData(f"{file}: unpack it first; files of `datasets` are read as they are")
+        elif file.suffix in PACKINGS:
+            with open_packed(file) as opened:
+                while opened.read(CHUNK_BYTES):
+                    pass
+
+
+def _check_parquet(file: Path) -> None:
+    """Read a parquet file in small batches, and count what it becomes."""
+    import pyarrow
+    from pyarrow import parquet
+
+    budget = Budget(file)
+    try:
+        with parquet.ParquetFile(file) as opened:
+            facts = opened.metadata
+            for number in range(facts.num_row_groups):
+                group = facts.row_group(number)
+                for column in range(group.num_columns):  # as it says of itself
+                    Budget(file).take(group.column(column).total_uncompressed_size)
+            for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
+                budget.take(batch.nbytes)
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise BadData(
+            f"{file} is no whole parquet file: {_cause(error)}; fetch it again"
+        ) from error

@@ -4,37 +4,39 @@ Readers return (images [n, side, side] uint8, labels [n] uint8) by split, in the
 
 CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the binary archive, whose rows are
 a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is read too where a
-user has it, by an unpickler that knows arrays and nothing else. Gray is that of TensorFlow's
+user has it, without unpickling (`tasks.cifar_pickle`). Gray is that of TensorFlow's
 `rgb_to_grayscale` on bytes, which the Long Range Arena uses.
 MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
 """
 
 import io
-import logging
-import pickle
+import math
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float32, UInt8
+from PIL import Image, UnidentifiedImageError
 
-from tasks import hub
-from tasks.archives import damage_explained, open_packed, tar_members
+from tasks import cifar_pickle, hub
+from tasks.archives import open_member, open_packed, opened_zip, tar_members
 from tasks.errors import BadData, NotPrepared
+from tasks.labels import whole_labels
 from tasks.sources import data_root, download
 
 Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
 CLASSES = 10
 CIFAR_SIDE, MNIST_SIDE = 32, 28
+CIFAR_BYTES, IDX_BYTES = 1 << 28, 1 << 26
+"""More than all batches, and more than any of the four files, have."""
 CIFAR_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
 IDX_IMAGES, IDX_LABELS = 2051, 2049
-
-log = logging.getLogger(__name__)
 
 
 class Remote(NamedTuple):
@@ -163,8 +165,6 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
             parts = [parse(files[name], f"{path}: {name}") for name in wanted if name in files]
             if parts:
                 found[split] = _joined(parts)
-            if 0 < len(parts) < len(wanted):
-                log.warning("%s has %d of %d batches of %s", path, len(parts), len(wanted), split)
         if found:
             break
     absent = {"train", "test"} - found.keys()
@@ -192,7 +192,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
             f"unpacked folder there; {CIFAR_LICENCE}"
         )
-    for member, content in tar_members(path, lambda member: "_batch" in member.name):
+    batches = tar_members(path, lambda member: "_batch" in member.name, most=CIFAR_BYTES)
+    for member, content in batches:
         yield member.name, content
 
 
@@ -208,66 +209,49 @@ def _cifar_binary(content: bytes, where: str) -> Images:
 
 
 def _cifar_pickle(content: bytes, where: str) -> Images:
-    loaded = ArraysOnly(content, where).load()
-    try:
-        planes, labels = loaded[b"data"], np.asarray(loaded[b"labels"])
-        planes = np.asarray(planes, np.uint8).reshape(len(labels), 3 * CIFAR_SIDE**2)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadData(
-            f"{where}: wanted a dictionary with data [n, 3072] and labels: {error}"
-        ) from error
-    return _from_planes(planes, labels, where)
+    rows = cifar_pickle.read(content, where)
+    return _from_planes(rows.planes, rows.labels, where)
 
 
 def _from_planes(planes: np.ndarray, labels: np.ndarray, where: str) -> Images:
     images = planes.reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
-    return gray(images), checked(labels, where)
-
-
-class ArraysOnly(pickle.Unpickler):
-    """Reads dictionaries, lists, bytes, numbers and arrays; refuses to name anything else."""
-
-    ALLOWED = frozenset(
-        (module, name)
-        for module in ("numpy.core.multiarray", "numpy._core.multiarray", "numpy", "_codecs")
-        for name in ("_reconstruct", "ndarray", "dtype", "encode")
-    )
-
-    def __init__(self, content: bytes, where: str) -> None:
-        super().__init__(io.BytesIO(content), encoding="bytes")
-        self.where = where
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle names, if it is part of an array."""
-        if (module, name) not in self.ALLOWED:
-            raise BadData(f"{self.where} asks for {module}.{name}, which no array needs: refused")
-        return super().find_class(module, name)
-
-    def load(self) -> Any:
-        """Return the content; `BadData` where it is no pickle."""
-        try:
-            return super().load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError) as error:
-            raise BadData(
-                f"{self.where} cannot be read: {type(error).__name__}: {error}; fetch it again"
-            ) from error
+    return gray(images), whole_labels(labels, CLASSES, where)
 
 
 def _read_npz(path: Path) -> Images:
     if not path.is_file():
         raise NotPrepared(f"{path} is missing: wanted images [n, 32, 32] and labels [n], uint8")
-    with damage_explained(path, (KeyError, ValueError)), np.load(path, allow_pickle=False) as npz:
-        images, labels = npz["images"], npz["labels"]
+    with opened_zip(path, CIFAR_BYTES) as packed:
+        arrays = []
+        for name in ("images.npy", "labels.npy"):
+            with open_member(packed, name) as file:
+                arrays.append(_array(file.read(), f"{path}, {name}"))
+    images, labels = arrays
     if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
         raise BadData(
             f"{path}: images are {images.dtype} {images.shape}, wanted uint8 "
             f"({len(labels)}, {CIFAR_SIDE}, {CIFAR_SIDE})"
         )
-    return images, checked(labels, str(path))
+    return images, whole_labels(labels, CLASSES, str(path))
+
+
+def _array(content: bytes, where: str) -> np.ndarray:
+    """Return the numbers of a .npy file; nothing is made before its size is known to be right."""
+    file = io.BytesIO(content)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise BadData(f"{where} is no .npy file of version 1.0: write it by numpy.savez")
+    shape, by_columns, kind = np.lib.format.read_array_header_1_0(file)
+    rest = len(content) - file.tell()
+    if kind.kind not in "iufb" or rest != kind.itemsize * math.prod(shape) or not shape:
+        raise BadData(f"{where}: {rest:,} bytes of {kind} {shape}, wanted an array of numbers")
+    flat = np.frombuffer(content, kind, offset=file.tell())
+    return flat.reshape(shape, order="F" if by_columns else "C")
 
 
 def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
     """Read images by `datasets`; colours become gray."""
+    import datasets
+
     loaded = hub.load(
         remote.name,
         remote.revision,
@@ -281,19 +265,36 @@ def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
     )
     found = {}
     for split in ("train", "test"):
-        where = f"{path or remote.name}, {split}"
-        images = []
-        for number, picture in enumerate(loaded[split][remote.image]):
-            pixels = np.asarray(picture)
-            if pixels.dtype != np.uint8 or pixels.shape[:2] != (remote.side, remote.side):
-                raise BadData(
-                    f"{where}, row {number}: {pixels.dtype} {pixels.shape}, wanted an image of "
-                    f"{remote.side} x {remote.side} bytes"
-                )
-            images.append(gray(pixels[None])[0] if pixels.ndim == 3 else pixels)
-        labels = checked(np.asarray(loaded[split]["label"]), where)
+        where, rows = f"{path or remote.name}, {split}", loaded[split]
+        kind = rows.features[remote.image]
+        if not isinstance(kind, datasets.Image):
+            raise BadData(f"{where}: column {remote.image} is {kind}, wanted images")
+        packed = rows.cast_column(remote.image, datasets.Image(decode=False))[remote.image]
+        images = [_picture(row, remote.side, f"{where}, row {n}") for n, row in enumerate(packed)]
+        labels = whole_labels(list(rows["label"]), CLASSES, where)
         found[split] = np.stack(images), labels
     return found
+
+
+def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
+    """Return a picture in gray; its size is looked at before anything is unpacked."""
+    content = row["bytes"] if isinstance(row, dict) else None
+    if not isinstance(content, bytes):  # a path would be a file of anybody's
+        raise BadData(f"{where}: no picture is in the file, wanted the bytes of a PNG")
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as opened:
+            if opened.size != (side, side):
+                width, height = opened.size
+                raise BadData(f"{where}: {width} x {height} pixels, wanted {side} x {side}")
+            if opened.mode not in ("L", "RGB"):
+                raise BadData(f"{where}: a picture of the kind {opened.mode}, wanted gray or RGB")
+            pixels = np.asarray(opened)
+    except (
+        UnidentifiedImageError, OSError, SyntaxError, struct.error, zlib.error,
+        Image.DecompressionBombError,
+    ) as error:  # fmt: skip
+        raise BadData(f"{where}: no readable PNG: {error}; fetch the data again") from error
+    return gray(pixels[None])[0] if pixels.ndim == 3 else pixels
 
 
 # --- MNIST ---------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def read_mnist(path: Path | None) -> dict[str, Images]:
             raise BadData(
                 f"{where}: images of {images.shape[1]} x {images.shape[2]}, wanted 28 x 28"
             )
-        found[split] = images, checked(labels, str(where))
+        found[split] = images, whole_labels(labels, CLASSES, str(where))
     return found
 
 
@@ -334,7 +335,7 @@ def _mnist_file(folder: Path | None, name: str) -> Path:
 
 
 def _idx(path: Path, magic: int) -> np.ndarray:
-    with damage_explained(path), open_packed(path) as file:
+    with open_packed(path, IDX_BYTES) as file:
         content = file.read()
     axes = 3 if magic == IDX_IMAGES else 1
     header = 4 * (1 + axes)
@@ -345,19 +346,9 @@ def _idx(path: Path, magic: int) -> np.ndarray:
         )
     shape = struct.unpack(f">{axes}I", content[4:header])
     array = np.frombuffer(content, np.uint8, offset=header)
-    if len(array) != int(np.prod(shape)):
+    if len(array) != math.prod(shape):
         raise BadData(
             f"{path}: {len(array)} values, but the header says {' x '.join(map(str, shape))}: the "
             "file is truncated; fetch it again"
         )
     return array.reshape(shape)
-
-
-def checked(labels: np.ndarray, where: str) -> UInt8[np.ndarray, " n"]:
-    """Return labels as bytes; `BadData` for one outside 0 … 9."""
-    if not len(labels):
-        raise BadData(f"{where} holds no image")
-    if labels.min() < 0 or labels.max() >= CLASSES:
-        bad = int(np.argmax((labels < 0) | (labels >= CLASSES)))
-        raise BadData(f"{where}: image {bad} has the label {labels[bad]}, wanted 0 … 9")
-    return labels.astype(np.uint8)

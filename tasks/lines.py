@@ -1,12 +1,14 @@
 """Text read as blocks of whole lines, checked to be UTF-8, so that no corpus is whole in memory."""
 
 from collections.abc import Iterator
-from io import BufferedIOBase
-from typing import IO, NamedTuple
+from io import BufferedIOBase, IOBase
+from typing import IO, Any, NamedTuple
 
 from tasks.errors import BadData
 
 BLOCK_BYTES = 1 << 22
+LONGEST_LINE = 1 << 26
+"""Characters; no corpus here has a line of a fortieth of that."""
 
 
 class Block(NamedTuple):
@@ -28,7 +30,9 @@ def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[Block]:
     """
     line, offset = 1, 0
     while text := file.read(BLOCK_BYTES):
-        text += file.readline()
+        text += file.readline(LONGEST_LINE)
+        if len(text) > LONGEST_LINE and not text.endswith(b"\n"):
+            raise too_long(where, line)
         check_utf8(text, where, offset)
         offset += len(text)
         if not text.endswith(b"\n"):
@@ -37,6 +41,38 @@ def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[Block]:
         line += text.count(b"\n")
     if not offset:
         raise BadData(f"{where} is empty (0 bytes): fetch it again")
+
+
+def whole_lines(file: IO[Any] | IOBase, where: str, *, ended: bool = True) -> Iterator[Any]:
+    """Yield the lines of a file, text or bytes, none of which may fill the memory or be cut.
+
+    Args:
+        file: The file.
+        where: Names it.
+        ended: Whether the last line must have a line end.
+
+    Raises:
+        BadData: One is longer than `LONGEST_LINE`, or the last one has no line end.
+    """
+    number = 0
+    while line := file.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE:
+            raise too_long(where, number)
+        if ended and line[-1:] not in (b"\n", "\n"):
+            raise BadData(
+                f"{where}, line {number}: the last line has no end, so it may be cut: fetch the "
+                "file again; or end the line if it is whole, else remove what it belongs to"
+            )
+        yield line
+
+
+def too_long(where: str, number: int) -> BadData:
+    """Return the error for a line that goes on and on."""
+    return BadData(
+        f"{where}, line {number}: more than {LONGEST_LINE:,} characters in one line: is this "
+        "another file?"
+    )
 
 
 def cut(text: bytes, where: str) -> Iterator[Block]:

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from tasks.archives import PACKED, damage_explained, open_packed
+from tasks.archives import PACKED, open_packed
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
+from tasks.lines import whole_lines
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",
@@ -22,6 +23,7 @@ FILES = {
     "test": "new_aan_pairs.test.tsv",
 }
 PUBLIC_SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
+"""arXiv:2011.04006, appendix: the pairs of the archive's three files."""
 PUBLIC_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; AAN is for research, cite Radev et al. 2013"
 LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
@@ -65,12 +67,13 @@ def read(path: Path, *, longest: int) -> Iterator[Pair]:
     """Yield the pairs of a file, each text cut to its first `longest` bytes.
 
     Raises:
-        BadData: A line has not five columns, another label than 0 or 1, or an empty text; or the
-            file is damaged or empty.
+        BadData: A line has not five columns, another label than 0 or 1, an empty text or no end; or
+            the file is damaged or empty.
     """
     number = 0
-    with damage_explained(path), open_packed(path) as file:
-        for number, line in enumerate(tqdm(file, desc=path.name, unit="pair", disable=None), 1):
+    with open_packed(path) as file:
+        lines = whole_lines(file, str(path))
+        for number, line in enumerate(tqdm(lines, desc=path.name, unit="pair", disable=None), 1):
             yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
     if not number:
         raise BadData(f"{path} holds no pair; fetch it again")

@@ -12,9 +12,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
-from tasks.archives import damage_explained, open_packed
+from tasks.archives import open_packed
 from tasks.errors import BadData, NotPrepared
 from tasks.fasta import Record
+from tasks.lines import whole_lines
 from tasks.protein_splits import digest
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,9 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
     """
     check(path)
     wanted, known, number = set(families), dict[str, bool](), 0
-    with damage_explained(path), open_packed(path) as packed:
-        lines = TextIOWrapper(cast(Any, packed), encoding="utf-8", errors="replace")
+    with open_packed(path) as packed:
+        text = TextIOWrapper(cast(Any, packed), encoding="utf-8", errors="replace")
+        lines = whole_lines(text, str(path))
         heads = next(lines, "").rstrip("\n").split("\t")
         if not {"Entry", "Pfam"} <= set(heads):
             raise BadData(

@@ -27,6 +27,7 @@ from tasks.errors import BadData, NotPrepared
 from tasks.language import Regime
 from tasks.lines import Block, cut
 from tasks.pg19_files import Book, Errors
+from tasks.published import MARK, check_partial
 from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity, remembered_sha256
 from tasks.stored import GENERATED, identity_of
@@ -99,6 +100,7 @@ class PG19(TokenisedTask):
     ) -> None:
         self.source, self.errors = source, errors
         self.algorithm, self.partial = subword_model, partial
+        check_partial(partial, self.source is not Source.sample)
         if self.source is Source.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
@@ -133,7 +135,7 @@ class PG19(TokenisedTask):
         if self.source is Source.sample:
             return "sample (synthetic)"
         said = f"{self.source}{f': {self.path.name}' if self.path is not None else ''}"
-        return f"{said} (a part)" if self.partial else said
+        return f"{said}{MARK if self.partial else ''}"
 
     @cached_property
     def tokeniser(self) -> Subwords:

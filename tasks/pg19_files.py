@@ -1,7 +1,6 @@
 """PG-19's books: folders or a tar of ID.txt, rows of the hub, and a sample of the same form."""
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum, auto
@@ -10,12 +9,14 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from tasks import archives, hub
+from tasks import hub
 from tasks.characters import sample_text
 from tasks.errors import BadData, NotPrepared
+from tasks.leftovers import temporary_folder
 from tasks.lines import check_utf8
 from tasks.sources import data_root
 from tasks.task import SPLITS
+from tasks.unpacking import extract
 
 HUB_NAME = "emozilla/pg19"
 HUB_REVISION = "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8"
@@ -25,6 +26,7 @@ LICENCE = (
     "Rae et al. 2019"
 )
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
+"""Rae et al. 2019, arXiv:1911.05507, table 2, as are the words."""
 WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}
 INNER = "pg19"
 """Folder that an archive may hold the three folders in."""
@@ -70,9 +72,8 @@ def opened(path: Path) -> Iterator[Path]:
         BadData: The archive is damaged.
     """
     if path.is_file():
-        data_root().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".pg19-", dir=data_root()) as temporary:
-            yield _inside(archives.extract(path, Path(temporary) / "books"), path)
+        with temporary_folder(data_root() / "pg19") as temporary:
+            yield _inside(extract(path, temporary / "books"), path)
     else:
         yield _inside(path, path)
 

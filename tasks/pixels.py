@@ -3,9 +3,10 @@
     image [32, 32]  ->  1,024 gray levels, row by row, as symbols or scalars: see `tasks.gray`
     target          0 … 9
 
-CIFAR-10 has 10 classes of 5,000 + 1,000 images of 32 x 32, MNIST 10 digits in 60,000 + 10,000 of
-28 x 28. Colours become gray as in the Long Range Arena: luma, truncated to a byte. The validation
-split is the last tenth of train in the official order, as there.
+CIFAR-10 has 10 classes of 5,000 + 1,000 images of 32 x 32 (Krizhevsky 2009), MNIST 10 digits in
+60,000 + 10,000 of 28 x 28 (LeCun et al. 1998). Fewer are refused, unless `partial` says that they
+are a part. Colours become gray as in the Long Range Arena: luma, truncated to a byte. The
+validation split is the last tenth of train in the official order, as there.
 
 `encoding=scalars` is what the S4 and Mega papers train on: another, easier task than symbols.
 `permuted` applies one fixed permutation to the pixels of every image (permuted MNIST).
@@ -22,9 +23,10 @@ import numpy as np
 
 from tasks import images
 from tasks.batching import Draw, permutation, random_words
-from tasks.errors import NotPrepared
+from tasks.errors import BadData, NotPrepared
 from tasks.gray import Encoding, GrayTask, rows_of
 from tasks.images import Hub, Images
+from tasks.published import MARK, check_partial, check_whole
 from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity, remembered_sha256
 from tasks.stored import GRAY_LEVELS, identity_of
@@ -102,6 +104,7 @@ class Pixels(GrayTask):
         source: files, datasets or sample (a few hundred synthetic images for trials).
         path: files: an archive or a folder, see `tasks.images`; datasets: a folder that
             `datasets.load_dataset` reads. Not given: the public data.
+        partial: Whether `path` holds a part of the images, or others; every row then says so.
         encoding: symbols or scalars.
         mean: Of the levels over 255, for scalars; null: the data set's own.
         deviation: Of the levels over 255, for scalars; null: the data set's own.
@@ -112,8 +115,8 @@ class Pixels(GrayTask):
         validation_fraction: Share of train, from its end, that is held out.
     """
 
-    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
-    """Options that change no number: not part of a result's identity."""
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
+    """Options that change no number: the content, and that it is a part, are in the data hash."""
 
     def __init__(
         self,
@@ -121,6 +124,7 @@ class Pixels(GrayTask):
         dataset: Dataset = Dataset.cifar10,
         source: Source = Source.files,
         path: str | None = None,
+        partial: bool = False,
         encoding: Encoding = Encoding.symbols,
         mean: float | None = None,
         deviation: float | None = None,
@@ -147,7 +151,8 @@ class Pixels(GrayTask):
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        check_partial(partial, path is not None)
         self.encode(
             encoding,
             mean=self.facts.mean if mean is None else mean,
@@ -182,7 +187,7 @@ class Pixels(GrayTask):
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
         if self.path is None:
             return name if self.source is Source.files else f"{name} (datasets)"
-        return f"{self.source}: {self.path.name}"
+        return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -193,6 +198,8 @@ class Pixels(GrayTask):
         }
         if self.permuted:
             facts["permutation_seed"] = self.permutation_seed
+        if self.partial:
+            facts["partial"] = True
         if self.path is not None:
             facts["content"] = _path_identity(self.path, self.facts.licence)
         elif self.source is Source.files:
@@ -230,6 +237,8 @@ class Pixels(GrayTask):
     def make(self) -> None:
         """Read the images and store their levels."""
         found = self._read()
+        if self.source is not Source.sample:
+            self._check(found)
         (pictures, labels), held = found["train"], self._held(len(found["train"][1]))
         splits = {
             "train": self._rows(pictures[:-held], labels[:-held]),
@@ -237,6 +246,13 @@ class Pixels(GrayTask):
             "test": self._rows(*found["test"]),
         }
         self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
+
+    def _check(self, found: dict[str, Images]) -> None:
+        """Raise `BadData` where images are lacking that are published."""
+        where, sizes = self.spec.source, {split: len(found[split][1]) for split in self.facts.sizes}
+        check_whole(sizes, self.facts.sizes, where=where, of="images", partial=self.partial)
+        if sizes["train"] < 2:
+            raise BadData(f"{where}: train holds 1 image, wanted 2 at least: one is held out")
 
     def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> Ragged:
         rows = pictures.reshape(len(pictures), -1)

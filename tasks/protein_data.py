@@ -19,8 +19,13 @@ from tasks.protein_sources import (
     sample,
 )
 from tasks.protein_splits import Splitter, blocks
+from tasks.published import MARK, check_partial, check_whole
 from tasks.ragged import Ragged
 from tasks.stored import GENERATED
+
+SWISS_PROT = 540_000
+"""Sequences that every release since 2014 has at least, each another number (release notes of
+UniProtKB/Swiss-Prot); TrEMBL has hundreds of times as many."""
 
 
 class Source(StrEnum):
@@ -50,6 +55,7 @@ class ProteinData(ByName):
         *,
         source: Source,
         path: str | None,
+        partial: bool,
         dataset: str,
         revision: str | None,
         column: str,
@@ -59,7 +65,8 @@ class ProteinData(ByName):
         test_fraction: float,
         duplicates: Duplicates,
     ) -> None:
-        self.source, self.duplicates = source, duplicates
+        self.source, self.duplicates, self.partial = source, duplicates, partial
+        check_partial(partial, source is not Source.sample)
         self.path = Path(path).expanduser() if path is not None else None
         self.dataset, self.revision, self.column = dataset, revision, column
         self.families = Path(families).expanduser() if families is not None else None
@@ -108,8 +115,10 @@ class ProteinData(ByName):
         if self.source is Source.sample:
             return "sample (synthetic)"
         if self.revision is not None:
-            return f"{self.dataset}@{self.revision[:10]}"
-        return f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
+            said = f"{self.dataset}@{self.revision[:10]}"
+        else:
+            said = f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
+        return f"{said}{MARK if self.partial else ''}"
 
     @property
     def licence(self) -> str:
@@ -127,6 +136,8 @@ class ProteinData(ByName):
             "shares": self.shares,
             "duplicates": self.duplicates.value,
         }
+        if self.partial:
+            facts["partial"] = True
         if self.source is Source.files:
             facts["content"] = content(fasta_files(self.path))
         elif self.source is Source.datasets:
@@ -167,4 +178,13 @@ class ProteinData(ByName):
             validation=self.shares["validation"], test=self.shares["test"], held_out=held
         )
         drop = self.duplicates is Duplicates.drop
-        return blocks(self.records(), splitter, drop=drop, counts=counts)
+        yield from blocks(self.records(), splitter, drop=drop, counts=counts)
+        if self.source is not Source.sample:
+            check_whole(
+                {"it": counts.total()},
+                {"it": SWISS_PROT},
+                where=self.name,
+                of="sequences",
+                partial=self.partial,
+                at_least=True,
+            )

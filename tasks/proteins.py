@@ -21,7 +21,8 @@ ones are dropped. Similar sequences are not kept apart, as published; for that g
 table that UniProt exports: all members of `held_out_families` are then in neither train nor
 validation, and are what `test=families` tests on.
 
-Data: UniProt, CC BY 4.0; published numbers are on TrEMBL of January 2019. `source=sample` is
+Data: UniProt, CC BY 4.0; published numbers are on TrEMBL of January 2019. Fewer sequences than
+Swiss-Prot has are refused, unless `partial` says that they are a part. `source=sample` is
 generated and labelled so.
 """
 
@@ -95,6 +96,7 @@ class Proteins(RowsTask, LanguageTask):
         source: files, datasets or sample.
         path: files: a FASTA file or a folder of them (not given: Swiss-Prot in the cache's
             downloads); datasets: a folder of parquet or CSV files.
+        partial: Whether these are less than Swiss-Prot; every row then says so.
         dataset: Name on the hub, where source=datasets and no path is given.
         revision: Of that data set, 40 hexadecimal digits.
         column: Of the sequences in a data set.
@@ -114,7 +116,7 @@ class Proteins(RowsTask, LanguageTask):
         bucket_batches: Training batches that are formed together by length; single only.
     """
 
-    incidental: ClassVar[frozenset[str]] = frozenset({"path", "families"})
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "families"})
     """Options that change no number: not part of a result's identity (their content is)."""
 
     def __init__(
@@ -122,6 +124,7 @@ class Proteins(RowsTask, LanguageTask):
         *,
         source: Source = Source.files,
         path: str | None = None,
+        partial: bool = False,
         dataset: str = PUBLIC_DATASET,
         revision: str | None = None,
         column: str = "Sequence",
@@ -143,6 +146,7 @@ class Proteins(RowsTask, LanguageTask):
         self.data = ProteinData(
             source=source,
             path=path,
+            partial=partial,
             dataset=dataset,
             revision=revision,
             column=column,

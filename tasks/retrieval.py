@@ -7,8 +7,9 @@
 Both texts go through the same encoder, without attention between them; the head joins the two
 vectors (`model.backbone.interaction`: `concat` as in the released code, `nli` as in the paper).
 Data: `new_aan_pairs.{train,eval,test}.tsv`, 147,086 / 18,090 / 17,437 pairs of papers of the ACL
-Anthology Network, in the archive of the Long Range Arena; `path` names their folder. Papers recur
-across the splits, pairs do not. `source=sample` is a small synthetic set for trials.
+Anthology Network, in the archive of the Long Range Arena; `path` names their folder. Fewer or other
+pairs are refused, unless `partial` says that they are a part. Papers recur across the splits, pairs
+do not. `source=sample` is a small synthetic set for trials.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ import numpy as np
 from tasks import pairs
 from tasks.classification import ClassificationTask
 from tasks.pairs import Pair
+from tasks.published import MARK, check_partial, check_whole
 from tasks.ragged import Ragged, from_rows
 from tasks.sources import data_root, remembered_sha256
 from tasks.stored import BYTES, GENERATED, identity_of
@@ -47,19 +49,21 @@ class Retrieval(ClassificationTask):
     Args:
         source: files or sample.
         path: Folder of the three TSV files, packed or not.
+        partial: Whether they hold a part of the pairs, or others; every row then says so.
         max_length: Bytes kept of each text, at most 10,000.
         bucket_batches: Training batches that are formed together by length.
     """
 
     shift = 1
-    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
-    """Options that change no number: not part of a result's identity."""
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
+    """Options that change no number: the content, and that it is a part, are in the data hash."""
 
     def __init__(
         self,
         *,
         source: Source = Source.files,
         path: str | None = None,
+        partial: bool = False,
         max_length: int = 4000,
         bucket_batches: int = 16,
     ) -> None:
@@ -71,7 +75,8 @@ class Retrieval(ClassificationTask):
             )
         if self.source is Source.sample and path is not None:
             raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        check_partial(partial, self.source is Source.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
 
     @cached_property
@@ -87,16 +92,21 @@ class Retrieval(ClassificationTask):
             max_length=self.max_length,
             padded=True,
             metric="accuracy",
-            source="sample (synthetic)" if sample else f"files: {self._folder().name}",
+            source="sample (synthetic)" if sample else self._source_name(),
             data_hash=self._identity(),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
+
+    def _source_name(self) -> str:
+        return f"files: {self._folder().name}{MARK if self.partial else ''}"
 
     def _folder(self) -> Path:
         return self.path if self.path is not None else data_root() / "downloads" / "tsv_data"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
+        if self.partial:
+            facts["partial"] = True
         if self.source is Source.files:
             facts |= {s: remembered_sha256(pairs.find(self._folder(), s)) for s in SPLITS}
         return identity_of(facts)
@@ -120,11 +130,15 @@ class Retrieval(ClassificationTask):
         )
 
     def _blocks(self, split: str) -> Iterator[Ragged]:
-        every = iter(self._read(split))
+        every, number = iter(self._read(split)), 0
         while block := list(islice(every, BLOCK)):
+            number += len(block)
             texts = [text for pair in block for text in (pair.first, pair.second)]
             rows = [np.frombuffer(text, np.uint8) for text in texts]
             yield from_rows(rows, np.array([pair.label for pair in block], np.uint8))
+        if self.source is Source.files:
+            found, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
+            check_whole(found, wanted, where=self.spec.source, of="pairs", partial=self.partial)
 
     def _read(self, split: str) -> Iterable[Pair]:
         if self.source is Source.sample:

@@ -17,6 +17,7 @@ from tasks import hub
 from tasks.archives import tar_members
 from tasks.batching import Draw, random_words
 from tasks.errors import BadData, NotPrepared
+from tasks.labels import whole_labels
 from tasks.sources import data_root
 
 Labelled: TypeAlias = list[tuple[bytes, int]]
@@ -35,6 +36,8 @@ LICENCE = (
     "to their authors"
 )
 
+MOST_BYTES = 1 << 28
+"""Of all labelled reviews; they have 65,483,508."""
 SAMPLE_WORDS = {
     0: [
         "awful",
@@ -110,7 +113,9 @@ def read_archive(archive: Path) -> dict[str, Labelled]:
     def part(path: PurePosixPath) -> str:
         return "/".join(path.parts[-3:-1])
 
-    members = tar_members(archive, lambda path: part(path) in FOLDERS and path.suffix == ".txt")
+    members = tar_members(
+        archive, lambda path: part(path) in FOLDERS and path.suffix == ".txt", most=MOST_BYTES
+    )
     for path, content in tqdm(members, desc=archive.name, unit="file", disable=None):
         contents[f"{part(path)}/{path.name}"] = content
     return _label(contents, archive)
@@ -176,16 +181,15 @@ def hub_instructions() -> str:
 def _rows(loaded: Any, part: str, origin: str) -> Labelled:
     table = loaded[part].with_format("arrow")[:]
     rows: Labelled = []
-    pairs = zip(table.column("text").to_pylist(), table.column("label").to_pylist(), strict=True)
+    labels = whole_labels(table.column("label").to_pylist(), len(LABELS), f"{origin}, {part}")
+    pairs = zip(table.column("text").to_pylist(), labels.tolist(), strict=True)
     for number, (text, label) in enumerate(pairs):
         where = f"{origin}, {part}, row {number}"
         if not isinstance(text, str):
             raise BadData(f"{where}: text is {text!r}, wanted a string; correct or drop the row")
         if not text:
             raise empty(where)
-        if label not in (0, 1):
-            raise BadData(f"{where}: label {label!r}, wanted 0 (negative) or 1 (positive)")
-        rows.append((text.encode(), int(label)))
+        rows.append((text.encode(), label))
     return rows
 
 

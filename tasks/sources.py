@@ -7,24 +7,29 @@ that a reader never meets half a file, however the writer ended.
 import errno
 import fcntl
 import hashlib
+import http.client
 import json
 import logging
 import os
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
 
 from tqdm import tqdm
 
 from tasks.errors import BadData, NotPrepared
+from tasks.leftovers import PARTIAL, appended, temporary_file, temporary_folder
+from tasks.storage import full_disk_explained
 
 log = logging.getLogger(__name__)
 
+STORAGE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG))
+"""What the disk says, and no network."""
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
 
@@ -42,8 +47,10 @@ def lock(name: str) -> Iterator[None]:
     The kernel frees the lock when its holder ends in any way, so none is ever stale.
     """
     folder = data_root() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.lock").open("a") as file:
+    with full_disk_explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / f"{name}.lock").open("a")
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -53,53 +60,23 @@ def lock(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def full_disk_explained(folder: Path) -> Iterator[None]:
-    """Turn the bare 'no space left on device' into a message that names the way out."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OSError(
-            error.errno,
-            f"{os.strerror(error.errno)} while writing to {folder}: nothing half-written was kept; "
-            "free some space, or set LRA_DATA to a folder on a larger disk",
-        ) from error
-
-
-@contextmanager
 def placing(final: Path) -> Iterator[Path]:
     """Yield an empty temporary folder that becomes `final` on success and vanishes on failure.
 
-    Call it under `lock`: leftovers of killed writers are swept first.
+    Call it under `lock`.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{final.name}."
-    for leftover in final.parent.glob(f"{prefix}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    # Not by `tempfile`, which keeps everybody else out: the umask says who may read a shared cache.
-    temporary = final.parent / f"{prefix}{uuid4().hex[:8]}"
-    temporary.mkdir()
-    try:
-        with full_disk_explained(final.parent):
-            yield temporary
+    with full_disk_explained(final.parent), temporary_folder(final) as temporary:
+        yield temporary
         if final.exists():
             shutil.rmtree(final)
         temporary.rename(final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def put(path: Path, text: str) -> None:
     """Write a small file whole, with the rights that the umask gives; the last writer stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
-    try:
-        with full_disk_explained(path.parent):
-            temporary.write_text(text)
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with full_disk_explained(path.parent), temporary_file(path) as temporary:
+        temporary.write_text(text)
+        temporary.replace(path)
 
 
 def sha256(path: Path) -> str:
@@ -186,25 +163,27 @@ def download(
 
 def _download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
     """Fetch from one place; see `download`."""
-    with lock(f"download-{final.name}"):
+    with full_disk_explained(final.parent), lock(f"download-{final.name}"):
         if final.is_file():
             check_file(final, size=size, sha256=sha256)
             return final
         final.parent.mkdir(parents=True, exist_ok=True)
-        partial = final.with_name(f"{final.name}.part")
-        try:
-            with full_disk_explained(final.parent):
-                _fetch(url, partial, size)
-        except urllib.error.HTTPError as error:
-            raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
-        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
-            raise NotPrepared(f"{url} cannot be reached: {error}; {instructions}") from error
-        found_size = partial.stat().st_size
-        if found_size < size:
-            raise NotPrepared(
-                f"{url}: the connection ended after {found_size} of {size} bytes; "
-                f"run the same command again to resume, or: {instructions}"
-            )
+        partial = final.with_name(f"{final.name}{PARTIAL}")
+        with appended(partial) as file:
+            try:
+                _fetch(url, file, size, partial.stem, instructions)
+            except urllib.error.HTTPError as error:
+                raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
+            except (OSError, http.client.HTTPException) as error:
+                ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+                if ours and getattr(error, "errno", None) in STORAGE:
+                    raise
+                if isinstance(error, http.client.IncompleteRead):
+                    file.write(error.partial)
+                said = _broken_off(url, partial, _length(file), size, error)
+                raise NotPrepared(f"{said}; {instructions}") from error
+            if (there := _length(file)) < size:
+                raise NotPrepared(f"{_broken_off(url, partial, there, size, None)}; {instructions}")
         try:
             check_file(partial, size=size, sha256=sha256)
         except BadData as error:
@@ -214,27 +193,49 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
     return final
 
 
-def _fetch(url: str, partial: Path, size: int) -> None:
-    """Append to `partial` what is missing of `url`."""
-    have = partial.stat().st_size if partial.exists() else 0
+def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
+    """Return what to say of a download that did not come to its end."""
+    said = "" if error is None else f" ({type(error).__name__}: {error})"
+    if not there and isinstance(error, urllib.error.URLError):
+        return f"{url} cannot be reached{said}"
+    return (
+        f"{url}: the connection ended after {there} of {size} bytes{said}; run the same command "
+        f"again to resume what is kept in {partial}, or"
+    )
+
+
+def _length(file: BinaryIO) -> int:
+    file.flush()
+    return os.fstat(file.fileno()).st_size
+
+
+def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) -> None:
+    """Append to `file` what is missing of `url`, and not much more.
+
+    Raises:
+        BadData: The place offers a file of another size.
+    """
+    have = _length(file)
     if have >= size:
         return
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         resumed = answer.status == 206
-        with (
-            partial.open("ab" if resumed else "wb") as file,
-            tqdm(
-                desc=partial.stem,
-                total=size,
-                initial=have if resumed else 0,
-                unit="B",
-                unit_scale=True,
-                disable=None,
-            ) as bar,
-        ):
-            while chunk := answer.read(CHUNK_BYTES):
+        if have and not resumed:
+            file.truncate(0)
+            have = 0
+        announced = answer.headers.get("Content-Length", "")
+        if announced.isdecimal() and have + int(announced) != size:
+            raise BadData(
+                f"{url} offers {have + int(announced)} bytes, wanted {size}: it is another file by "
+                f"now; {instructions}"
+            )
+        with tqdm(
+            desc=name, total=size, initial=have, unit="B", unit_scale=True, disable=None
+        ) as bar:
+            while have <= size and (chunk := answer.read(CHUNK_BYTES)):
                 file.write(chunk)
+                have += len(chunk)
                 bar.update(len(chunk))
 
 

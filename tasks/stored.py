@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Int
 
 from conf.choices import ByName
+from tasks.leftovers import sweep
 from tasks.ragged import Ragged, Store, open_store, verify_store, write_store
-from tasks.sources import lock
+from tasks.sources import data_root, lock
+from tasks.storage import full_disk_explained
 from tasks.task import SPLITS, TaskSpec
 
 BYTES = "byte + 1, 0 pads"
@@ -74,7 +76,8 @@ class StoredTask(ByName, ABC):
     def prepare(self) -> None:
         """Make the data ready on this machine: idempotent, safe with several processes."""
         if not self._complete():
-            with lock(self.folder.name):
+            with full_disk_explained(data_root()), lock(self.folder.name):
+                sweep(data_root())
                 if not self._complete():
                     log.info("preparing %s in %s", self.spec.name, self.folder)
                     self.make()

@@ -5,9 +5,11 @@
     target  1                              (0 negative, 1 positive)
 
 Data: the Large Movie Review Dataset v1.0 (Maas et al., ACL 2011; no licence stated, for research),
-25,000 training and 25,000 test reviews. `source=files` reads the public archive (fetched once and
-checked when `path` is not given) or the folder or archive that `path` names; `source=datasets` goes
-through `datasets`; `source=sample` is a few hundred synthetic sentences for trials, labelled so.
+25,000 training and 25,000 test reviews, half of them positive; its 50,000 unlabelled ones are not
+read. Fewer or others are refused, unless `partial` says that they are a part. `source=files` reads
+the public archive (fetched once and checked when `path` is not given) or the folder or archive that
+`path` names; `source=datasets` goes through `datasets`; `source=sample` is a few hundred synthetic
+sentences for trials, labelled so.
 Bytes are kept as they are and cut to the first `max_length`.
 
 The validation split is held out from train, stratified by label, chosen by the hash of the text:
@@ -17,6 +19,7 @@ it is the same on every machine and for both real sources, and copies of one tex
 selected that way are selected on test.
 """
 
+from collections import Counter
 from enum import StrEnum, auto
 from functools import cached_property
 from pathlib import Path
@@ -27,10 +30,12 @@ import numpy as np
 from tasks.classification import ClassificationTask
 from tasks.errors import NotPrepared
 from tasks.held_out import held_out
+from tasks.published import MARK, check_partial, check_whole
 from tasks.ragged import Ragged, from_rows
 from tasks.reviews import (
     HUB_NAME,
     HUB_REVISION,
+    LABELS,
     LICENCE,
     PARTS,
     PUBLIC_BYTES,
@@ -49,6 +54,7 @@ from tasks.task import Kind, TaskSpec
 
 VERSION = 1
 PUBLIC_SIZES = {"train": 25000, "test": 25000}
+"""Maas et al., ACL 2011, and the archive's README; half of each is positive."""
 
 
 class Source(StrEnum):
@@ -75,6 +81,7 @@ class Text(ClassificationTask):
         source: files, datasets or sample.
         path: files: an archive, or the folder that holds train/ and test/ (or aclImdb/);
             datasets: a folder that `datasets.load_dataset` reads. Not given: the public data.
+        partial: Whether `path` holds a part of the reviews, or others; every row then says so.
         max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
         validation: split or test.
         validation_fraction: Share of train that is held out with `validation=split`.
@@ -83,14 +90,15 @@ class Text(ClassificationTask):
 
     shift = 1
 
-    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
-    """Options that change no number: not part of a result's identity."""
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
+    """Options that change no number: the content, and that it is a part, are in the data hash."""
 
     def __init__(
         self,
         *,
         source: Source = Source.files,
         path: str | None = None,
+        partial: bool = False,
         max_length: int = 1000,
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
@@ -111,7 +119,8 @@ class Text(ClassificationTask):
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.validation_fraction = validation_fraction
 
@@ -137,7 +146,7 @@ class Text(ClassificationTask):
             return "sample (synthetic)"
         if self.path is None:
             return "imdb" if self.source is Source.files else "imdb (datasets)"
-        return f"{self.source}: {self.path.name}"
+        return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -147,6 +156,8 @@ class Text(ClassificationTask):
         }
         if self.validation is Validation.split:
             facts["validation_fraction"] = self.validation_fraction
+        if self.partial:
+            facts["partial"] = True
         if self.path is not None:
             facts["content"] = self._path_identity(self.path)
         elif self.source is Source.files:
@@ -195,6 +206,15 @@ class Text(ClassificationTask):
     def make(self) -> None:
         """Read the reviews and store their bytes."""
         reviews = self._read()
+        if self.source is not Source.sample:
+            counted = {part: Counter(label for _, label in reviews[part]) for part in PARTS}
+            check_whole(
+                {f"{p}/{name}": counted[p][label] for p in PARTS for name, label in LABELS.items()},
+                {f"{p}/{name}": PUBLIC_SIZES[p] // len(LABELS) for p in PARTS for name in LABELS},
+                where=self.spec.source,
+                of="reviews",
+                partial=self.partial,
+            )
         splits: dict[str, Ragged] = {part: _ragged(reviews[part]) for part in PARTS}
         if self.validation is Validation.test:
             splits["validation"] = splits["test"]

@@ -23,6 +23,7 @@ from tasks import wikitext_files as files
 from tasks.errors import BadData, NotPrepared
 from tasks.language import Regime
 from tasks.lines import Block
+from tasks.published import MARK, check_partial
 from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity
 from tasks.stored import GENERATED, identity_of
@@ -129,6 +130,7 @@ class WikiText(TokenisedTask):
         self.path = Path(path).expanduser() if path is not None else None
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
         self.partial = partial
+        check_partial(partial, self.source is not Source.sample)
         self.vocabulary_size, self.subword_vocabulary = vocabulary_size, subword_vocabulary
         self.read_as(
             length=length,
@@ -161,7 +163,7 @@ class WikiText(TokenisedTask):
             said.append(f": {self.path.name}")
         if self.form is Form.raw:
             said.append(", raw")
-        return "".join(said) + (" (a part)" if self.partial else "")
+        return "".join(said) + (MARK if self.partial else "")
 
     @cached_property
     def tokeniser(self) -> Words | Subwords:

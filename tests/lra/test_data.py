@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from lra import data
-from lra.cli import main
+from lra.cli import HOME, main
 
 SMALL = (
     "train_examples=200", "validation_examples=70", "test_examples=80", "min_length=10",
@@ -87,9 +87,9 @@ def test_from_is_short_for_path(capsys, tmp_path):
     ("words", "complaint"),
     [
         (["show", "listop"], "unknown task 'listop': did you mean 'listops'?"),
-        (["show", "listops", "max_dept=3"], "did you mean 'max_depth'"),
+        (["show", "listops", "max_dept=3"], "did you mean 'task.max_depth'"),
         (["show", "listops", "max_depth=deep"], "max_depth"),
-        (["show", "listops", "max_depth"], "wanted option=value"),
+        (["show", "listops", "max_depth"], "missing EQUAL"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
         (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),
@@ -160,3 +160,77 @@ def test_language_floors_and_windows(capsys):
     assert "which has 30 examples" in capsys.readouterr().err
     assert main(["data", "show", *words, "--split", "test", "--index", "29"]) == 0
     assert "over 30 sequences: shortest 99, median 100" in capsys.readouterr().out
+
+
+MINE = """
+import tasks.induction
+
+
+class Mine(tasks.induction.Induction):
+    pass
+"""
+SPELT = [
+    ("length=1_00", True), ("task.length=100", True), ("++task.length=100", True),
+    ("length=null", False), ("length='100'", False), ("length=1.0", False),
+    ("length=true", False), ("length=[100]", False), ("length=1e2", False),
+    ("regime=sliding", False), ("regime=slidin", False), ("lenght=100", False),
+    ("+length=100", False), ("+task.x=1", False), ("~task.length", True), ("path='a b'", False),
+    ("length", False), ("length=1,2", False), ("length={a: 1}", False), ("contiguous=yes", False),
+    ("contiguous=on", False), ("path=null", True), ("length=${seed}", False),
+    ("length=${task.length}", False),
+]  # fmt: skip
+
+
+def of_the_task(word):
+    """Spell a word for `lra run`."""
+    signs = word[: len(word) - len(word.lstrip("+~"))]
+    return word if "task." in word.partition("=")[0] else f"{signs}task.{word[len(signs) :]}"
+
+
+@pytest.mark.parametrize("word", [word for word, _ in SPELT])
+def test_options_are_read_as_lra_run_reads_them(capsys, word):
+    """The same values, and the same words of complaint."""
+    from lra.compose import ConfigError, build_task_by_name, typed
+    from lra.hydra_entry import entries
+
+    def ran():
+        (entry,) = entries(["task=text8", "task.source=sample", of_the_task(word)], list)
+        return typed(entry.config).task
+
+    def said(build):
+        try:
+            task = build()
+        except ConfigError as error:
+            return str(error).replace("task.", "")
+        return {k: v for k, v in vars(task).items() if not k.startswith("_")}
+
+    assert said(lambda: build_task_by_name("text8", ["source=sample", word])) == said(ran)
+    code = main(["data", "prepare", "text8", "source=sample", word])
+    assert code == (0 if dict(SPELT)[word] else 2), capsys.readouterr().err
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_task_of_ones_own(capsys, tmp_path, monkeypatch):
+    package = tmp_path / "my_own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine" / "task").mkdir(parents=True)
+    ours = (HOME / "conf" / "task" / "induction.yaml").read_text()
+    named = ours.replace("tasks.induction.Induction", "my_own_package.Mine")
+    (tmp_path / "mine" / "task" / "own.yaml").write_text(named.replace("induction", "own", 1))
+    few = ["train_examples=4", "validation_examples=4", "test_examples=4"]
+    words = ["data", "prepare", "own", "--config-dir", str(tmp_path / "mine"), *few]
+    assert main(words) == 2
+    assert "plugins=[my_package]" in capsys.readouterr().err
+    assert main([*words, "plugins=[my_own_package]"]) == 0
+    assert "4 train, 4 validation, 4 test" in capsys.readouterr().out
+    assert main(["data", "prepare", "ow", *words[3:]]) == 2
+    assert "did you mean 'own'?" in capsys.readouterr().err
+
+
+def test_a_prepare_sweeps_what_a_killed_one_left(root):
+    left = root / ".pg19.0123abcd"
+    left.mkdir(parents=True)
+    assert main(["data", "prepare", "text8", "source=sample"]) == 0
+    assert not left.exists()

@@ -193,7 +193,7 @@ def test_a_data_set_from_a_folder(tmp_path):
     (folder / "test.csv").write_text("Sequence,Name\n" + "".join(f"{t},x\n" for t in texts[280:]))
     task = prepared(source=Source.datasets, path=str(folder))
     assert every(task) == sorted(texts)
-    assert task.spec.source == "datasets: tables"
+    assert task.spec.source == "datasets: tables (a part)"
     with pytest.raises(BadData, match="wanted residues"):
         prepared(source=Source.datasets, path=str(folder), column="residues")
     (folder / "test.csv").write_text("Sequence,Name\nMK-T,x\n")
@@ -252,7 +252,7 @@ def test_the_downloaded_file_is_found(tmp_path, file):
     target.parent.mkdir(parents=True)
     target.write_bytes(gzip.compress(Path(file).read_bytes()))
     task = prepared()
-    assert task.spec.source == "Swiss-Prot"
+    assert task.spec.source == "Swiss-Prot (a part)"
     assert sum(task.examples(s) for s in SPLITS) == 300
 
 

@@ -24,7 +24,7 @@ def write(folder, lines=LINES, packer=bytes, ending=""):
 
 
 def test_quotes_are_text_and_bytes_stay(tmp_path):
-    task = Retrieval(path=str(write(tmp_path)))
+    task = Retrieval(path=str(write(tmp_path)), partial=True)
     task.prepare()
     (first, second), target = task.example("test", 0)
     assert (first.tobytes(), second.tobytes(), target) == (b'A "quoted text', b"the other", 1)
@@ -35,7 +35,7 @@ def test_quotes_are_text_and_bytes_stay(tmp_path):
 
 
 def test_a_batch_holds_both_towers(tmp_path):
-    task = Retrieval(path=str(write(tmp_path)), max_length=4000)
+    task = Retrieval(path=str(write(tmp_path)), partial=True, max_length=4000)
     task.prepare()
     (batch,) = task.batches("test", batch_size=4, seed=0)
     assert batch.tokens.shape == (4, 2, 4000)
@@ -53,7 +53,7 @@ def test_a_batch_holds_both_towers(tmp_path):
     ("packer", "ending"), [(gzip.compress, ".gz"), (lzma.compress, ".xz"), (bz2.compress, ".bz2")]
 )
 def test_packed_files_are_read(tmp_path, packer, ending):
-    task = Retrieval(path=str(write(tmp_path, packer=packer, ending=ending)))
+    task = Retrieval(path=str(write(tmp_path, packer=packer, ending=ending)), partial=True)
     task.prepare()
     assert task.split("test").targets.tolist() == [1, 0, 1, 0]
 
@@ -69,7 +69,7 @@ def test_packed_files_are_read(tmp_path, packer, ending):
     ],
 )
 def test_malformed_lines(tmp_path, line, message):
-    task = Retrieval(path=str(write(tmp_path, [LINES[0], line])))
+    task = Retrieval(path=str(write(tmp_path, [LINES[0], line])), partial=True)
     with pytest.raises(BadData, match=message):
         task.prepare()
     assert not task.folder.exists()
@@ -102,7 +102,7 @@ def test_bad_options():
 
 
 def test_lines_may_end_as_on_windows(tmp_path):
-    task = Retrieval(path=str(write(tmp_path, [line + b"\r" for line in LINES])))
+    task = Retrieval(path=str(write(tmp_path, [line + b"\r" for line in LINES])), partial=True)
     task.prepare()
     (_, second), _ = task.example("test", 0)
     assert second.tobytes() == b"the other"

@@ -11,11 +11,11 @@ import pytest
 
 from lra.compose import build_task_by_name, group_file
 from lra.listing import names
-from tasks.archives import extract
 from tasks.certificate import certified
 from tasks.classification import floor
 from tasks.listops import ListOps, Source
 from tasks.sources import data_root, lock, remembered_sha256
+from tasks.unpacking import extract
 
 GENERATED = [name for name in names("task") if "train_examples" in group_file("task", name)]
 SAMPLED = [name for name in names("task") if "source" in group_file("task", name)]

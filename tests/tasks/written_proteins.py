@@ -31,7 +31,7 @@ def fasta(path, texts, prefix="P"):
 
 
 def prepared(**options):
-    task = Proteins(**options)
+    task = Proteins(partial=True, **options)
     task.prepare()
     return task
 
