@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import data_root
+from tasks.sources import data_root, folder_identity
 
 
 def load(
@@ -43,12 +43,14 @@ def load(
             f"{path} is no folder: task.path must name one that `datasets.load_dataset` reads, "
             f"e.g. with {wanted} (columns {', '.join(columns)})"
         )
-    cache, origin = str(data_root() / "huggingface"), str(path or name)
+    cache, origin = data_root() / "huggingface", str(path or name)
     try:
         if path is None:
-            loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=cache)
+            loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=str(cache))
         else:
-            loaded = datasets.load_dataset(str(path), cache_dir=cache)
+            # The library knows local files by their dates, which stay when content is put in place.
+            own = cache / f"folder-{folder_identity(path)[:16]}"
+            loaded = datasets.load_dataset(str(path), cache_dir=str(own))
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise NotPrepared(
             f"{name} cannot be reached and is not in the cache ({error}); {instructions}"
