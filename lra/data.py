@@ -218,7 +218,8 @@ def certify(task: "Task", arguments: argparse.Namespace) -> int:
     for floor in floors:
         found = (f"{floor.measures[m]:.4g}" if m in floor.measures else "" for m in measures)
         rows.append((floor.name, f"{floor.accuracy:.1%}", *found, floor.sentence))
-    print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split")
+    cut = f"at most {task.spec.max_length:,} tokens of a sequence"
+    print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split, {cut}")
     print(table(rows, indent=""))
     print(f"certificate  {path_of(task, arguments.split)}")
     return 0

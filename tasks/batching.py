@@ -4,7 +4,6 @@ The order is drawn from raw 64-bit words, whose stream is the same on every plat
 is planned before its first batch, which takes milliseconds: resuming is a slice of the plan.
 """
 
-from collections.abc import Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -137,16 +136,3 @@ def collate(split: Ragged, rows: Int[np.ndarray, " b"], *, max_length: int, shif
         index=torch.from_numpy(rows.astype(np.int64)),
         keep=None if keep is None else torch.from_numpy(keep).view(-1, parts, longest),
     )
-
-
-def collated(
-    split: Ragged,
-    plan: list[Int[np.ndarray, " _"]],
-    *,
-    start: int,
-    max_length: int,
-    shift: int,
-) -> Iterator[Batch]:
-    """Yield the batches of `plan` from number `start` on."""
-    for rows in plan[start:]:
-        yield collate(split, rows, max_length=max_length, shift=shift)

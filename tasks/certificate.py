@@ -1,13 +1,16 @@
 """Certificates: the floors of a task on its data, computed once and kept beside them.
 
-A certificate is a file `certificate-SPLIT.json` in the folder of the prepared data: which task,
-which data, each floor with its accuracy and its outcome on every example, and a hash of all that.
-One that does not fit (other data, another version, a changed byte) is computed again.
+A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
+task, which data, what a model sees of them, each floor with its accuracy and its outcome on every
+example, and a hash of all that. One folder serves many lengths and encodings; the name holds a hash
+of all that decides the floors, so that each has a file of its own. One that does not fit (another
+version, a changed byte) is computed again.
 """
 
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,11 +18,12 @@ import numpy as np
 import torch
 
 from tasks.sources import put
+from tasks.stored import identity_of
 from tasks.task import Floor, TaskSpec
 
 log = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """Raised by every change that moves a floor."""
 
 
@@ -42,9 +46,19 @@ class Certifiable(Protocol):
         ...
 
 
+@runtime_checkable
+class Views(Protocol):
+    """A task with options beyond its facts that decide what a model sees of the stored data."""
+
+    @property
+    def view(self) -> Mapping[str, object]:
+        """These options, plain JSON."""
+        ...
+
+
 def path_of(task: Certifiable, split: str) -> Path:
     """Return where the certificate lies."""
-    return task.folder / f"certificate-{split}.json"
+    return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
 
 
 def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Floor]:
@@ -58,6 +72,7 @@ def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Flo
 
 
 def _facts(task: Certifiable, split: str) -> dict[str, Any]:
+    """Return everything that decides the floors, but the code: that is the version's business."""
     spec = task.spec
     return {
         "certificate": VERSION,
@@ -65,8 +80,16 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
         "task_version": spec.version,
         "source": spec.source,
         "data_hash": spec.data_hash,
+        "kind": spec.kind.value,
         "max_length": spec.max_length,
+        "vocabulary": spec.vocabulary,
+        "classes": spec.classes,
+        "padded": spec.padded,
+        "scalars": spec.scalars,
         "regime": spec.regime,
+        "tokenizer": spec.tokenizer,
+        "memory": spec.memory,
+        "view": dict(task.view) if isinstance(task, Views) else {},
         "split": split,
     }
 

@@ -1,5 +1,7 @@
 """What the classification tasks share: a stored data set, batches, tally, majority floor."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Integer, Shaped
@@ -7,6 +9,7 @@ from torch import Tensor
 
 from tasks.local_floors import answers
 from tasks.rows import RowsTask
+from tasks.seen import Kept, Seen, kept
 from tasks.task import Batch, Floor, Tally
 
 LOCAL = (
@@ -63,9 +66,28 @@ class ClassificationTask(RowsTask):
         """Sum what the model's per-item losses and hits mean for this task."""
         return tally(nll, hit, batch)
 
+    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
+        """Return the stored tokens that a batch shows; where it pads, they mean nothing."""
+        return batch.tokens.numpy() - self.shift
+
+    def seen(self, split: str) -> Seen:
+        """Return what a model sees of a split: floors read nothing else."""
+        data = self.split(split)
+        return Seen(
+            targets=data.targets,
+            lengths=np.minimum(data.lengths, self.max_length),
+            parts=data.parts,
+            read=partial(self._kept, split),
+        )
+
+    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> Kept:
+        (batch,) = self.read(split, [examples], 0)
+        keep = None if batch.keep is None else batch.keep.flatten(0, 1).numpy()
+        return kept(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
+
     def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`, fitted on train."""
-        train, data = self.split("train"), self.split(split)
+        """Compute the floors on `split`, fitted on train, from what a model sees of both."""
+        train, data = self.seen("train"), self.seen(split)
         guess = int(self.counts(train.targets).argmax())
         found = [
             floor(

@@ -10,6 +10,7 @@ is the padding id 0, and families that mask padding do not see it.
 import math
 from abc import abstractmethod
 from enum import StrEnum, auto
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from tasks import window_floor
 from tasks.classification import ClassificationTask, floor
 from tasks.ragged import Ragged
 from tasks.task import Batch, Floor
+from tasks.window_floor import Pictures
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
@@ -74,6 +76,18 @@ class GrayTask(ClassificationTask):
             return batch._replace(keep=batch.tokens != 0)
         return batch
 
+    def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
+        """Return the levels that a batch shows; black where it pads."""
+        if not self.scalars:
+            return super().stored(batch)
+        levels = (batch.tokens.double() * self.deviation + self.mean) * 255
+        return levels.round_().clamp_(0, LEVELS - 1).long().numpy()
+
+    @property
+    def view(self) -> dict[str, object]:
+        """Options that decide what a model sees of the stored levels: part of a certificate."""
+        return {"mean": self.mean, "deviation": self.deviation} if self.scalars else {}
+
     @property
     def whole(self) -> bool:
         """Whether a model sees every pixel of a picture, in the order of rows."""
@@ -83,11 +97,13 @@ class GrayTask(ClassificationTask):
         """Compute the floors on `split`; of whole pictures, one by small windows as well."""
         found = super().floors(split)
         if self.whole:
-            train, data = (self._pictures(name) for name in ("train", split))
+            answers = window_floor.answers(
+                self.pictures("train"), self.pictures(split), classes=self.spec.classes
+            )
             found.append(
                 floor(
                     "windows",
-                    window_floor.answers(train, data, classes=self.spec.classes),
+                    answers,
                     f"a small CNN averages over windows of {window_floor.WINDOW} x "
                     f"{window_floor.WINDOW} pixels: a model at this level need not have joined "
                     "what lies further apart",
@@ -95,11 +111,14 @@ class GrayTask(ClassificationTask):
             )
         return found
 
-    def _pictures(self, split: str) -> tuple[window_floor.Pictures, Int[np.ndarray, " n"]]:
-        data = self.split(split)
-        number = len(data.targets)
-        side = math.isqrt(len(data.tokens) // number)
-        return data.tokens.reshape(number, side, side), data.targets.astype(np.int64)
+    def pictures(self, split: str) -> Pictures:
+        """Return what a model sees of a split, as whole pictures; black is what it does not see."""
+        return Pictures(self.split(split).targets.astype(np.int64), partial(self._levels, split))
+
+    def _levels(self, split: str, examples: Int[np.ndarray, " b"]) -> UInt8[np.ndarray, "b s s"]:
+        (batch,) = self.read(split, [examples], 0)
+        side = math.isqrt(batch.tokens.shape[-1])
+        return self.stored(batch).astype(np.uint8).reshape(-1, side, side)
 
     @abstractmethod
     def levels(self, row: UInt8[np.ndarray, " l"]) -> UInt8[np.ndarray, "s s"]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.archives import PACKINGS, Budget, open_packed
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import CHUNK_BYTES, data_root
+from tasks.sources import CHUNK_BYTES, data_root, folder_identity
 from tasks.storage import StorageFull, full_disk_explained
 
 ROWS_AT_ONCE = 64
@@ -50,13 +50,18 @@ def load(
                 f"e.g. with {wanted} (columns {', '.join(columns)})"
             )
         check_folder(path)
-    cache, origin = str(data_root() / "huggingface"), str(path or name)
+    cache, origin = data_root() / "huggingface", str(path or name)
     try:
-        with full_disk_explained(data_root() / "huggingface"):
+        with full_disk_explained(cache):
             if path is None:
-                loaded = datasets.load_dataset(name, config, revision=revision, cache_dir=cache)
+                loaded = datasets.load_dataset(
+                    name, config, revision=revision, cache_dir=str(cache)
+                )
             else:
-                loaded = datasets.load_dataset(str(path), cache_dir=cache)
+                # The library knows local files by their dates, which stay when content is put in
+                # place.
+                own = cache / f"folder-{folder_identity(path)[:16]}"
+                loaded = datasets.load_dataset(str(path), cache_dir=str(own))
     except StorageFull:
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:

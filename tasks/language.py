@@ -255,7 +255,7 @@ class LanguageTask(StoredTask):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the unigram floor on `split`: token frequencies of train, each count plus 1."""
-        seen = _counts(self.split(split).tokens[1:], self.spec.vocabulary)
+        seen = counted(self.split(split).tokens[1:], self.spec.vocabulary)
         return [unigram_floor(self.counts.numpy(), seen, partial(self.derived, split))]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
@@ -270,11 +270,10 @@ class LanguageTask(StoredTask):
     @cached_property
     def counts(self) -> Int[Tensor, " v"]:
         """How often each token occurs in train."""
-        counted = _counts(self.split("train").tokens, self.spec.vocabulary)
-        return torch.from_numpy(counted)
+        return torch.from_numpy(counted(self.split("train").tokens, self.spec.vocabulary))
 
 
-def _counts(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
+def counted(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
     """Count each token, a piece of the stream at a time."""
     total = np.zeros(vocabulary, np.int64)
     for first in range(0, len(stream), COUNT_AT_ONCE):

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from tasks import listops_oracle
 from tasks.batching import Draw, permutation
 from tasks.classification import ClassificationTask, floor
-from tasks.errors import NotPrepared
+from tasks.errors import BadData, NotPrepared
 from tasks.listops_text import (
     FILES,
     HEADER,
@@ -40,7 +40,7 @@ from tasks.listops_text import (
     read_tsv,
 )
 from tasks.listops_trees import Limits, distinct_trees
-from tasks.ragged import Ragged, from_rows, open_store
+from tasks.ragged import Ragged, Store, from_rows, open_store
 from tasks.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
 from tasks.stored import identity_of
 from tasks.task import SPLITS, Floor, Kind, TaskSpec
@@ -89,6 +89,8 @@ class ListOps(ClassificationTask):
         {"path", "processes", "write_tsv", "check_answers"}
     )
     """Options that change no number: not part of a result's identity."""
+    _longest: int | None = None
+    """Tokens of the longest prepared tree."""
 
     def __init__(
         self,
@@ -264,6 +266,19 @@ class ListOps(ClassificationTask):
                 if not self.tsv_folder.is_dir():
                     self._write_tsv()
 
+    def store(self) -> Store:
+        """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
+        opened = super().store()
+        if self._longest is None:
+            self._longest = max(int(data.lengths.max()) for data in opened.splits.values())
+        if self._longest > self.max_length:
+            raise BadData(
+                f"{self.folder} holds a tree of {self._longest} tokens, more than max_length="
+                f"{self.max_length}; set task.max_length to at least that, for a cut tree has no "
+                "answer"
+            )
+        return opened
+
     @property
     def tsv_folder(self) -> Path:
         """Where `write_tsv` puts the official files."""
@@ -339,12 +354,12 @@ class ListOps(ClassificationTask):
 
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`, fitted on train: majority, and the root operator alone."""
-        train, data = self.split("train"), self.split(split)
+        train, data = self.seen("train"), self.seen(split)
         best = np.zeros(len(VOCABULARY), np.int64)
-        roots = train.tokens[train.offsets[:-1]]
+        roots = listops_oracle.roots(train)
         for root in np.unique(roots):
             best[root] = self.counts(train.targets[roots == root]).argmax()
-        guesses = best[data.tokens[data.offsets[:-1]]]
+        guesses = best[listops_oracle.roots(data)]
         known = listops_oracle.habits(train)
         return [
             *super().floors(split),

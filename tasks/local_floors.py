@@ -3,6 +3,9 @@
     bag of tokens   which tokens occur, and how often; their order is lost
     n-grams         which runs of 1 … 4 neighbours occur: a window of 4 tokens
 
+They read what a model sees: sequences cut where its own are cut, nothing where it has padding, and
+no run across a place that is left out.
+
 A feature is a run of tokens, hashed to one of 2^16 places; an example is the sum of the weights of
 its features over the square root of their number (of two texts: features of each, and of both where
 they agree). Weights are fitted by Adam on at most 20,000 training examples, for 3 epochs: a score
@@ -10,26 +13,24 @@ that a model of long sequences has to beat, not the best of its kind. What a sco
 means is said beside it in every table.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Int, Integer, UInt64
+from jaxtyping import Bool, Float32, Int, UInt64
 from torch import nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from tasks.batching import Draw, permutation
-from tasks.ragged import Ragged
+from tasks.seen import Kept, Seen
 
 PLACES = 1 << 16
 FIT_EXAMPLES = 20_000
 EPOCHS = 3
 BATCH = 64
 RATE = 0.02
-LONGEST = 4096
-"""Tokens of a sequence that are looked at."""
 CACHED_TOKENS = 4096
 SHARED = np.uint64(0x5D1A7C0FFEE1)
 """Told apart from the features of one text: those that both texts have."""
@@ -48,42 +49,41 @@ def mixed(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     return z ^ (z >> np.uint64(31))
 
 
-def runs(
-    rows: Sequence[Integer[np.ndarray, " _"]], longest_run: int
-) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
-    """Return a hash of each run of 1 to `longest_run` tokens, and the row that it lies in."""
-    cut = [row[:LONGEST] for row in rows]
-    owner = np.repeat(np.arange(len(cut)), [len(row) for row in cut])
-    running = ones = mixed(np.concatenate(cut).astype(np.uint64))
-    found, owners = [running], [owner]
+def runs(kept: Kept, longest_run: int) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
+    """Return a hash of each run of 1 to `longest_run` neighbours, and the row that it lies in."""
+    running = ones = mixed(kept.tokens.astype(np.uint64))
+    # Neighbours are 1 apart; rows lie further apart than any run is long.
+    stride = int(kept.place.max(initial=0)) + longest_run + 1
+    where = kept.row * stride + kept.place
+    found, owners = [running], [kept.row]
     for length in range(2, longest_run + 1):
         running = mixed(running[:-1] * np.uint64(3) + ones[length - 1 :])
-        first, last = owner[: len(running)], owner[length - 1 :]
-        found.append(running[first == last])
-        owners.append(first[first == last])
+        adjacent = where[length - 1 :] - where[: len(running)] == length - 1
+        found.append(running[adjacent])
+        owners.append(kept.row[: len(running)][adjacent])
     return np.concatenate(found), np.concatenate(owners)
 
 
-def bags(data: Ragged, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
+def bags(data: Seen, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
     """Return the hashed features of some examples, over the root of their number."""
     found = [counts(data, some, longest_run) for some in _chunks(data, examples)]
     return torch.from_numpy(np.concatenate(found))
 
 
-def _chunks(data: Ragged, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
+def _chunks(data: Seen, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
     """Cut into runs of examples whose features stay in the processor's cache."""
-    lengths = np.minimum(data.lengths[examples], LONGEST) * data.parts
+    lengths = data.lengths[examples] * data.parts
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CACHED_TOKENS)) + 1
     return np.split(examples, cuts)
 
 
 def counts(
-    data: Ragged, examples: Int[np.ndarray, " b"], longest_run: int
+    data: Seen, examples: Int[np.ndarray, " b"], longest_run: int
 ) -> Float32[np.ndarray, "b f"]:
     """Count the features of a few examples."""
     number = len(examples)
     with np.errstate(over="ignore"):
-        hashes, owner = runs(data.rows(examples), longest_run)
+        hashes, owner = runs(data.read(examples), longest_run)
         if data.parts > 1:
             second, owner = owner % data.parts == 1, owner // data.parts
             both, whose = _shared(hashes, owner, second, number)
@@ -117,7 +117,7 @@ def _shared(
 
 
 def answers(
-    train: Ragged, data: Ragged, *, classes: int, longest_run: int, name: str
+    train: Seen, data: Seen, *, classes: int, longest_run: int, name: str
 ) -> Bool[np.ndarray, " n"]:
     """Fit on `train`; return for each example of `data` whether the answer is right."""
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]

@@ -38,7 +38,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tasks.language import LanguageTask, Regime
+from tasks.language import LanguageTask, Regime, counted
 from tasks.masking import chosen
 from tasks.protein_data import Duplicates, ProteinData, Source
 from tasks.protein_sources import PUBLIC_DATASET
@@ -292,17 +292,26 @@ class Proteins(RowsTask, LanguageTask):
     def floors(self, split: str) -> list[Floor]:
         """Compute the floor of residue frequencies, on exactly the answers that are judged.
 
-        The frequencies are those of whole sequences.
+        The frequencies are those of the residues that a model sees of train.
         """
-        seen = torch.zeros(VOCABULARY, dtype=torch.int64)
-        # With a memory, more rows would cut the stream into as many.
-        rows = 1 if self.memory else BATCH_SIZE
-        for batch in self.batches(split, batch_size=rows, seed=0):
-            judged = batch.target if batch.weight is None else batch.target[batch.weight > 0]
-            seen += torch.bincount(judged.flatten(), minlength=VOCABULARY)
         residues = slice(FIRST, None)
-        known, derived = self.counts.numpy()[residues], partial(self.derived, split)
-        return [unigram_floor(known, seen.numpy()[residues], derived)]
+        known = self._counted("train", judged=False).numpy()[residues]
+        seen = self._counted(split, judged=True).numpy()[residues]
+        return [unigram_floor(known, seen, partial(self.derived, split))]
+
+    def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
+        """Count the residues of a split that a model sees, or those that are judged."""
+        if self.form is Form.concatenated:
+            return torch.from_numpy(counted(self.split(split).tokens, VOCABULARY))
+        total = torch.zeros(VOCABULARY, dtype=torch.int64)
+        every = np.arange(self.examples(split))
+        plan = np.split(every, range(BATCH_SIZE, len(every), BATCH_SIZE))
+        for batch in self.read(split, plan, 0):
+            there = batch.target != PAD
+            if judged and batch.weight is not None:
+                there &= batch.weight > 0
+            total += torch.bincount(batch.target[there], minlength=VOCABULARY)
+        return total
 
     def describe(self, split: str, index: int) -> str:
         """Return an example as evaluation shows it, and the masked residues where there are."""

@@ -1,11 +1,11 @@
 """Tasks whose examples are stored rows: planned, padded, and shown to the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from jaxtyping import Int
 
-from tasks.batching import collated, plan_epoch
+from tasks.batching import collate, plan_epoch
 from tasks.stored import StoredTask
 from tasks.task import Batch
 
@@ -52,10 +52,18 @@ class RowsTask(StoredTask):
             rank=rank,
             ranks=ranks,
         )
-        made = collated(data, plan, start=start, max_length=self.max_length, shift=self.shift)
         # What is drawn for evaluation is drawn once and for all.
-        drawn = seed if split == "train" else 0
-        return (self.shown(batch, drawn) for batch in made)
+        return self.read(split, plan[start:], seed if split == "train" else 0)
+
+    def read(self, split: str, plan: Iterable[Int[np.ndarray, " _"]], seed: int) -> Iterator[Batch]:
+        """Yield a batch for each entry of a plan: what a model sees of these examples.
+
+        Floors read here too, so that they see what a model sees, and no more.
+        """
+        data = self.split(split)
+        for rows in plan:
+            batch = collate(data, rows, max_length=self.max_length, shift=self.shift)
+            yield self.shown(batch, seed)
 
     def shown(self, batch: Batch, seed: int) -> Batch:
         """Return a batch of stored tokens as the model sees it.

@@ -13,9 +13,10 @@ import logging
 import os
 import shutil
 import ssl
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -32,6 +33,8 @@ STORAGE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.E
 """What the disk says, and no network."""
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30.0
+SETTLED_S = 2
+"""So long after its last change a file's hash may be remembered."""
 
 
 def data_root() -> Path:
@@ -86,29 +89,85 @@ def sha256(path: Path) -> str:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Return `sha256(path)`, remembered in the cache by path, size and modification time."""
-    facts = path.stat()
-    key = f"{path.resolve()}\0{facts.st_size}\0{facts.st_mtime_ns}"
-    note = data_root() / "hashes" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    with suppress(OSError):  # not there, or in a cache of somebody who lets nobody read
-        known: str = json.loads(note.read_text())["sha256"]
-        return known
-    found = sha256(path)
-    try:
-        put(note, json.dumps({"path": str(path), "sha256": found}))
-    except OSError as error:
-        log.warning("the hash of %s is not remembered: %s", path, error)
-    return found
+    """Return `sha256(path)`, remembered in the cache as long as the file stays as it is."""
+    return _remembered(path, lambda: [("", _state(path.stat()))], lambda: sha256(path))
 
 
 def folder_identity(folder: Path) -> str:
-    """Return a hash of the relative names and sizes of all files below `folder`."""
-    entries = sorted(
-        (path.relative_to(folder).as_posix(), path.stat().st_size)
-        for path in folder.rglob("*")
-        if path.is_file()
-    )
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    """Return a hash of the names and contents of all files below `folder`, remembered as one.
+
+    Links are followed, folders that lie in themselves are entered once.
+    """
+
+    def states() -> list[tuple[str, list[int]]]:
+        return [(name, _state(os.stat(folder / name))) for name in _below(folder)]  # noqa: PTH116
+
+    def content() -> str:
+        found = hashlib.sha256()
+        for name in tqdm(
+            _below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
+        ):
+            found.update(json.dumps([name, sha256(folder / name)]).encode())
+        return found.hexdigest()
+
+    return _remembered(folder, states, content)
+
+
+def _below(folder: Path) -> list[str]:
+    """Return the sorted relative names of all files below `folder`."""
+    found: list[str] = []
+
+    def enter(place: str, above: frozenset[tuple[int, int]]) -> None:
+        status = (folder / place).stat()
+        own = (status.st_dev, status.st_ino)
+        if own in above:
+            return
+        with os.scandir(folder / place) as entries:
+            for entry in entries:
+                name = f"{place}/{entry.name}" if place else entry.name
+                if entry.is_dir():
+                    enter(name, above | {own})
+                elif entry.is_file():
+                    found.append(name)
+
+    enter("", frozenset())
+    return sorted(found)
+
+
+def _state(status: os.stat_result) -> list[int]:
+    """Return what changes when a file is written or replaced, even under its old date."""
+    return [
+        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino,
+    ]  # fmt: skip
+
+
+def _remembered(
+    path: Path, states: Callable[[], list[tuple[str, list[int]]]], hashed: Callable[[], str]
+) -> str:
+    """Return what `hashed` returns, kept in one note for each path until `states` change.
+
+    What changed less than `SETTLED_S` ago is not kept: it may change again before the clock of its
+    file system moves on.
+    """
+    seen = states()
+    state = hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    note = data_root() / "hashes" / f"{name}.json"
+    # Not there, damaged, or in a cache of somebody who lets nobody read.
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(note.read_text())
+        if known["state"] == state:
+            return str(known["sha256"])
+    found = hashed()
+    if states() != seen:
+        raise BadData(f"{path} changed while it was read; run the same command again")
+    newest = max((state[2] for _, state in seen), default=0)
+    if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
+        try:
+            put(note, json.dumps({"path": str(path), "state": state, "sha256": found}))
+        except OSError as error:
+            log.warning("the hash of %s is not remembered: %s", path, error)
+    return found
 
 
 def check_file(path: Path, *, size: int, sha256: str) -> None:

@@ -8,10 +8,12 @@ Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Where no validatio
 given, a share of train is held out, stratified by label and chosen by the hash of the text: the
 same on every machine, and copies of a text stay together.
 
-A table is read by the `datasets` library; labels are compared as text, so 1 and "1" are one label.
+What a file's values are is said in `tasks.table_files`: they are read as they stand. Labels are
+compared as text, so 1 and "1" are one label, and 1 and 01 are two. A data set on the hub is read by
+the `datasets` library.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -24,17 +26,10 @@ from tasks.held_out import held_out
 from tasks.ragged import Ragged, from_rows
 from tasks.sources import data_root, remembered_sha256
 from tasks.stored import BYTES, identity_of
+from tasks.table_files import READERS, Record, named, places, read
 from tasks.task import SPLITS, Kind, TaskSpec
 
-VERSION = 1
-READERS = {
-    ".csv": ("csv", {}),
-    ".tsv": ("csv", {"sep": "\t"}),
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    ".parquet": ("parquet", {}),
-}
-"""By ending: the reader of `datasets`, and its options."""
+VERSION = 2
 
 
 class Row(NamedTuple):
@@ -122,6 +117,11 @@ class Table(ClassificationTask):
                 )
         self.dataset, self.revision, self.labels = dataset, revision, [str(x) for x in labels]
         self.texts = (text,) if second_text is None else (text, second_text)
+        if len({*self.texts, label}) <= len(self.texts):
+            raise ValueError(
+                f"task.text={text}, task.second_text={second_text} and task.label={label} are "
+                "columns of their own: name each once"
+            )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.shares = {"validation": validation_fraction, "test": test_fraction}
 
@@ -188,72 +188,32 @@ class Table(ClassificationTask):
         return self.shares[split] / (1 - taken)
 
     def _read(self) -> dict[str, list[Row]]:
-        loaded = self._load()
+        columns = [*self.texts, self.label]
+        records: dict[str, Iterable[Record]] = (
+            _hub_records(self.dataset, self.revision, columns)
+            if self.dataset is not None
+            else {split: read(path, columns) for split, path in self.files.items()}
+        )
         found = {}
-        for split in SPLITS:
-            if split in loaded:
-                origin = self.files.get(split, self.dataset)
-                found[split] = list(self._rows(loaded[split], f"{origin}, {split}"))
-                if not found[split]:
-                    raise BadData(f"{origin}: {split} holds no row")
-        if "train" not in found:
-            raise BadData(f"{self.dataset}: splits {sorted(loaded)}, wanted train at least")
+        for split, some in records.items():
+            origin = f"{self.files.get(split, self.dataset)}"
+            found[split] = list(self._rows(some, origin if self.files else f"{origin}, {split}"))
+            if not found[split]:
+                raise BadData(f"{origin}: {split} holds no row")
         return found
 
-    def _load(self) -> Any:
-        import datasets
-        import pyarrow
-
-        cache = str(data_root() / "huggingface")
-        try:
-            if self.dataset is not None:
-                return datasets.load_dataset(self.dataset, revision=self.revision, cache_dir=cache)
-            return {
-                split: datasets.load_dataset(
-                    READERS[path.suffix][0],
-                    data_files=str(path),
-                    split="train",
-                    cache_dir=cache,
-                    **READERS[path.suffix][1],
-                )
-                for split, path in self.files.items()
-            }
-        except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
-            raise NotPrepared(
-                f"{self.dataset} cannot be reached and is not in the cache ({error}); fetch its "
-                "files elsewhere and name them by task.train, task.validation and task.test"
-            ) from error
-        except (
-            datasets.exceptions.DatasetGenerationError,
-            pyarrow.ArrowException,
-            ValueError,  # a table without rows
-        ) as error:
-            cause = error.__cause__ or error
-            raise BadData(
-                f"{self.spec.source} cannot be read: {type(cause).__name__}: {cause}"
-            ) from error
-
-    def _rows(self, table: Any, where: str) -> Iterator[Row]:
-        columns = [*self.texts, self.label]
-        missing = [name for name in columns if name not in table.column_names]
-        if missing:
-            raise BadData(
-                f"{where}: columns {table.column_names}, wanted {', '.join(columns)}; name yours "
-                "by task.text, task.second_text and task.label"
-            )
-        names = getattr(table.features[self.label], "names", None)
+    def _rows(self, records: Iterable[Record], origin: str) -> Iterator[Row]:
         numbers = {label: number for number, label in enumerate(self.labels)}
-        for place, row in enumerate(table.select_columns(columns)):
-            label = row[self.label]
-            if names is not None and isinstance(label, int) and 0 <= label < len(names):
-                label = names[label]
-            if str(label) not in numbers:
+        for place, (*texts, label) in records:
+            where = f"{origin}, {place}"
+            if not isinstance(label, str | int | float) or str(label) not in numbers:
                 raise BadData(
-                    f"{where}, row {place}: label {label!r}, wanted one of {self.labels}; list "
-                    "every label in task.labels"
+                    f"{where}: label {label!r}, wanted one of {self.labels}; list every label in "
+                    "task.labels, quoted where it is a number such as '01'"
                 )
+            found = zip(texts, self.texts, strict=True)
             yield Row(
-                tuple(_bytes(row[name], f"{where}, row {place}, {name}") for name in self.texts),
+                tuple(_bytes(text, f"{where}, {name}") for text, name in found),
                 numbers[str(label)],
             )
 
@@ -269,7 +229,51 @@ def _bytes(text: Any, where: str) -> bytes:
         raise BadData(f"{where}: got {text!r}, wanted a text; correct or drop the row")
     if not text:
         raise BadData(f"{where} is empty; drop the row or restore its text")
-    return text.encode()
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"{where}: {error}; correct or drop the row") from None
+
+
+def _hub_records(name: str, revision: str, columns: Sequence[str]) -> dict[str, Iterable[Record]]:
+    """Return the rows of a data set on the hub, by split.
+
+    Raises:
+        NotPrepared: Neither network nor cache has it.
+        BadData: It cannot be read, or a column or the train split is missing.
+    """
+    import datasets
+    import pyarrow
+
+    cache = str(data_root() / "huggingface")
+    try:
+        loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
+    except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise NotPrepared(
+            f"{name} cannot be reached and is not in the cache ({error}); fetch its files "
+            "elsewhere and name them by task.train, task.validation and task.test"
+        ) from error
+    except (
+        datasets.exceptions.DatasetGenerationError,
+        pyarrow.ArrowException,
+        ValueError,
+    ) as error:
+        cause = error.__cause__ or error
+        raise BadData(f"{name} cannot be read: {type(cause).__name__}: {cause}") from error
+    if "train" not in loaded:
+        raise BadData(f"{name}: splits {sorted(loaded)}, wanted train at least")
+    return {
+        split: _records(loaded[split], f"{name}, {split}", columns)
+        for split in SPLITS
+        if split in loaded
+    }
+
+
+def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[Record]:
+    places(table.column_names, columns, where)
+    values = [named(table[name], table.features[name]) for name in columns]
+    for number, row in enumerate(zip(*values, strict=True)):
+        yield Record(f"row {number}", row)
 
 
 def _ragged(rows: Sequence[Row]) -> Ragged:

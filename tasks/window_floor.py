@@ -8,7 +8,8 @@ on at most 20,000 training pictures of 32 x 32, or as many pixels of others: a s
 long sequences has to beat, not the best of its kind.
 """
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,13 @@ EPOCHS = 6
 BATCH = 64
 RATE = 0.01
 
-Pictures: TypeAlias = UInt8[np.ndarray, "_ s s"]
+
+class Pictures(NamedTuple):
+    """Pictures as a model sees them, and their classes."""
+
+    targets: Int[np.ndarray, " n"]
+    read: Callable[[Int[np.ndarray, " b"]], UInt8[np.ndarray, "b s s"]]
+    """Return some of them, which are in memory together."""
 
 
 class Windows(nn.Sequential):
@@ -48,19 +55,13 @@ class Windows(nn.Sequential):
 
 
 def _numbers(pictures: Pictures, places: Int[np.ndarray, " b"]) -> Float[torch.Tensor, "b s s"]:
-    return torch.from_numpy(pictures[places]).float().div_(255).sub_(0.5)
+    return torch.from_numpy(pictures.read(places)).float().div_(255).sub_(0.5)
 
 
-def answers(
-    train: tuple[Pictures, Int[np.ndarray, " n"]],
-    data: tuple[Pictures, Int[np.ndarray, " m"]],
-    *,
-    classes: int,
-) -> Bool[np.ndarray, " m"]:
+def answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
     """Fit on `train`; return for each picture of `data` whether the answer is right."""
-    pictures, targets = train
-    number = max(BATCH, FIT_PIXELS // pictures[0].size)
-    chosen = permutation(Draw.order, 0, len(pictures))[:number]
+    number = max(BATCH, FIT_PIXELS // train.read(np.arange(1)).size)
+    chosen = permutation(Draw.order, 0, len(train.targets))[:number]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Windows(classes)
@@ -73,18 +74,17 @@ def answers(
                 for first in range(0, len(order), BATCH):
                     some = order[first : first + BATCH]
                     optimiser.zero_grad()
-                    logits = model(_numbers(pictures, some))
-                    cross_entropy(logits, torch.from_numpy(targets[some])).backward()  # type: ignore[no-untyped-call]
+                    logits = model(_numbers(train, some))
+                    cross_entropy(logits, torch.from_numpy(train.targets[some])).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
                     schedule.step()
                     bar.update()
         model.eval()
+        every = np.arange(len(data.targets))
         with torch.no_grad():
             guesses = [
-                model(_numbers(data[0], np.arange(first, min(first + BATCH, len(data[0])))))
-                .argmax(1)
-                .numpy()
-                for first in range(0, len(data[0]), BATCH)
+                model(_numbers(data, some)).argmax(1).numpy()
+                for some in np.split(every, range(BATCH, len(every), BATCH))
             ]
-    right: Bool[np.ndarray, " m"] = np.concatenate(guesses) == data[1]
+    right: Bool[np.ndarray, " m"] = np.concatenate(guesses) == data.targets
     return right

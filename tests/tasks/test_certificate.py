@@ -44,7 +44,7 @@ def test_a_certificate_is_data_with_a_version_and_a_hash():
     task.prepare()
     certified(task, "test")
     content = json.loads(path_of(task, "test").read_text())
-    assert content["certificate"] == 2
+    assert content["certificate"] == 3
     assert (content["task"], content["data_hash"]) == ("listops", task.spec.data_hash)
     assert len(content["sha256"]) == 64
     assert {floor["name"] for floor in content["floors"]} >= {

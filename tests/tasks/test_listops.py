@@ -126,9 +126,15 @@ def test_tsv_faults_name_the_file(tmp_path):
 def test_longer_rows_than_allowed_are_never_cut(tmp_path):
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n[MAX 2 9 1 1 ]\t9\n")
+    wanted = r"6 tokens, more than max_length=5; set task.max_length"
     task = ListOps(source=Source.tsv, path=str(tmp_path), min_length=0, max_length=5)
-    with pytest.raises(BadData, match=r"6 tokens, more than max_length=5; set task.max_length"):
+    with pytest.raises(BadData, match=wanted):
         task.prepare()
+    ListOps(source=Source.tsv, path=str(tmp_path), max_length=6).prepare()
+    with pytest.raises(BadData, match=wanted):
+        task.prepare()
+    with pytest.raises(BadData, match=wanted):
+        task.split("test")
 
 
 def test_floors_are_those_of_the_first_token():

@@ -2,8 +2,8 @@ import numpy as np
 import torch
 
 from tasks.batching import Draw, random_words
-from tasks.local_floors import LONGEST, answers, bags, runs
-from tasks.ragged import from_rows
+from tasks.local_floors import answers, bags, runs
+from tasks.seen import Kept, Seen
 
 
 def noise(number, length, seed=0, symbols=20):
@@ -11,9 +11,26 @@ def noise(number, length, seed=0, symbols=20):
     return words.astype(np.uint8).reshape(number, length)
 
 
+def joined(rows):
+    return Kept(
+        np.concatenate([np.asarray(row, np.int64) for row in rows]),
+        np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
+        np.concatenate([np.arange(len(row)) for row in rows]),
+    )
+
+
 def data(rows, labels, parts=1):
-    flat = [row for example in rows for row in (example if parts > 1 else [example])]
-    return from_rows([np.asarray(row, np.uint8) for row in flat], np.asarray(labels, np.uint8))
+    texts = [example if parts > 1 else (example,) for example in rows]
+
+    def read(examples):
+        return joined([row for example in examples for row in texts[example]])
+
+    return Seen(
+        targets=np.asarray(labels, np.uint8),
+        lengths=np.array([max(len(row) for row in rows) for rows in texts]),
+        parts=parts,
+        read=read,
+    )
 
 
 def score(train, test, longest_run):
@@ -62,15 +79,32 @@ def test_two_texts_that_share_words_agree():
 
 def test_features_are_runs_within_a_row():
     rows = [np.array(row, np.uint8) for row in ([1, 2, 3], [9, 1, 2], [7])]
-    hashes, owner = runs(rows, 3)
+    hashes, owner = runs(joined(rows), 3)
     first, second, third = (hashes[owner == row].tolist() for row in range(3))
     assert (len(set(first)), len(set(second)), len(third)) == (6, 6, 1)
     assert len(set(first) & set(second)) == 3  # 1, 2, and 1 2
-    alone, _ = runs(rows[1:2], 3)
+    alone, _ = runs(joined(rows[1:2]), 3)
     assert sorted(alone) == sorted(second)
-    hashes, _ = runs([np.zeros(LONGEST + 9, np.uint8)], 1)
-    assert len(hashes) == LONGEST
-    assert len(runs([np.zeros(2, np.uint8)], 4)[0]) == 3
+    assert len(runs(joined([np.zeros(2, np.uint8)]), 4)[0]) == 3
+    assert len(runs(joined([np.zeros(0, np.uint8)]), 4)[0]) == 0
+
+
+def test_runs_do_not_cross_a_place_that_is_left_out():
+    whole = Kept(np.array([1, 2, 1, 2, 3]), np.zeros(5, int), np.arange(5))
+    without = whole._replace(place=np.array([0, 1, 5, 6, 8]))
+    assert len(runs(whole, 4)[0]) == 5 + 4 + 3 + 2
+    hashes, _ = runs(without, 4)
+    assert len(hashes) == 5 + 2
+    assert len(set(hashes)) == 4  # 1, 2, 3, and 1 2
+
+
+def test_a_long_sequence_is_read_to_its_end():
+    def made(seed):
+        rows, labels = noise(128, 5000, seed), np.arange(128) % 2
+        rows[labels == 1, -600:] = 3
+        return data(rows, labels)
+
+    assert score(made(0), made(1), 1) > 0.95
 
 
 def test_features_of_two_texts_are_told_apart():

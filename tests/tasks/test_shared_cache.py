@@ -11,6 +11,7 @@ import pytest
 
 from lra.compose import build_task_by_name, group_file
 from lra.listing import names
+from tasks import sources
 from tasks.certificate import certified
 from tasks.classification import floor
 from tasks.listops import ListOps, Source
@@ -74,7 +75,8 @@ def test_certificates(umask):
     follow(umask)
 
 
-def test_remembered_hashes_and_locks(umask, tmp_path):
+def test_remembered_hashes_and_locks(umask, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "SETTLED_S", -1)
     (tmp_path / "file").write_bytes(b"content")
     remembered_sha256(tmp_path / "file")
     with lock("name"):
@@ -98,6 +100,7 @@ def test_what_is_unpacked(umask, tmp_path):
 
 
 def test_a_remembered_hash_that_nobody_else_may_read_is_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "SETTLED_S", -1)
     path = tmp_path / "file"
     path.write_bytes(b"content")
     known = remembered_sha256(path)

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks import sources
 from tasks.errors import BadData, NotPrepared
-from tasks.sources import data_root, download, lock, placing, remembered_sha256
+from tasks.sources import data_root, download, lock, placing
 from tasks.unpacking import extract
 
 CONTENT = bytes(range(256)) * 400
@@ -242,17 +241,6 @@ def test_full_disk_says_what_to_do(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
-
-
-def test_hashes_are_remembered_until_the_file_changes(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_bytes(b"one")
-    first = remembered_sha256(path)
-    assert first == hashlib.sha256(b"one").hexdigest()
-    monkeypatch.setattr(sources, "sha256", lambda _: "computed again")
-    assert remembered_sha256(path) == first
-    path.write_bytes(b"other")
-    assert remembered_sha256(path) == "computed again"
 
 
 def test_root_follows_the_environment(monkeypatch, tmp_path):

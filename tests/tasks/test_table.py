@@ -82,9 +82,9 @@ def test_pairs_and_numbers_as_labels(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        ([*ROWS, ("x", "eggs")], ("text", "label"), r"row 60: label 'eggs', wanted one of"),
-        ([*ROWS, ("", "ham")], ("text", "label"), "row 60, text"),
-        (ROWS, ("message", "label"), "wanted text, label; name yours by task.text"),
+        ([*ROWS, ("x", "eggs")], ("text", "label"), r"line 62: label 'eggs', wanted one of"),
+        ([*ROWS, ("", "ham")], ("text", "label"), "line 62, text"),
+        (ROWS, ("message", "label"), "wanted text; name yours by task.text"),
         ([], ("text", "label"), "mine.csv"),
         (ROWS[:3], ("text", "label"), "too few|at least one for each split"),
     ],
@@ -106,6 +106,8 @@ def test_bad_tables(tmp_path, rows, header, message):
         ({"train": "a.docx"}, r"ends in \.csv"),
         ({"train": "a.csv", "test_fraction": 0.5}, "between 0 and 0.5"),
         ({"train": "a.csv", "max_length": 0}, "max_length=0"),
+        ({"train": "a.csv", "second_text": "text"}, "name each once"),
+        ({"train": "a.csv", "text": "label"}, "name each once"),
     ],
 )
 def test_bad_options(options, message):

@@ -1,0 +1,223 @@
+"""Tables in files, read so that every value is what stands there.
+
+    .csv      fields between commas; a quoted one may hold commas, line ends and doubled quotes
+    .tsv      fields between tabs, one row a line; a quote is a character like any other
+    .jsonl    an object a line
+    .json     an array of objects, or an object a line
+    .parquet  columns
+
+Nothing is guessed: `01`, `1e3`, `NA` and `null` are texts in CSV and TSV, and numbers of JSON are
+spelled as in the file. Every row has a field for every column, or its line is named: none is merged
+or left out. Blank lines at the end of a file are no rows.
+"""
+
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.errors import BadData
+
+BOM = b"\xef\xbb\xbf"
+
+
+class Record(NamedTuple):
+    """One row."""
+
+    where: str
+    """Line or number, for messages."""
+    values: tuple[Any, ...]
+    """Of the columns that were asked for."""
+
+
+def read(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """Yield the rows of a table, in order.
+
+    Raises:
+        BadData: A column is missing or comes twice, or a row is malformed; names its line.
+    """
+    return READERS[path.suffix](path, columns)
+
+
+def places(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
+    """Return where the columns stand in a header."""
+    times = Counter(header)
+    if missing := [name for name in columns if not times[name]]:
+        raise BadData(
+            f"{where}: columns {list(header)}, wanted {', '.join(missing)}; name yours by "
+            "task.text, task.second_text and task.label"
+        )
+    if twice := [name for name in columns if times[name] > 1]:
+        raise BadData(
+            f"{where}: {times[twice[0]]} columns are called {twice[0]!r}: rename all but the one "
+            "that is meant"
+        )
+    return [list(header).index(name) for name in columns]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line, with its end, but no blank lines at the end."""
+    blank: list[tuple[int, str]] = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            content = line.removeprefix(BOM) if number == 1 else line
+            try:
+                text = content.decode()
+            except UnicodeDecodeError as error:
+                raise BadData(
+                    f"{path}, line {number}: byte {error.start + 1} is no UTF-8; save the table as "
+                    "UTF-8"
+                ) from None
+            if text.strip("\r\n"):
+                yield from blank
+                blank = []
+                yield number, text
+            else:
+                blank.append((number, text))
+
+
+def _fields(
+    rows: Iterator[tuple[int, list[str]]], path: Path, columns: Sequence[str]
+) -> Iterator[Record]:
+    """Yield what stands below a header, where every row has as many fields as that."""
+    _, header = next(rows, (0, []))
+    if not header:
+        raise BadData(f"{path} is empty: wanted a line of column names and rows below it")
+    chosen = places(header, columns, path)
+    for line, row in rows:
+        if len(row) != len(header):
+            raise BadData(
+                f"{path}, line {line}: the number of fields is {len(row)}, and the header has "
+                f"{len(header)}; correct or drop the row"
+            )
+        yield Record(f"line {line}", tuple(row[place] for place in chosen))
+
+
+def _tsv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        end = None
+        for number, line in _lines(path):
+            if end is None:
+                end = "\r\n" if line.endswith("\r\n") else "\n"
+            yield number, line.removesuffix(end if line.endswith(end) else "\n").split("\t")
+
+    return _fields(rows(), path, columns)
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        begun = last = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal last
+            for number, line in _lines(path):
+                last = number
+                yield line
+
+        reader = csv.reader(lines(), strict=True)
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            for row in reader:
+                yield begun + 1, row
+                begun = last
+        except csv.Error as error:
+            raise BadData(
+                f"{path}, the row that begins in line {begun + 1}: {error}; a quote opens or ends "
+                'a field and is written "" inside one: close or double it, or give the table as '
+                ".tsv, where quotes mean nothing"
+            ) from None
+        finally:
+            csv.field_size_limit(before)
+
+    return _fields(rows(), path, columns)
+
+
+def _parsed(text: str, where: str) -> Any:
+    """Return parsed JSON, its objects as lists of pairs and its numbers as they are spelled."""
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_Pairs,
+            parse_int=str,
+            parse_float=str,
+            parse_constant=str,
+        )
+    except (ValueError, RecursionError) as error:
+        raise BadData(f"{where}: no JSON: {error}; correct or drop the row") from None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The keys and values of an object, in order; a key may come twice."""
+
+
+def _json(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    lines = _lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise BadData(f"{path} is empty: wanted an object a line")
+    if path.suffix == ".json" and first[1].lstrip().startswith("["):
+        whole = _parsed("".join([first[1], *(text for _, text in lines)]), str(path))
+        found = ((f"row {number}", value) for number, value in enumerate(whole))
+    else:
+        found = (
+            (f"line {number}", _parsed(text, f"{path}, line {number}"))
+            for number, text in _chained(first, lines)
+        )
+    for where, value in found:
+        if not isinstance(value, _Pairs):
+            raise BadData(f'{path}, {where}: wanted an object such as {{"text": …, "label": …}}')
+        chosen = places([key for key, _ in value], columns, f"{path}, {where}")
+        yield Record(where, tuple(_spelled(value[place][1]) for place in chosen))
+
+
+def _chained(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    yield first
+    yield from rest
+
+
+def _spelled(value: Any) -> Any:
+    """Return a truth value as JSON spells it; the rest as it is."""
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    import datasets
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.ParquetFile(path)
+        chosen = places(table.schema_arrow.names, columns, path)
+        features = datasets.Features.from_arrow_schema(table.schema_arrow)
+        read = table.read([table.schema_arrow.names[place] for place in chosen])
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
+        raise BadData(f"{path} cannot be read: {type(error).__name__}: {error}") from None
+    found = [named(read.column(name).to_pylist(), features[name]) for name in columns]
+    if any(len(values) != table.metadata.num_rows for values in found):
+        raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
+    for number, values in enumerate(zip(*found, strict=True)):
+        yield Record(f"row {number}", values)
+
+
+def named(values: Sequence[Any], feature: Any) -> list[Any]:
+    """Return the values of a column; numbers of classes as their names, where it has them."""
+    names = getattr(feature, "names", None)
+    if names is None:
+        return list(values)
+    return [
+        names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+        for value in values
+    ]
+
+
+READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".jsonl": _json,
+    ".json": _json,
+    ".parquet": _parquet,
+}
+"""By ending."""
