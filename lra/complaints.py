@@ -90,7 +90,7 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     text = _text(error)
     there = re.search(r"An item is already at '([^']+)'", text)
     if there:
-        word = f"{there[1]}={_value_of(there[1], words)}"
+        word = f"{there[1]}={_short(_value_of(there[1], words))}"
         return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
     found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
     if not found:
@@ -98,7 +98,7 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
     key = found.group(1) or found.group(2)
     known = keys_of(words)
     if key not in known:
-        return unknown_key(key, _value_of(key, words), known)
+        return unknown_key(key, _short(_value_of(key, words)), known)
     return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
 
 

@@ -86,8 +86,10 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
 
 
 def _refuse(complaint: str | None) -> None:
+    from lra.slips import brief
+
     if complaint is not None:
-        raise ConfigError(complaint)
+        raise ConfigError(brief(complaint))
 
 
 class _Words(argparse.ArgumentParser):
@@ -199,7 +201,7 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
         loader.notes.clear()
         return "MULTIRUN", sweep()
     if several:
-        raise ConfigError(_several(several[0]))
+        _refuse(_several(several[0]))
     one.hydra.mode = RunMode.RUN
     if flags.run and _swept(one):
         loader.notes[f"{_preset(flags.overrides)} is a sweep; --run makes one run of it"] = None

@@ -127,14 +127,18 @@ class Loader(ConfigLoaderImpl):
         gone = [word.key_or_group.split(".") for word in words if word.is_delete()]
         layers = self._layers(order, repo)
         chosen = chosen_names([layer for _, layer in layers.values()])
-        self._refined = {}
+        refined = {}
         for place, (loaded, layer) in layers.items():
             left = reduce(without, gone, layer)
             own = own_options(left, chosen, self.known, source_of(order[place]))
             if own:
                 cast(DictConfig, loaded.config).merge_with(own)
-            self._refined[_place(order[place])] = loaded
-        config = super()._compose_config_from_defaults_list(order, repo)
+            refined[_place(order[place])] = loaded
+        self._refined = refined
+        try:
+            config = super()._compose_config_from_defaults_list(order, repo)
+        finally:
+            self._refined = {}
         if words:
             trial = copy.deepcopy(config)
             OmegaConf.set_struct(trial, True)
@@ -181,6 +185,8 @@ class Loader(ConfigLoaderImpl):
                 found[place] = cut
                 before = {**above, **optim}["warmup_steps"]
                 self.notes[warm_up.sentence(place, before, cut, protocol)] = None
+                if place == "optim":
+                    above = {**above, "warmup_steps": cut}
         return found
 
     def settled(self, tree: Tree, words: Sequence[str]) -> Tree:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from lra.listing import names, words
 
+LONGEST = 800
+"""Characters of an answer."""
 EVERY = frozenset({"*", "all", "any", "every", "each"})
 FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
 """Hydra's, as far as they are one word."""
@@ -42,8 +44,13 @@ def slip(given: Sequence[str], choices: Choices) -> str | None:
         elif equals:
             found = found or _of_a_group(key, value, choices) or _quoting(key, value)
         if found:
-            return found
+            return brief(found)
     return None
+
+
+def brief(answer: str) -> str:
+    """Return an answer about a very long word without its middle."""
+    return answer if len(answer) <= LONGEST else f"{answer[:300]} … {answer[-300:]}"
 
 
 def listed(given: Sequence[str], choices: Choices) -> str | None:

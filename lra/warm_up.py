@@ -48,7 +48,7 @@ def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], place: s
 
 def sentence(place: str, warmup: int, steps: int, protocol: Any) -> str:
     """Return what to say of a warm-up that was cut."""
-    made_by = f"+protocol={protocol}" if protocol not in (None, "none") else "its file"
+    made_by = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
     return (
         f"{place}.warmup_steps={steps} in place of the {warmup:,} of {made_by}, for the run has "
         f"{steps:,} steps; {place}.warmup_steps=N says another"

@@ -29,7 +29,7 @@ def test_fewer_steps_than_the_warm_up_of_a_file(capsys: pytest.CaptureFixture[st
 
 def test_a_protocols_warm_up_is_cut_by_name_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert optim("+protocol=s4", "optim.steps=20")["warmup_steps"] == 20
-    assert "in place of the 12,000 of +protocol=s4" in capsys.readouterr().err
+    assert "in place of the 12,000 of its files (protocol s4)" in capsys.readouterr().err
     assert optim("+protocol=s4")["warmup_steps"] == 12_000
     assert capsys.readouterr().err == ""
 
@@ -68,6 +68,11 @@ def test_the_training_before_a_transfer_too(capsys: pytest.CaptureFixture[str]) 
                         "runner.pretraining.optim.steps=9"], repr)  # fmt: skip
     assert entry.config["optim"]["warmup_steps"] == 20
     assert entry.config["runner"]["pretraining"]["optim"]["warmup_steps"] == 9
+    capsys.readouterr()
+    (entry,) = entries([*words, "~runner.pretraining.optim.warmup_steps", "optim.steps=5",
+                        "runner.pretraining.optim.steps=9"], repr)  # fmt: skip
+    assert entry.config["optim"]["warmup_steps"] == 5
+    assert entry.config["runner"]["pretraining"]["optim"] == {"steps": 9}  # it warms up for 5 too
 
 
 @pytest.mark.fuzz
