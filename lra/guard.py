@@ -8,7 +8,6 @@ behind our own home. Child processes and the fork server inherit the order (`run
 
 import importlib.util
 import sys
-from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -67,16 +66,11 @@ def see(folder: str) -> None:
     """Let packages in a folder be imported, after everything else."""
     if folder and folder not in sys.path:
         sys.path.append(folder)
-        package_exists.cache_clear()
 
 
-@lru_cache
 def package_exists(name: str) -> bool:
     """Tell whether a top-level package or module can be imported. Imports nothing."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:  # present without a specification: made by hand, in a test or a notebook
-        return name in sys.modules
+    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 def check() -> None:
