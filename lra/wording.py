@@ -58,7 +58,7 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
         found.append(Fact(f"{_number(message.speed, 0)} {message.speed_unit}/s", 3))
     if message.left_s is not None and message.left_s > age_s:
         found.append(Fact(f"{ahead(message.left_s - age_s)} left", 1))
-    elif message.left_s is None and phase_s >= 1:
+    elif message.left_s is None and message.phase and phase_s >= 1:
         found.append(Fact(f"for {ahead(phase_s)}", 1))
     return found
 
