@@ -8,8 +8,9 @@ from PIL import Image
 
 from tasks.errors import BadData, NotPrepared
 from tasks.pathfinder import Pathfinder, Source
-from tasks.pathfinder_drawing import STYLES, Board, Words, draw, joined
+from tasks.pathfinder_separated import Board, _kind, draw, joined
 from tasks.pathfinder_stamps import coverage, disc, stamps
+from tasks.pathfinder_styles import STYLES, Words
 
 SMALL = {"train_examples": 30, "validation_examples": 10, "test_examples": 10, "processes": 1}
 
@@ -78,7 +79,7 @@ def test_dashes_of_two_snakes_never_share_space():
 
 
 def test_the_next_dash_turns_as_the_weights_say():
-    made = stamps(STYLES[64].kind(1))
+    made = stamps(_kind(STYLES[64], 1))
     straight = made.after_seed[0]
     assert sum(weight for _, weight in straight) > 0
     largest = max(straight, key=lambda pair: pair[1])[0]
@@ -233,6 +234,6 @@ def test_bad_options(options, message):
 
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
-    monkeypatch.setattr("tasks.pathfinder_drawing.PICTURE_TRIES", 3)
+    monkeypatch.setattr("tasks.pathfinder_separated.PICTURE_TRIES", 3)
     with pytest.raises(ValueError, match=r"no place for two snakes of 200 dashes.*task\.contour"):
         draw(replace(STYLES[32], contour=200), 0, 0)
