@@ -89,8 +89,8 @@ class Way(NamedTuple):
     """Where the dash begins."""
     head: int
     """Where it ends."""
-    end: int
-    """The next pivot."""
+    step: tuple[float, float]
+    """Down and right to the next pivot."""
     corner: int
     """The first pixel of what follows."""
     ink: tuple[Float32[np.ndarray, "n n"], Float32[np.ndarray, "n n"]]
@@ -139,7 +139,7 @@ def ways(kind: Dashes) -> Ways:
     )
 
 
-def moved(place: tuple[int, int], turn: float, distance: float) -> tuple[int, int]:
+def moved(place: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
     """Return the pixel some way off; fractions are rounded up."""
     return (
         place[0] + rounded_up(distance * math.sin(turn)),
@@ -156,6 +156,11 @@ def _flat(kind: Dashes, place: tuple[int, int]) -> int:
     return place[0] * kind.width + place[1]
 
 
+def _step(kind: Dashes, turn: float) -> tuple[float, float]:
+    length = kind.dash + 2 * kind.margin
+    return length * math.sin(turn), length * math.cos(turn)
+
+
 def _way(kind: Dashes, head: tuple[int, int]) -> Way:
     turn = math.atan2(*head)
     back = opposite(turn)
@@ -166,7 +171,7 @@ def _way(kind: Dashes, head: tuple[int, int]) -> Way:
         pivot=0,
         tail=_flat(kind, moved(head, back, kind.dash)),
         head=_flat(kind, head),
-        end=_flat(kind, moved((0, 0), turn, kind.dash + 2 * kind.margin)),
+        step=_step(kind, turn),
         corner=corner,
         ink=ink,
         left=left,
@@ -186,7 +191,7 @@ def _seed(kind: Dashes, turn: float) -> Way:
         pivot=_flat(kind, pivot),
         tail=0,
         head=_flat(kind, head),
-        end=_flat(kind, moved(pivot, turn, kind.dash + 2 * kind.margin)),
+        step=_step(kind, turn),
         corner=corner,
         ink=ink,
         left=left,
@@ -240,11 +245,11 @@ def _followers(kind: Dashes, last: float, following: list[Way]) -> Followers:
 class Snake:
     """A snake while it grows."""
 
-    def __init__(self, way: Way, place: int, follow: Followers) -> None:
+    def __init__(self, way: Way, place: int, pivot: int, follow: Followers) -> None:
         self.dashes = [(way, place)]
         """Each with the pixel of the board that it is relative to."""
-        self.pivot = place + way.end
-        self.follow = follow
+        self.pivot, self.follow = pivot, follow
+        """Where the next dash is laid from, and its ways."""
 
 
 class Board:
@@ -270,6 +275,21 @@ class Board:
         y, x = divmod(place, self.width)
         return y - self.guard, x - self.guard
 
+    def onward(self, pivot: int, way: Way) -> int:
+        """Return the pivot after a dash.
+
+        Sums are rounded up as they stand: straight up, down and to the left the sine or cosine is
+        not quite 0, and near the upper and the left border the next pivot lies a pixel further in.
+        """
+        y, x = self.pixel(pivot)
+        return self.place(math.ceil(y + way.step[0]), math.ceil(x + way.step[1]))
+
+    def seed(self, degree: int, place: int) -> Snake:
+        """Begin a snake at a pixel."""
+        way = self.ways.seeds[degree]
+        pivot = self.onward(place + way.pivot, way)
+        return Snake(way, place, pivot, self.ways.after_seed[degree])
+
     def grow(self, snake: Snake, words: Words) -> bool:
         """Lay the next dash of a snake; False at a dead end."""
         free, pivot = self.free, snake.pivot
@@ -285,7 +305,7 @@ class Board:
             else:
                 self.take(snake)
                 snake.dashes.append((way, pivot))
-                snake.pivot = pivot + way.end
+                snake.pivot = self.onward(pivot, way)
                 snake.follow = self.ways.after[way.turn]
                 return True
         return False

@@ -69,15 +69,14 @@ def draw(style: Style, seed: int, index: int) -> Picture:
 
 def _targets(board: Board, style: Style, words: Words) -> list[Snake] | None:
     """Grow the two long snakes; None at a dead end."""
-    table = board.ways
     degree, rows, columns = (places := _middle(board.kind, style))[words.below(len(places))]
     y, x = (span.start + words.below(len(span)) for span in (rows, columns))
-    snakes = [Snake(table.seeds[degree], board.place(y, x), table.after_seed[degree])]
+    snakes = [board.seed(degree, board.place(y, x))]
     degree = words.below(DEGREES)
     turn = math.radians(words.below(DEGREES))
     y += round(style.seed_distance * math.sin(turn))
     x += round(style.seed_distance * math.cos(turn))
-    snakes.append(Snake(table.seeds[degree], board.place(y, x), table.after_seed[degree]))
+    snakes.append(board.seed(degree, board.place(y, x)))
     for _ in range(style.contour - 1):
         if not all(board.grow(snake, words) for snake in snakes):
             return None
@@ -152,7 +151,7 @@ def _first(board: Board, held: Bool[np.ndarray, "w w"], words: Words) -> Snake |
         way = table.seeds[degree]
         ends = board.pixel(place + way.head), board.pixel(place + way.pivot)
         if all(0 <= at < side for end in ends for at in end):
-            return Snake(way, place, table.after_seed[degree])
+            return board.seed(degree, place)
     return None
 
 

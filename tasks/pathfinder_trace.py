@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.pathfinder_ink import rounded_up
 from tasks.pathfinder_styles import Style
 
 
@@ -96,6 +95,6 @@ def follows(picture: Picture, dash: Dash, after: Dash) -> bool:
 def _next_pivot(picture: Picture, dash: Dash) -> tuple[int, int]:
     reach = picture.style.dash + 2 * picture.margin
     return (
-        dash.pivot[0] + rounded_up(reach * math.sin(dash.turn)),
-        dash.pivot[1] + rounded_up(reach * math.cos(dash.turn)),
+        math.ceil(dash.pivot[0] + reach * math.sin(dash.turn)),
+        math.ceil(dash.pivot[1] + reach * math.cos(dash.turn)),
     )
