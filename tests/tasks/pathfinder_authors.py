@@ -1,10 +1,10 @@
 """The authors' generator, measured: figures that ours has to meet.
 
-drewlinsley/pathfinder at ab9c130 (2019), run as it stands with NumPy 2.4, OpenCV 4/5, Pillow 12 and
-the `imresize` of SciPy 1.2 in place of the one that SciPy no longer has; side 32 with the parameters
-of the Long Range Arena's 14-dash set (padding 1, margin 1, dash 2 x 0.5, seed distance 7, marker
-radius 1.5, continuity 1, 5 short snakes of 4 dashes, snake contrast 2, paddle contrast 0.75,
-antialias scale 2, no single paddles), 4,800 pictures, NumPy seeds 101 to 104, 1,200 pictures each.
+drewlinsley/pathfinder at ab9c130 (2019), run as it stands with NumPy 2.4, OpenCV 5.0, Pillow 13.0
+and the image functions that SciPy has dropped written again from its documentation; side 32 with
+the parameters of the Long Range Arena's 14-dash set (padding 1, margin 1, dash 2 x 0.5, seed
+distance 7, marker radius 1.5, continuity 1, 5 short snakes of 4 dashes, snake contrast 2, paddle
+contrast 0.75, antialias scale 2, no single paddles), 4,800 pictures, NumPy seeds 101 to 104.
 What is measured: `tests.tasks.pathfinder_measures`. Groups of pixels ("components") touch at sides
 or corners; they are those above level 0, bright ones from level 64 on.
 """
