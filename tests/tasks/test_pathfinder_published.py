@@ -16,7 +16,7 @@ from tasks.pathfinder_trace import Dash, joined, readings
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.pathfinder_measures import mean_and_error, measures, table
 
-PICTURES = 600
+PICTURES = 400
 ERRORS = 4.5
 """Standard errors that a mean may lie off: once in about 2,000 sound comparisons of 64."""
 
@@ -61,7 +61,7 @@ def test_a_wrong_parameter_would_be_noticed(fault):
         "continuity": {"continuity": 1.3},
         "seed_distance": {"seed_distance": 5},
     }
-    found = table([draw(replace(style, **wrong[fault]), 7, index) for index in range(200)])
+    found = table([draw(replace(style, **wrong[fault]), 7, index) for index in range(150)])
     assert strange(found[0], 0)
 
 
