@@ -16,7 +16,7 @@ from tasks.pathfinder_trace import Dash, joined, readings
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.pathfinder_measures import mean_and_error, measures, table
 
-PICTURES = 400
+PICTURES = 300
 ERRORS = 4.5
 """Standard errors that a mean may lie off: once in about 2,000 sound comparisons of 64."""
 
