@@ -172,19 +172,23 @@ def stored_pictures() -> Rows:
 
 
 def pathfinder() -> Rows:
-    """Draw path-checked pictures of every side in one process."""
-    from tasks.pathfinder_drawing import STYLES, draw
+    """Draw path-checked pictures of every side in one process, both drawings in turns."""
+    from tasks.pathfinder import Drawing, draw
+    from tasks.pathfinder_styles import STYLES
 
     rows = []
     for side, style in STYLES.items():
-        draw(style, 1, 0)
         number = 500 if side == 32 else 100
-        began = time.process_time()
-        for index in range(number):
-            draw(style, 0, index)
-        seconds = (time.process_time() - began) / number
-        print(f"Pathfinder, {side} x {side}: {seconds * 1e3:.1f} ms a picture of one core")
-        rows.append({"what": f"Pathfinder, side {side}", "processor_s": seconds})
+        seconds = dict.fromkeys(Drawing, 0.0)
+        for index in range(-1, number):
+            for drawing in Drawing:
+                began = time.process_time()
+                draw(drawing, style, int(index < 0), max(index, 0))
+                seconds[drawing] += (time.process_time() - began) / number if index >= 0 else 0
+        for drawing, each in seconds.items():
+            what = f"Pathfinder, side {side}, {drawing}"
+            print(f"{what}: {each * 1e3:.1f} ms a picture of one core")
+            rows.append({"what": what, "processor_s": each})
     return rows
 
 

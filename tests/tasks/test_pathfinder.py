@@ -1,3 +1,4 @@
+import hashlib
 import math
 from dataclasses import replace
 
@@ -7,11 +8,20 @@ import torch
 from PIL import Image
 
 from tasks.errors import BadData, NotPrepared
-from tasks.pathfinder import Pathfinder, Source
-from tasks.pathfinder_drawing import STYLES, Board, Words, draw, joined
+from tasks.pathfinder import Drawing, Pathfinder, Source
+from tasks.pathfinder_separated import Board, _kind, draw, joined
 from tasks.pathfinder_stamps import coverage, disc, stamps
+from tasks.pathfinder_styles import STYLES, Words
 
 SMALL = {"train_examples": 30, "validation_examples": 10, "test_examples": 10, "processes": 1}
+RECORDED = {
+    32: (40, "b14e78aae790303162fc6c7e6169a201a28bc19415189f8760b9c2bc77e69787"),
+    64: (8, "6cc1f3f0a21766c937bdd0a07df5c912bc3071c6485aca1c88c7c45f90648e6a"),
+    128: (3, "7edacd0156b1bad31edca2635822827b0787ba0a077e6e486c8ef3c155ea8e7c"),
+    256: (3, "82f9fb5529aef0b3e77bd29c1754680fb0f1f854f7653867fbb659b335fad7ef"),
+}
+"""By side: how many pictures of seed 3, and a hash of their pixels and labels, as version 1 of the
+task drew them."""
 
 
 def neighbours(pixel):
@@ -78,7 +88,7 @@ def test_dashes_of_two_snakes_never_share_space():
 
 
 def test_the_next_dash_turns_as_the_weights_say():
-    made = stamps(STYLES[64].kind(1))
+    made = stamps(_kind(STYLES[64], 1))
     straight = made.after_seed[0]
     assert sum(weight for _, weight in straight) > 0
     largest = max(straight, key=lambda pair: pair[1])[0]
@@ -109,8 +119,30 @@ def test_processes_do_not_change_the_data(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
-def test_the_task_and_its_oracle():
-    task = Pathfinder(**SMALL)
+@pytest.mark.parametrize("side", RECORDED)
+def test_separated_draws_the_bytes_of_version_1(side):
+    number, recorded = RECORDED[side]
+    found = hashlib.sha256()
+    for index in range(number):
+        picture = draw(STYLES[side], 3, index)
+        found.update(picture.pixels.tobytes() + bytes([picture.label]))
+    assert found.hexdigest() == recorded
+
+
+def test_published_is_the_default_and_separated_other_data():
+    default, separated = Pathfinder(**SMALL), Pathfinder(**SMALL, drawing=Drawing.separated)
+    assert default.spec.version == 2
+    assert default.spec.data_hash == Pathfinder(**SMALL, drawing="published").spec.data_hash
+    assert default.spec.data_hash != separated.spec.data_hash
+    separated.prepare()
+    np.testing.assert_array_equal(
+        separated.split("train").tokens[:1024].reshape(32, 32), draw(STYLES[32], 0, 0).pixels
+    )
+
+
+@pytest.mark.parametrize("drawing", Drawing)
+def test_the_task_and_its_oracle(drawing):
+    task = Pathfinder(**SMALL, drawing=drawing)
     task.prepare()
     batch = next(task.batches("test", batch_size=4, seed=0))
     assert batch.tokens.shape == (4, 1, 1024)
@@ -121,6 +153,7 @@ def test_the_task_and_its_oracle():
     )
     floors = {floor.name: floor.accuracy for floor in task.floors("test")}
     assert floors["path_search"] == 1.0
+    assert "disc_distance" in floors
     assert "on one path" in task.describe("test", 0) or "on two paths" in task.describe("test", 0)
 
 
@@ -174,7 +207,9 @@ def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
         data = task.split(split)
         levels = data.tokens[::1024]
         assert ((levels % 10) % 2 == data.targets).all()
-    assert [floor.name for floor in task.floors("test")][:1] == ["majority"]
+    names = [floor.name for floor in task.floors("test")]
+    assert names[0] == "majority"
+    assert names[-1] == "disc_distance"
 
 
 def test_an_empty_picture_is_left_out(archive, caplog):
@@ -233,6 +268,6 @@ def test_bad_options(options, message):
 
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
-    monkeypatch.setattr("tasks.pathfinder_drawing.PICTURE_TRIES", 3)
+    monkeypatch.setattr("tasks.pathfinder_separated.PICTURE_TRIES", 3)
     with pytest.raises(ValueError, match=r"no place for two snakes of 200 dashes.*task\.contour"):
         draw(replace(STYLES[32], contour=200), 0, 0)

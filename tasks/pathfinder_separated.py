@@ -12,18 +12,15 @@ Random numbers are whole numbers from a stream of each picture's own: the same o
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.batching import Draw
 from tasks.pathfinder_stamps import DEGREES, Dashes, Stamp, Stamps, disc, stamps
+from tasks.pathfinder_styles import Style, Words
 
-WORDS_AT_ONCE = 512
 SEED_TRIES = 60
 """Places that are tried for a snake's first dash."""
 PICTURE_TRIES = 2000
@@ -33,59 +30,6 @@ STEPS_BACK = 6
 """Dashes that are taken back at most, from a dead end."""
 SNAKE_TRIES = 5
 """Of a distractor; then it is left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
-    """Parameters of the pictures; lengths in pixels."""
-
-    side: int
-    padding: int
-    margins: tuple[int, ...]
-    """Space around a dash; one is drawn for each picture."""
-    seed_distance: int
-    marker_radius: float
-    contour: int
-    """Dashes of a long snake."""
-    dash: int
-    thickness: float
-    continuity: float
-    distractor: int
-    """Dashes of a short snake."""
-    distractors: int
-    contrast: float
-    """Of the dashes; discs have 1, and the brightest pixel becomes 255."""
-
-    def kind(self, margin: int) -> Dashes:
-        """Return what decides the stamps."""
-        return Dashes(
-            side=self.side,
-            dash=self.dash,
-            thickness=self.thickness,
-            margin=margin,
-            continuity=self.continuity,
-        )
-
-
-STYLES = {
-    32: Style(
-        side=32, padding=1, margins=(1,), seed_distance=7, marker_radius=1.5, contour=14, dash=2,
-        thickness=0.5, continuity=1.0, distractor=4, distractors=5, contrast=1.5,
-    ),
-    64: Style(
-        side=64, padding=1, margins=(1,), seed_distance=12, marker_radius=2.5, contour=14, dash=5,
-        thickness=1.0, continuity=1.8, distractor=4, distractors=5, contrast=0.8,
-    ),
-    128: Style(
-        side=128, padding=1, margins=(2, 3), seed_distance=20, marker_radius=3.0, contour=14,
-        dash=5, thickness=1.5, continuity=1.8, distractor=4, distractors=8, contrast=0.9,
-    ),
-    256: Style(
-        side=256, padding=22, margins=(3,), seed_distance=27, marker_radius=5.0, contour=14,
-        dash=5, thickness=2.0, continuity=1.8, distractor=4, distractors=7, contrast=1.0,
-    ),
-}  # fmt: skip
-"""By side: the published parameters of the hard sets."""
 
 
 class Picture(NamedTuple):
@@ -101,24 +45,6 @@ class Picture(NamedTuple):
     """Bits of a row."""
 
 
-class Words:
-    """Whole numbers drawn one after another."""
-
-    def __init__(self, seed: int, index: int) -> None:
-        sequence = np.random.SeedSequence((int(Draw.pictures), seed, index))
-        self.source = np.random.PCG64(sequence)
-        self.words = self.stream()
-
-    def stream(self) -> Iterator[int]:
-        """Yield 64-bit words."""
-        while True:
-            yield from self.source.random_raw(WORDS_AT_ONCE).tolist()
-
-    def below(self, bound: int) -> int:
-        """Return a number from 0 to bound - 1."""
-        return next(self.words) * bound >> 64
-
-
 class Snake(NamedTuple):
     """A snake while it grows."""
 
@@ -132,12 +58,22 @@ class Snake(NamedTuple):
     """Each with the bit of its pivot."""
 
 
+def _kind(style: Style, margin: int) -> Dashes:
+    return Dashes(
+        side=style.side,
+        dash=style.dash,
+        thickness=style.thickness,
+        margin=margin,
+        continuity=style.continuity,
+    )
+
+
 class Board:
     """The taken pixels of one picture."""
 
     def __init__(self, style: Style, margin: int, words: Words) -> None:
         self.style, self.words = style, words
-        self.stamps: Stamps = stamps(style.kind(margin))
+        self.stamps: Stamps = stamps(_kind(style, margin))
         kind = self.stamps.kind
         self.width, self.radius, self.guard = kind.width, kind.radius, kind.guard
         self.corner = self.radius * (self.width + 1)

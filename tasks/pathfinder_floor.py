@@ -1,0 +1,77 @@
+"""A floor that sees nothing of Pathfinder's pictures but how far apart the two discs lie.
+
+The discs are found again in the pixels: where every pixel of a disc is at least as bright as a disc
+makes it. Distances are put into classes of equal frequency on train, and each class answers its
+more frequent label.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int, UInt8
+
+from tasks.batching import Draw, permutation
+
+FIT_EXAMPLES = 20_000
+CLASSES = 16
+CORE = 128
+"""Level from which a disc's pixel is looked at."""
+BLOCK = 1 << 22
+"""Pixels that are looked at in one go."""
+
+
+def answers(
+    train: tuple[UInt8[np.ndarray, "n s s"], Int[np.ndarray, " n"]],
+    data: tuple[UInt8[np.ndarray, "m s s"], Int[np.ndarray, " m"]],
+    disc: UInt8[np.ndarray, "d d"],
+) -> Bool[np.ndarray, " m"]:
+    """Fit on `train`; return for each picture of `data` whether the answer is right."""
+    chosen = np.sort(permutation(Draw.order, 0, len(train[1]))[:FIT_EXAMPLES])
+    known, labels = distances(train[0][chosen], disc), train[1][chosen]
+    edges = np.quantile(known, np.arange(1, CLASSES) / CLASSES)
+    places = np.searchsorted(edges, known, side="right")
+    votes = np.bincount(places, 2.0 * labels - 1, minlength=CLASSES)
+    guess = votes[np.searchsorted(edges, distances(data[0], disc), side="right")] > 0
+    right: Bool[np.ndarray, " m"] = guess == data[1].astype(bool)
+    return right
+
+
+def distances(
+    pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]
+) -> Float64[np.ndarray, " n"]:
+    """Return the distance of the discs of each picture, in pixels."""
+    found = places(pictures, disc).astype(np.float64)
+    lengths: Float64[np.ndarray, " n"] = np.hypot(*(found[:, 0] - found[:, 1]).T)
+    return lengths
+
+
+def places(
+    pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]
+) -> Int[np.ndarray, "n 2 2"]:
+    """Return row and column of the two discs of each picture, the surer one first.
+
+    Args:
+        pictures: Levels.
+        disc: Levels of one disc; its place is the middle pixel.
+    """
+    side, number = pictures.shape[1], max(1, BLOCK // pictures.shape[1] ** 2)
+    blocks = (pictures[first : first + number] for first in range(0, len(pictures), number))
+    found = np.concatenate([_best(_fit(block, disc)) for block in blocks])
+    return np.stack(np.divmod(found, side), axis=2)
+
+
+def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
+    """Return, for each place, the brightest disc that could lie there, as a share of the level."""
+    half, side = len(disc) // 2, pictures.shape[1]
+    padded = np.pad(pictures.astype(np.float32), ((0, 0), (half, half), (half, half)))
+    found = np.full(pictures.shape, np.inf, np.float32)
+    for y, x in np.argwhere(disc >= CORE).tolist():
+        share = padded[:, y : y + side, x : x + side] * np.float32(1 / disc[y, x])
+        np.minimum(found, share, out=found)
+    return found.reshape(len(pictures), -1)
+
+
+def _best(fits: np.ndarray) -> Int[np.ndarray, "n 2"]:
+    """Return the places of the two largest values of each row."""
+    rows = np.arange(len(fits))
+    first = fits.argmax(1)
+    fits[rows, first] = -np.inf
+    return np.stack([first, fits.argmax(1)], axis=1)

@@ -1,0 +1,100 @@
+"""What a published picture is made of, and which label its dashes allow.
+
+A dash lies on a line from its pivot, and the pivot of the next one lies a dash and two margins
+further on that line: a rule of whole pixels, by which any drawn snake can be checked and followed.
+"""
+
+import math
+from collections import defaultdict
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+
+from tasks.pathfinder_styles import Style
+
+
+class Dash(NamedTuple):
+    """Where one dash lies; pixels are row and column."""
+
+    pivot: tuple[int, int]
+    """The dash lies on a line from here, a margin away."""
+    tail: tuple[int, int]
+    head: tuple[int, int]
+    turn: float
+    """Direction in radians, 0 to the right, then downwards."""
+
+
+class Picture(NamedTuple):
+    """One example, and what proves its label."""
+
+    pixels: UInt8[np.ndarray, "s s"]
+    label: int
+    snakes: tuple[tuple[Dash, ...], ...]
+    """The two long ones, then the short ones."""
+    marks: tuple[tuple[int, int], tuple[int, int]]
+    """The marked pixels: where a long snake begins, and where one ends."""
+    style: Style
+    margin: int
+
+
+def joined(picture: Picture) -> bool:
+    """Return whether the marks are the two ends of one snake, as it was drawn.
+
+    Raises:
+        ValueError: A snake is torn, or the first mark is no beginning.
+    """
+    begin, finish = picture.marks
+    for snake in picture.snakes:
+        for dash, after in pairwise(snake):
+            if not follows(picture, dash, after):
+                raise ValueError(f"the dash at {after.head} does not follow the one at {dash.head}")
+    found = [snake for snake in picture.snakes if snake[0].tail == begin]
+    if not found:
+        raise ValueError(f"no snake begins at the mark {begin}")
+    return any(snake[-1].head == finish for snake in found)
+
+
+def readings(picture: Picture) -> set[bool]:
+    """Return whether the marks are joined, for each way to follow the dashes between them.
+
+    Nothing of which dash belongs to which snake is used but the number of dashes of a long one:
+    from every dash that begins at the first mark, each possible successor is followed. Two values:
+    the dashes can be read both ways.
+    """
+    dashes = [dash for snake in picture.snakes for dash in snake]
+    at: dict[tuple[int, int], list[Dash]] = defaultdict(list)
+    for dash in dashes:
+        at[dash.pivot].append(dash)
+    begin, finish = picture.marks
+    found: set[bool] = set()
+    waiting: list[tuple[Dash, ...]] = [(dash,) for dash in dashes if dash.tail == begin]
+    while waiting:
+        path = waiting.pop()
+        if len(path) == picture.style.contour:
+            found.add(path[-1].head == finish)
+            continue
+        after = [
+            dash
+            for dash in at[_next_pivot(picture, path[-1])]
+            if dash not in path and follows(picture, path[-1], dash)
+        ]
+        waiting += [(*path, dash) for dash in after]
+    return found
+
+
+def follows(picture: Picture, dash: Dash, after: Dash) -> bool:
+    """Return whether a dash may come after another: where that leads, and not too sharp a turn."""
+    turn = abs(math.remainder(after.turn - dash.turn, 2 * math.pi))
+    return (
+        after.pivot == _next_pivot(picture, dash) and turn * picture.style.continuity < math.pi / 2
+    )
+
+
+def _next_pivot(picture: Picture, dash: Dash) -> tuple[int, int]:
+    reach = picture.style.dash + 2 * picture.margin
+    return (
+        math.ceil(dash.pivot[0] + reach * math.sin(dash.turn)),
+        math.ceil(dash.pivot[1] + reach * math.cos(dash.turn)),
+    )
