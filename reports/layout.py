@@ -52,7 +52,9 @@ class Sheet:
 
 
 def sheet(panels: int, *, plot: tuple[float, float] = (2.6, 1.9), across: int = 2) -> Sheet:
-    """Return a figure with so many plots of the given size, in rows of `across`."""
+    """Return a figure with plots of the given size, in rows of `across`; one alone is larger."""
+    if panels == 1 and across > 1:
+        plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
     figure = new_figure(*(3 * side for side in plot))
     width, height = figure.get_size_inches()
@@ -168,7 +170,7 @@ def drawable(text: str) -> str:
 
     Boxes in their place would make different names look the same.
     """
-    plain = " ".join(text.split())
+    plain = re.sub(r"[\t\n\v\f\r]+", " ", text).strip(" ")
     return "".join(
         letter if ord(letter) in _letters() and letter.isprintable() else _spelt(letter)
         for letter in plain

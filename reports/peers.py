@@ -168,7 +168,7 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
     step = max(1, len(COLOURS) // len(lengths))
     colour = {n: COLOURS[min(i * step, len(COLOURS) - 1)] for i, n in enumerate(lengths)}
     with style():
-        made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)))
+        made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)), across=1)
         axes: Axes = made.axes[0]
         axes.axvline(1.0, color="black", linewidth=0.9)
         for place, key in enumerate(keys):

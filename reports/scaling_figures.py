@@ -121,7 +121,7 @@ def scaling_figure(
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
     with style():
-        made = sheet(1, plot=PLOT)
+        made = sheet(1, plot=PLOT, across=1)
         (axes,) = made.axes
         order = by_last_value(data, list(dict.fromkeys(data["model"])))
         drawn = without_zeros(data)
