@@ -124,7 +124,7 @@ def panel_figure(
         made = sheet(len(found), plot=_PLOT, across=_ACROSS)
         for number, (kind, own) in enumerate(found.items()):
             axes = made.axes[number]
-            set_axes(axes, drawn, quantity, crosses=crosses)
+            set_axes(axes, data, quantity, crosses=crosses)
             greys = [
                 draw_line(axes, drawn[drawn["model"] == name], _GREYS[name], name)
                 for name in references

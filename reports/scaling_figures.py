@@ -126,7 +126,7 @@ def scaling_figure(
         order = by_last_value(data, list(dict.fromkeys(data["model"])))
         drawn = without_zeros(data)
         handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
-        set_axes(axes, drawn, quantity)
+        set_axes(axes, data, quantity)
         draw_crosses(axes, drawn, looks, order)
         axes.set_ylabel(along)
         axes.set_xlabel(across)

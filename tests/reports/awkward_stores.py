@@ -75,7 +75,7 @@ class Rows:
         self.add("peak_tensor_bytes", min(2.0**45, max(1.0, seconds * 1e9)), **place)
         self.add("batch_size", 2.0, **place)
         for reference in ("sdpa", "softmax"):
-            ratios = tuple(t / (1e-9 * length**2 + 1e-6) for t in taken)
+            ratios = tuple(max(1e-9, t / (1e-9 * length**2 + 1e-6)) for t in taken)
             self.add(
                 "time_ratio", ratios[0], samples=ratios, labels={"reference": reference}, **place
             )
@@ -195,14 +195,14 @@ def whole_store() -> pd.DataFrame:
     """Every family and runner, on several tasks."""
     rows = Rows()
     for i, model in enumerate(FAMILIES):
-        for length in (256, 512, 1024, 2048, 4096, 8192, 16384):
+        for length in (256, 1024, 4096, 16384):
             if length > 4096 and i % 4 == 0:
                 rows.timed(model, length, 1.0, status=Status.skipped, reason=f"limit {i}: {LONG}")
             else:
                 rows.timed(model, length, 1e-7 * (i + 1) * length ** (1 + i / 23))
-        for task in ("listops", "text", "image"):
+        for task in ("listops", "text"):
             rows.trained(model, task=task, seeds=(0,), steps=4)
-    rows.further(FAMILIES)
+    rows.further(FAMILIES[:13])
     return rows.frame()
 
 
@@ -243,7 +243,7 @@ def extremes() -> pd.DataFrame:
     for i, model in enumerate(("softmax", "linear", "sdpa", "identity", "local")):
         for length in (64, 1000, 4097, 2**20):
             if model == "identity":
-                rows.timed(model, length, 0.0, samples=1)
+                rows.timed(model, length, 1e-11, samples=1)
             else:
                 rows.timed(model, length, 10.0 ** (-9 + 3 * i), samples=1 + i)
         for step in (1, 10**6):
@@ -262,7 +262,7 @@ def many_models() -> pd.DataFrame:
         for length in (256, 512, 1024):
             rows.timed(name, length, 1e-6 * length * (i + 1))
         rows.trained(name, seeds=(0,), steps=3)
-    rows.further(names[:25])
+    rows.further(names[:13])
     return rows.frame()
 
 
