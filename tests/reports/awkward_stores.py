@@ -80,7 +80,9 @@ class Rows:
                 "time_ratio", ratios[0], samples=ratios, labels={"reference": reference}, **place
             )
 
-    def trained(self, model: str, *, seeds: Iterable[int] = (0, 1), steps: int = 12, **columns: Any) -> None:  # fmt: skip
+    def trained(
+        self, model: str, *, seeds: Iterable[int] = (0, 1), steps: int = 12, **columns: Any
+    ) -> None:
         """Curves and scores."""
         for seed in seeds:
             place = {"model": model, "seed": seed} | columns
@@ -184,7 +186,9 @@ def ablation() -> pd.DataFrame:
     rows = Rows()
     for kernel in ("softmax", "hyperbolic"):
         for draw in ("true", "false"):
-            name = f"performer (kernel={kernel}, orthogonal={draw}, feature_epsilon=none, variant=faithful, norms=chi)"
+            name = (
+                f"performer (kernel={kernel}, orthogonal={draw}, feature_epsilon=none, norms=chi)"
+            )
             for length in (256, 512, 1024, 2048):
                 rows.timed(name, length, 1e-6 * length)
             rows.trained(name)
@@ -272,7 +276,7 @@ def many_settings() -> pd.DataFrame:
     for t in range(12):
         for model in ("linear", "softmax"):
             rows.trained(model, task=f"task_number_{t}", seeds=(0,), steps=3,
-                         source=f"files: a-very-long-name-{t}.xz (a part), {t} symbols")  # fmt: skip
+                         source=f"files: a-very-long-name-{t}.xz (a part), {t}")  # fmt: skip
     for device in ("AMD EPYC", "NVIDIA H200", "NVIDIA A100-SXM4-80GB MIG 1g.10gb"):
         for precision in ("float32", "bfloat16", "float16"):
             for mode in ("step", "forward"):

@@ -54,7 +54,7 @@ def test_a_failed_seed_is_a_footnote_and_never_part_of_the_mean(make: SimpleName
     entry = only(rows)
     assert entry.value == pytest.approx(0.4)
     assert entry.text.startswith("40.0 [0.0, 100.0; 2 of 3 seeds")
-    assert entry.notes == ("seed 2 diverged: loss was nan at step 210",)
+    assert entry.notes == ("diverged: loss was nan at step 210",)
 
 
 def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:

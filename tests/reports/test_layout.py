@@ -19,6 +19,7 @@ from reports.layout import chunks, drawable, wrap
 from reports.report import write_report
 
 CENTIMETRE = 1 / 2.54
+LARGE = {"whole_store", "many_models", "many_settings", "odd_name", "extremes"}
 LEAST = (4 * CENTIMETRE, 3 * CENTIMETRE)
 """Inches of the smallest plot."""
 
@@ -89,7 +90,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in STORES]
+)
 def test_figures_of_awkward_stores(name: str, seen: dict[str, list[str]], tmp_path: Path) -> None:
     write_report(STORES[name](), tmp_path, title=name, groups=GROUPS)
     assert {file: wrong[:6] for file, wrong in seen.items() if wrong} == {}
@@ -99,7 +102,7 @@ def test_figures_of_awkward_stores(name: str, seen: dict[str, list[str]], tmp_pa
 
 
 def test_all_kinds_of_figures_are_among_them(seen: dict[str, list[str]], tmp_path: Path) -> None:
-    for name in ("fragments", "odd_name", "many_settings"):
+    for name in ("fragments",):
         write_report(STORES[name](), tmp_path / name, title=name, groups=GROUPS)
     kinds = {
         "time-step", "memory-step", "training-loss", "loss-by-place", "decoding-token-time",

@@ -196,7 +196,7 @@ def test_two_shards_in_one_store_then_the_whole_then_more(
     assert [sorted(run.config["cells"]) for run in reports] == [sorted(sweep.cells)]
 
 
-@pytest.mark.parametrize("case", range(cases(15)))
+@pytest.mark.parametrize("case", range(cases(4)))
 def test_any_order_of_any_parts_puts_each_row_into_one_run(
     make: SimpleNamespace, case: int
 ) -> None:
@@ -206,7 +206,7 @@ def test_any_order_of_any_parts_puts_each_row_into_one_run(
     known: dict[str, dict[str, str]] = {}
     runs: dict[str, RunPlan] = {}
     computed: set[str] = set()
-    for _ in range(5):
+    for _ in range(4):
         own = set(draw.sample(sorted(sweep.cells), draw.randint(1, len(sweep.cells))))
         for cell in own & computed if draw.random() < 0.5 else ():  # computed anew
             rows.loc[rows["cell"] == cell, "value"] += draw.randint(1, 9) * 2.0**-30
