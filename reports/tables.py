@@ -190,7 +190,7 @@ _GAP = 2.4
 
 
 def to_latex(table: Table) -> str:
-    """Render `table` environments in the manner of booktabs; needs only that package.
+    """Render `table` environments in the manner of booktabs; needs that package and `array`.
 
     A table that is wider than a page becomes several, of some columns each; one that is longer, of
     some rows each. The notes stand under the last one.

@@ -90,7 +90,7 @@ def test_absent_and_failed_places_are_marks(make: SimpleNamespace) -> None:
     assert [c.group for c in found.columns] == ["listops", "text"]
     assert texts["sdpa"][0] == "–"
     assert texts["identity"] == ["–", "unsupported"]
-    assert found.footnotes() == ["not run", "seed 0 unsupported: no causal form"]
+    assert found.footnotes() == ["not run", "unsupported: no causal form"]
     assert all(e.value is None for r in found.rows for e in r.entries if e.status != "ok")
 
 
