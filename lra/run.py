@@ -123,14 +123,16 @@ def _mirror(
     written: Sequence[Path],
 ) -> str:
     """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
+    from lra.variants import own_name
     from reports.wandb_mirror import Mode, mirror
 
-    own = {planned.cell.key for planned in sweep.planned}
     result = mirror(
-        rows[rows["cell"].isin(own)],
+        rows,
         list(written),
         sweep=sweep.name,
-        config_by_cell={key: cell["config"] for key, cell in cells.items()},
+        cells=cells,
+        names={key: own_name(cell) for key, cell in cells.items()},
+        own={planned.cell.key for planned in sweep.planned},
         mode=Mode[logger.mode],
         folder=sweep.root / "wandb",
         project=logger.project,

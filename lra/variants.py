@@ -1,10 +1,13 @@
 """Names that keep differently configured runs of one model apart in tables and figures."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
+from lra.listing import roots
+from lra.yaml_text import load
 from runners.records import digest
 
 AXES = ("length", "mode", "seed", "runner", "schema")
@@ -62,6 +65,36 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         return rows
     pairs = zip(rows["model"], rows["cell"], strict=True)
     return rows.assign(model=[names.get((model, cell), model) for model, cell in pairs])
+
+
+def own_name(cell: Mapping[str, Any]) -> str:
+    """Return the name of a cell's model, with its mixer's options that differ from its YAML file.
+
+    Nothing but the cell decides it, unlike the names that `tell_apart` gives for one report. A
+    family of another package is named by the words of the command line that set its options.
+
+    Args:
+        cell: its cell.json.
+    """
+    model = str(cell["columns"]["model"])
+    options = flatten(cell.get("identity", {}).get("mixer", {}))
+    usual = _defaults(model)
+    if usual is not None:
+        given = {key: value for key, value in options.items() if usual.get(key) != value}
+    else:
+        words = [word.partition("=") for word in cell.get("overrides", ())]
+        prefix = "model.mixer."
+        given = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
+    if not given:
+        return model
+    told = ", ".join(f"{key}={_text(value)}" for key, value in sorted(given.items()))
+    return f"{model} ({_text(told, _LONGEST)})"
+
+
+@cache
+def _defaults(model: str) -> Mapping[str, str] | None:
+    file = roots()[-1] / "model" / f"{model}.yaml"
+    return flatten(load(file).get("mixer", {})) if file.is_file() else None
 
 
 def _text(value: str, longest: int = 60) -> str:

@@ -196,5 +196,6 @@ def _examples(rows: pd.DataFrame) -> int:
 
 
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
-    for row in rows.itertuples():
-        yield f"seed {shown(row.seed)} {MARKS[str(row.status)]}: {short(str(row.reason))}"
+    """Yield each reason once; how many seeds it took is said in the entry."""
+    for row in rows.drop_duplicates(["status", "reason"]).itertuples():
+        yield f"{MARKS[str(row.status)]}: {short(str(row.reason))}"

@@ -1,7 +1,6 @@
 """Figures of the approximation lab: error against budget, against time, against length."""
 
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,12 @@ from reports.approximation import (
     of_measure,
     over_layers,
 )
-from reports.drawing import Look, legend_name, new_figure, style
+from reports.drawing import Look, legend_name, style
+from reports.layout import Sheet, arrange, sheet
 from reports.rows import model_order
 
-_ACROSS = 3
-_WIDE, _HIGH = 2.75, 2.55
-"""Inches of a panel with its labels."""
+_PLOT, _ALONE = (1.95, 1.75), (4.2, 2.3)
+"""Inches of a plot beside others, and of a single one."""
 EXACT = "exact attention (SDPA)"
 KERNELS = {
     "softmax": ("positive", "#0072B2", "o"),
@@ -37,39 +36,8 @@ DRAWS = {"true": "orthogonal", "false": "independent"}
 ROOT = "1 / √features"
 
 
-def _figure(
-    panels: int, title: str, subtitle: str, labels: Sequence[str]
-) -> tuple[Figure, list[Axes], Callable[[Sequence[Line2D]], None]]:
-    """Return a figure with so many panels, and what draws a legend of these labels below them."""
-    across = 2 if panels == 4 else min(_ACROSS, panels)
-    down = -(-panels // across)
-    wide = _WIDE if panels > 1 else 2 * _WIDE
-    width = wide * across + 0.2
-    columns = max(1, min(4, int(18 * width) // (max(map(len, labels), default=0) + 11)))
-    about = textwrap.wrap(subtitle, int(17 * width))
-    head = 0.3 + 0.14 * len(about)
-    foot = 0.147 * -(-len(labels) // columns) + 0.14
-    height = _HIGH * down + head + foot
-    figure = new_figure(width=width, height=height)
-    axes = []
-    for number in range(panels):
-        row, column = divmod(number, across)
-        place = ((wide * column + 0.72) / width, (foot + _HIGH * (down - 1 - row) + 0.5) / height)
-        axes.append(figure.add_axes((*place, (wide - 0.85) / width, (_HIGH - 0.85) / height)))
-    left = 0.08 / width
-    figure.text(left, 1 - 0.17 / height, title, va="center", weight="bold", size=9.5)
-    for number, line in enumerate(about):
-        y = 1 - (0.35 + 0.14 * number) / height
-        figure.text(left, y, line, va="center", size=7.5, color="0.35")
-
-    def name(handles: Sequence[Line2D]) -> None:
-        figure.legend(
-            handles=handles, loc="lower left", bbox_to_anchor=(0.04 / width, 0.04 / height),
-            ncols=columns, fontsize=7.2, columnspacing=1.2, handlelength=3.0, labelspacing=0.45,
-            borderaxespad=0,
-        )  # fmt: skip
-
-    return figure, axes, name
+def _sheet(panels: int) -> Sheet:
+    return sheet(panels, plot=_PLOT if panels > 1 else _ALONE, across=2 if panels == 4 else 3)
 
 
 def _line(
@@ -150,14 +118,9 @@ def budget_figure(
     found = over_layers(data[(data["mode"] == mode) & (data["length"] == length)])
     heads, names = measures(found), _names(found)
     with style():
-        figure, panels, legend = _figure(
-            len(heads),
-            f"Error against budget, {describe(mode)}, {length:,} tokens",
-            _about(subtitle, found),
-            [*names.values()],
-        )
+        made = _sheet(len(heads))
         handles: dict[str, Line2D] = {}
-        for axes, head in zip(panels, heads, strict=True):
+        for axes, head in zip(made.axes, heads, strict=True):
             own = _drawable(of_measure(found, *head))
             for model, label in names.items():
                 line = own[own["model"] == model].sort_values("budget")
@@ -169,8 +132,13 @@ def budget_figure(
             axes.set_ylabel("share" if head[1] else "relative error", size=8)
             axes.set_xlabel("budget (option in the legend)", size=8)
             axes.tick_params(labelsize=7)
-        legend([*handles.values()])
-    return figure
+        arrange(
+            made,
+            title=f"Error against budget, {describe(mode)}, {length:,} tokens",
+            subtitle=_about(subtitle, found),
+            handles=[*handles.values()],
+        )
+    return made.figure
 
 
 def _about(subtitle: str, data: pd.DataFrame, what: str = "bands: extremes over draws") -> str:
@@ -192,14 +160,9 @@ def time_figure(
     own = own[own["time_ratio"].notna()]
     lengths, names = sorted(set(own["length"])), _names(own)
     with style():
-        figure, panels, legend = _figure(
-            len(lengths),
-            f"Error against time, {describe(mode)}",
-            _about(subtitle, own, "a line joins the budgets of a family up to the large marker"),
-            [*names.values(), EXACT],
-        )
+        made = _sheet(len(lengths))
         handles: dict[str, Line2D] = {}
-        for axes, length in zip(panels, lengths, strict=True):
+        for axes, length in zip(made.axes, lengths, strict=True):
             here = own[own["length"] == length]
             for model, label in names.items():
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
@@ -222,8 +185,15 @@ def time_figure(
             axes.set_ylabel("output error (relative)", size=8)
             axes.set_xlabel("time of the core / exact attention", size=8)
             axes.tick_params(labelsize=7)
-        legend([*handles.values()])
-    return figure
+        arrange(
+            made,
+            title=f"Error against time, {describe(mode)}",
+            subtitle=_about(
+                subtitle, own, "a line joins the budgets of a family up to the large marker"
+            ),
+            handles=[*handles.values()],
+        )
+    return made.figure
 
 
 def length_figure(
@@ -235,14 +205,9 @@ def length_figure(
     own = own[own["budget"].isin(budgets)]
     names = _names(own)
     with style():
-        figure, panels, legend = _figure(
-            len(budgets),
-            f"Error against length, {describe(mode)}",
-            _about(subtitle, own),
-            [*names.values()],
-        )
+        made = _sheet(len(budgets))
         handles: dict[str, Line2D] = {}
-        for axes, budget in zip(panels, budgets, strict=True):
+        for axes, budget in zip(made.axes, budgets, strict=True):
             here = _drawable(own[own["budget"] == budget])
             for model, label in names.items():
                 line = here[here["model"] == model].sort_values("length")
@@ -254,8 +219,13 @@ def length_figure(
             axes.set_ylabel("output error (relative)", size=8)
             axes.set_xlabel("sequence length (tokens)", size=8)
             axes.tick_params(labelsize=7)
-        legend([*handles.values()])
-    return figure
+        arrange(
+            made,
+            title=f"Error against length, {describe(mode)}",
+            subtitle=_about(subtitle, own),
+            handles=[*handles.values()],
+        )
+    return made.figure
 
 
 def shared_budgets(data: pd.DataFrame, most: int = 6) -> list[int]:
@@ -290,14 +260,9 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
         if ((own["kernel"] == kernel) & (own["orthogonal"] == draw)).any()
     ]
     with style():
-        figure, panels, legend = _figure(
-            len(places),
-            f"Random features, {describe(mode)}",
-            _about(subtitle, own),
-            [*labels, ROOT],
-        )
+        made = _sheet(len(places))
         handles: dict[str, Line2D] = {}
-        for axes, (length, further) in zip(panels, places, strict=True):
+        for axes, (length, further) in zip(made.axes, places, strict=True):
             here = own[(own["length"] == length) & (own["further"] == further)]
             for kernel, (name, color, marker) in KERNELS.items():
                 for draw, word in DRAWS.items():
@@ -318,8 +283,13 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
             axes.set_ylabel("output error (relative)", size=8)
             axes.set_xlabel("features", size=8)
             axes.tick_params(labelsize=7)
-        legend([handles[label] for label in [*labels, ROOT]])
-    return figure
+        arrange(
+            made,
+            title=f"Random features, {describe(mode)}",
+            subtitle=_about(subtitle, own),
+            handles=[handles[label] for label in [*labels, ROOT]],
+        )
+    return made.figure
 
 
 def _further(name: str) -> str:

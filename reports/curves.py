@@ -3,26 +3,28 @@
 Small multiples, one panel per task; lines are means over seeds, bands their extremes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from reports.drawing import Look, legend_name, new_figure, style
+from reports.drawing import Look, legend_name, style
+from reports.layout import arrange, chunks, sheet
 from reports.rows import FLOOR, model_order, shown
 
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
-TITLE_WIDTH = 34
-"""Characters of a line of a panel's title: no wider than the panel."""
-_PANELS = 2
-"""Panels side by side."""
+LINES, PANELS = 12, 12
+"""Of one figure."""
+_PLOT = (2.95, 1.95)
+"""Inches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,19 @@ class Axis:
     column: str
     x: str
     y: str
+    title: str
     doubling: bool = False
     """Whether places double from one to the next."""
 
 
-STEP = Axis(column="step", x="optimiser step", y="training loss (nat)")
-PLACE = Axis(column="place", x="tokens read in the window, from", y="loss (nat)", doubling=True)
+STEP = Axis(column="step", x="optimiser step", y="training loss (nat)", title="Training loss")
+PLACE = Axis(
+    column="place",
+    x="tokens read in the window, from",
+    y="loss (nat)",
+    title="Loss by place in the window",
+    doubling=True,
+)
 
 
 def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -74,29 +83,48 @@ def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFr
     return data.astype({column: int}) if len(data) else data
 
 
+def pages(data: pd.DataFrame, panel: Sequence[str]) -> list[pd.DataFrame]:
+    """Return the data in parts that one figure each can hold: of few panels and few lines."""
+    columns = [column for column in panel if column in data.columns]
+    keys = pd.Series(list(zip(*(data[c] for c in columns), strict=True)), index=data.index)
+    places = chunks(list(dict.fromkeys(keys)), PANELS)
+    models = chunks(model_order([str(name) for name in data["model"]]), LINES)
+    parts = (data[keys.isin(p) & data["model"].isin(m)] for p in places for m in models)
+    return [part for part in parts if len(part)]
+
+
+def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
+    """Return stem and heading of each page of a figure; one page alone needs no number."""
+    if count == 1:
+        return [(stem, heading)]
+    return [
+        (stem if n == 1 else f"{stem}-{n}", f"{heading} ({n} of {count})")
+        for n in range(1, count + 1)
+    ]
+
+
 def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figure:
     """Draw what `loss_data` or `place_data` returned."""
     panel = [column for column in EVALUATION if column in data.columns]
     keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
-    across = min(_PANELS, len(keys))
-    down = -(-len(keys) // across)
     with style():
-        figure = new_figure(width=4.9 if across == 1 else 7.4, height=2.75 * down)
-        figure.set_layout_engine("constrained")
-        panels = figure.subplots(down, across, squeeze=False)
-        for axes, key in zip(panels.ravel(), keys, strict=False):
+        made = sheet(len(keys), plot=_PLOT)
+        drawn: dict[str, Line2D] = {}
+        for axes, key in zip(made.axes, keys, strict=True):
             own = data[(data[panel] == list(key)).all(axis=1)]
-            _draw(axes, own, looks, axis.column)
-            axes.set_title(fill(_title(key), TITLE_WIDTH, break_on_hyphens=False))
+            for name, line in _draw(axes, own, looks, axis.column).items():
+                drawn.setdefault(name, line)
+            axes.set_title(_title(key), size=8.5)
             axes.set_xlabel(axis.x)
             axes.set_ylabel(axis.y)
             _ticks(axes, axis)
-        for axes in panels.ravel()[len(keys) :]:
-            axes.set_axis_off()
-        drawn = {line.get_label(): line for axes in panels.ravel() for line in axes.get_lines()}
-        order = model_order([str(n) for n in drawn])
-        figure.legend(handles=[drawn[n] for n in order], loc="outside right center")
-    return figure
+        several = bool((data["seeds"] > 1).any())
+        return arrange(
+            made,
+            title=axis.title,
+            subtitle="means over seeds; bands: extremes over seeds" if several else "",
+            handles=[drawn[name] for name in model_order(list(drawn))],
+        )
 
 
 def _title(key: tuple[Any, ...]) -> str:
@@ -118,12 +146,13 @@ def _ticks(axes: Axes, axis: Axis) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) -> None:
+def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) -> dict[str, Line2D]:
+    drawn = {}
     for name in model_order([str(n) for n in own["model"]]):
         line = own[own["model"] == name]
         look = looks[name]
         places = line[column].astype(float)
-        axes.plot(
+        (drawn[name],) = axes.plot(
             places,
             line["loss"],
             color=look.color,
@@ -139,3 +168,4 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) ->
             axes.fill_between(
                 places, line["low"], line["high"], color=look.color, alpha=0.12, linewidth=0
             )
+    return drawn

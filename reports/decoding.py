@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from reports.curves import page_names
 from reports.drawing import Look, save
 from reports.efficiency import MEBIBYTE, mark, significant
-from reports.panels import AT_MOST, panel_figure
+from reports.panels import line_figures
 from reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
-from reports.scaling_figures import COLUMNS, line_records, scaling_figure
+from reports.scaling_figures import COLUMNS, line_records
 from reports.statistics import median_interval
 from reports.tables import Column, Entry, Row, Table
 
@@ -156,19 +157,19 @@ def decode_figures(
     *,
     setting: str,
 ) -> Iterator[tuple[str, str, pd.DataFrame, Figure | None]]:
-    """Yield stem, title, data and drawing of each figure; no drawing where there is no number."""
+    """Yield stem, heading, data and drawing of each figure; no drawing where there is no number."""
     found, about = decode_looks(points, looks), f"{batches(points)}; {setting}"
     for quantity, title in TITLES.items():
         data = decode_data(points, quantity)
-        figure: Figure | None = None
-        if data["value"].notna().any():
-            names = ("context (tokens)", AXES[quantity])
-            figure = (
-                panel_figure(data, found, groups, subtitle=about, title=title)
-                if data["model"].nunique() > AT_MOST
-                else scaling_figure(data, found, subtitle=about, title=title, names=names)
-            )
-        yield f"decoding-{quantity.replace('_', '-')}", title, data, figure
+        file = f"decoding-{quantity.replace('_', '-')}"
+        if data["value"].isna().all():
+            yield file, title, data, None
+            continue
+        axes = ("context (tokens)", AXES[quantity])
+        drawn = line_figures(data, found, groups, subtitle=about, title=title, names=axes)
+        names = page_names(file, title, len(drawn))
+        for (part, figure), (name, heading) in zip(drawn, names, strict=True):
+            yield name, heading, part, figure
 
 
 def batches(points: Sequence[DecodePoint]) -> str:
@@ -231,7 +232,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
 def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float) -> Entry:
     value = take(point)
     if value.value is None:
-        return mark(value, "" if value.status == MISSING else f"{point.name}: ")
+        return mark(value)
     interval = median_interval([s / unit for s in value.samples]) if value.samples else None
     return Entry(
         text=significant(value.value / unit),

@@ -4,7 +4,6 @@ Figures are made without pyplot: no global state, no display, safe in any thread
 """
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -20,8 +19,6 @@ from matplotlib.figure import Figure
 from reports.tables import csv_text
 
 FORMATS = ("pdf", "svg", "png")
-_LETTERS = 90
-"""Of a name in a legend."""
 _PIXELS = 60_000
 """Of the longer side of a picture; matplotlib refuses 65,536."""
 
@@ -80,21 +77,13 @@ def style() -> Iterator[None]:
     """Draw and save in the project's style, on any machine, whatever the user's matplotlibrc."""
     with resources.as_file(resources.files("reports") / "lra.mplstyle") as path:
         own = rc_params_from_file(path, use_default_template=False)
-    with rc_context({**rcParamsDefault, **own, "backend": "agg"}), warnings.catch_warnings():
-        # A name in letters that the font lacks is drawn as boxes; the tables spell it.
-        warnings.filterwarnings(
-            "ignore", message=r"Glyph \d+ .*missing from font", category=UserWarning
-        )
+    with rc_context({**rcParamsDefault, **own, "backend": "agg"}):
         yield
 
 
 def legend_name(name: str) -> str:
-    """Return a name for a legend, which leaves out what begins with an underscore.
-
-    Of a very long name the end is left to the tables: the legend would take the whole figure.
-    """
-    shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
-    return f" {shown}" if shown.startswith("_") else shown
+    """Return a name for a legend, which leaves out what begins with an underscore."""
+    return f" {name}" if name.startswith("_") else name
 
 
 def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:

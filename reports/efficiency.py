@@ -7,22 +7,30 @@ one process; a factor is never chained through a third model.
 import math
 from collections.abc import Callable, Sequence
 
-from reports.rows import AMBIGUOUS, MARKS, MISSING, CostPoint, Value, model_order
-from reports.statistics import (
+from reports.growth import (
+    FEWEST,
+    RESOLVED,
+    UNRESOLVED,
+    WIDEST,
     Crossover,
-    Interval,
+    Fit,
     Reach,
+    bounds,
     crossover,
     fit_exponent,
-    local_slopes,
-    median_interval,
 )
+from reports.rows import AMBIGUOUS, MARKS, MISSING, CostPoint, Value, model_order
+from reports.statistics import Interval, median_interval
 from reports.tables import Column, Entry, Row, Table
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
 PASSES = {"step": "training step (forward, backward, update)", "forward": "forward pass"}
 MEBIBYTE = 2**20
+WIDEST_FACTOR = 2.0
+"""Ratio of the ends of an interval around 1, above which no speed factor is printed."""
+UNRESOLVED_STATUS = "unresolved"
+"""Status of an entry whose interval says nothing: it is printed in place of a number."""
 
 Places = dict[tuple[str, int], CostPoint]
 
@@ -57,10 +65,10 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{round(value, places):,.{places}f}"
 
 
-def mark(value: Value, prefix: str = "") -> Entry:
-    """Turn an absent value into a table entry with its reason."""
+def mark(value: Value, *further: str) -> Entry:
+    """Turn an absent value into a table entry with its reason, after further notes."""
     text = {MISSING: "–", AMBIGUOUS: "ambiguous"}.get(value.status) or MARKS[value.status]
-    return Entry(text=text, status=value.status, notes=(prefix + value.reason,))
+    return Entry(text=text, status=value.status, notes=(*further, value.reason))
 
 
 def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
@@ -94,8 +102,9 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     caption = (
         f"Columns are sequence lengths ({_batches(own)}). Speeds and memory "
         " ratios are paired with the reference measured interleaved in the same process; "
-        "≈ marks a factor whose 95 % interval from timing noise contains 1. Intervals are in the "
-        "CSV."
+        "≈ marks a factor whose 95 % interval from timing noise contains 1; where that interval "
+        f"is wider than a factor of {WIDEST_FACTOR:g}, it stands in the factor's place. "
+        "Intervals are in the CSV."
     )
     title = f"Cost of one {describe_pass(mode)}"
     return Table(
@@ -128,7 +137,7 @@ def _absent() -> Entry:
 
 
 def _failed(point: CostPoint) -> Entry:
-    return mark(point.time, f"{point.model}: ")
+    return mark(point.time)
 
 
 def _no_pair(point: CostPoint, reference: str) -> Entry:
@@ -154,15 +163,24 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
         if ratio is None:
             return _no_pair(point, reference)
         if ratio.value is None:
-            return mark(ratio, f"{reference}: ")
+            return mark(ratio, f"of {reference}")
         interval = inverted(median_interval(ratio.samples))
         unsure = interval is not None and interval.low <= 1.0 <= interval.high
+        if unsure and interval is not None and interval.high > WIDEST_FACTOR * interval.low:
+            ends = f"[{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
+            return Entry(
+                text=f"{UNRESOLVED} {ends}",
+                status=UNRESOLVED_STATUS,
+                interval=interval,
+                facts={"pairs": len(ratio.samples), "batch_size": point.batch_size or ""},
+            )
         facts: dict[str, float | int | str] = {"pairs": len(ratio.samples)}
         facts["batch_size"] = point.batch_size or ""
         return Entry(
             text=("≈ " if unsure else "") + significant(1 / ratio.value, 2),
             value=1 / ratio.value,
             interval=interval,
+            notes=() if interval else ("a single pair: no interval",),
             facts=facts,
         )
 
@@ -203,7 +221,7 @@ def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
         if ratio is None:
             return _no_pair(point, reference)
         if ratio.value is None:
-            return mark(ratio, f"{reference}: ")
+            return mark(ratio, f"of {reference}")
         return Entry(text=significant(ratio.value, 2), value=ratio.value)
 
     return entry
@@ -238,7 +256,8 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
     caption = (
         "The sequence length from which the model stays faster than the reference as "
         "far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
-        "timing noise]. ≤: faster from the shortest length measured."
+        "timing noise]. ≤: faster from the shortest length measured. Not resolved: an end of the "
+        f"interval is open, or its ends lie more than a factor of {WIDEST:g} apart."
     )
     columns = tuple(Column(group=mode_name(m), title=f"faster than {r} from") for m, r in heads)
     return Table(
@@ -257,11 +276,18 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
         value = p.time_ratio.get(reference) if p.time.ok else p.time
         if value is not None and not value.ok:
             lost.setdefault(value.reason, []).append(f"{p.length:,}")
-    notes = tuple(f"unknown at {' and '.join(n)}: {reason}" for reason, n in lost.items())
+    notes = tuple(
+        note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
+    )
     facts: dict[str, float | int | str] = {"reach": str(found.reach)}
     facts |= {"shortest": found.shortest or "", "longest": found.longest or ""}
     return Entry(
-        text=str(found), value=found.length, interval=found.interval, notes=notes, facts=facts
+        text=str(found),
+        value=found.length if found.resolved else None,
+        interval=found.interval,
+        status="ok" if found.resolved else UNRESOLVED_STATUS,
+        notes=notes,
+        facts=facts,
     )
 
 
@@ -275,7 +301,7 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
             own = [p for p in points if p.model == name and p.mode == mode]
             entries += _growth_entries(own, quantity)
         rows.append(Row(title=name, entries=tuple(entries)))
-    if not any(e.value is not None for r in rows for e in r.entries):
+    if not any(e.status != MISSING for r in rows for e in r.entries):
         return None
     columns = tuple(
         Column(group=f"{mode_name(mode)}, {quantity}", title=title)
@@ -283,9 +309,11 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
         for title in ("exponent", "last doubling")
     )
     caption = (
-        "Exponent e of cost per sequence = c × lengthᵉ, least squares over "
+        "Exponent e of cost per sequence = c × length^e, least squares over "
         "all measured lengths [95 % interval, the wider of residuals and timing noise], and the "
-        "slope between the two longest lengths alone."
+        "slope between the two longest lengths alone. Not resolved: fewer than "
+        f"{FEWEST} lengths, or an interval wider than ± {RESOLVED:g}, which cannot tell linear "
+        "growth from n^1.5."
     )
     return Table(
         title="Growth with sequence length",
@@ -306,18 +334,28 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         entry = Entry(text="–", status=MISSING, notes=("fewer than two lengths measured",))
         return entry, entry
     lengths, values = [n for n, _, _ in known], [v for _, v, _ in known]
-    fit = fit_exponent(lengths, values, [s for *_, s in known])
-    text = f"{fit.exponent:.2f}"
-    if fit.interval is not None:
-        text += f" [{fit.interval.low:.2f}, {fit.interval.high:.2f}]"
+    samples = [s for *_, s in known]
+    fit = fit_exponent(lengths, values, samples)
     facts: dict[str, float | int | str] = {"shortest": lengths[0], "longest": lengths[-1]}
     facts["points"] = len(lengths)
-    slope = float(local_slopes(lengths, values)[-1])
-    return (
-        Entry(text=text, value=fit.exponent, interval=fit.interval, facts=facts),
-        Entry(
-            text=f"{slope:.2f}",
-            value=slope,
-            facts={"shortest": lengths[-2], "longest": lengths[-1], "points": 2},
-        ),
+    whole = Entry(
+        text=str(fit),
+        value=fit.exponent if fit.resolved else None,
+        interval=fit.interval,
+        status="ok" if fit.resolved else UNRESOLVED_STATUS,
+        facts=facts,
     )
+    # peaks of tensors are counted, not timed: they have no noise
+    last = fit_exponent(lengths[-2:], values[-2:], None if quantity == "memory" else samples[-2:])
+    return whole, _last_doubling(last, exact=quantity == "memory")
+
+
+def _last_doubling(fit: Fit, *, exact: bool) -> Entry:
+    noise = fit.noise
+    facts: dict[str, float | int | str] = {"shortest": fit.lengths[0], "longest": fit.lengths[1]}
+    facts["points"] = 2
+    if exact or (noise is not None and noise.high - noise.low <= 2 * RESOLVED):
+        text = f"{round(fit.exponent, 2) + 0.0:.2f}"
+        return Entry(text=text, value=fit.exponent, interval=noise, facts=facts)
+    text = bounds(noise.low, noise.high) if noise else "(no repeated samples)"
+    return Entry(text=f"{UNRESOLVED} {text}", status=UNRESOLVED_STATUS, interval=noise, facts=facts)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from textwrap import fill, wrap
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.accuracy import ACCURACY, LANGUAGE, Score, entry
-from reports.curves import TITLE_WIDTH
-from reports.drawing import Look, new_figure, save, style
+from reports.curves import page_names, pages
+from reports.drawing import Look, save, style
+from reports.layout import arrange, sheet
 from reports.rows import model_order, short, shown
-from reports.scaling_figures import draw_crosses, draw_line, length_axis, why_absent
+from reports.scaling_figures import draw_crosses, draw_line, length_axis, strip, why_absent
 from reports.tables import Column, Entry, Row, Table
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -26,11 +26,8 @@ COLUMNS = (
     *TASK, "metric", "model", "trained_tokens", "factor", "tokens", "value", "low", "high", "seeds",
     "status", "reason",
 )  # fmt: skip
-_ACROSS = 2
-_WIDE, _TALL, _NOTE = 3.9, 3.1, 0.155
-"""Inches: a panel's width and height, and a line of notes."""
-_LETTERS = 19
-"""Of notes, to an inch."""
+_PLOT = (3.0, 2.2)
+"""Inches."""
 
 
 def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -96,42 +93,25 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     A length without a number is a cross above the lines, and a note below says why.
     """
     keys = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
-    across = min(_ACROSS, len(keys))
-    down = -(-len(keys) // across)
     with style():
-        plots, tall = _WIDE * across, _TALL * down
-        figure = new_figure(width=plots, height=tall)
-        panels = figure.subplots(down, across, squeeze=False)
+        made = sheet(len(keys), plot=_PLOT)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(panels.ravel(), keys, strict=False):
+        for axes, key in zip(made.axes, keys, strict=True):
             own = data[(data[list(TASK)] == list(key)).all(axis=1)]
-            handles |= _draw(axes, own, looks)
+            for name, line in _draw(axes, own, looks).items():
+                handles.setdefault(name, line)
             task, version, source, _, *marks = key
             said = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
-            title = fill(f"{task} ({said})", TITLE_WIDTH, break_on_hyphens=False)
-            axes.set_title(title, pad=14)
-        for axes in panels.ravel()[len(keys) :]:
-            axes.set_axis_off()
-        order = [handles[name] for name in model_order(list(handles))]
-        legend = figure.legend(handles=order, loc="upper left", borderaxespad=0)
-        # the figure grows with its legend and its notes, so that every plot has one size
-        size = legend.get_window_extent()
-        width = plots + size.width / figure.dpi + 0.15
-        notes = _notes(data)
-        fitting = int(width * _LETTERS)
-        lines = [w for note in notes for w in wrap(note, fitting, subsequent_indent="    ")]
-        foot = _NOTE * len(lines) + 0.1 if lines else 0.0
-        height = max(tall, size.height / figure.dpi + 0.6) + foot
-        figure.set_size_inches(width, height)
-        figure.set_layout_engine(
-            "constrained", rect=(0, foot / height, plots / width, 1 - foot / height)
+            axes.set_title(f"{task} ({said})", size=8.5)
+        lengths = sorted({int(n) for n in data["trained_tokens"]})
+        trained = " or ".join(f"{n:,}" for n in lengths)
+        return arrange(
+            made,
+            title="Beyond the training length",
+            subtitle=f"dashed: the training length, {trained} tokens; bands: extremes over seeds",
+            handles=[handles[name] for name in model_order(list(handles))],
+            notes=_notes(data),
         )
-        legend.set_bbox_to_anchor((plots / width, 1 - 0.5 / height))
-        legend.set_in_layout(False)
-        for i, line in enumerate(lines):
-            y = (foot - _NOTE * (i + 0.5)) / height
-            figure.text(0.08 / width, y, line, va="center", size=7, color="0.25")
-    return figure
 
 
 def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
@@ -143,7 +123,9 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         p80=(own["high"].astype(float) * score.factor).where(own["seeds"] > 1),
     )
     names = list(dict.fromkeys(drawn["model"]))
-    handles = {n: draw_line(axes, drawn[drawn["model"] == n], looks[n], label=n) for n in names}
+    handles = {
+        n: draw_line(axes, drawn[drawn["model"] == n], looks[n], n, exponent=False) for n in names
+    }
     length_axis(axes, sorted({int(n) for n in drawn["length"]}))
     absent = drawn[drawn["value"].isna()]["model"].nunique()
     values = drawn[["value", "p20", "p80"]].to_numpy(float)
@@ -152,19 +134,11 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         low, high = float(values.min()), float(values.max())
         room = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
         # the strip of crosses takes its share of the height above the highest line
-        share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
+        share, _ = strip(absent)
         axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
-    draw_crosses(axes, drawn, looks, names, named=False)
+    draw_crosses(axes, drawn, looks, names)
     for trained in set(drawn["trained_tokens"]):
         axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-        axes.annotate(
-            f"trained at {trained:,}",
-            (float(trained), 1.02),
-            xycoords=axes.get_xaxis_transform(),
-            ha="center",
-            size=7,
-            color="0.35",
-        ).set_in_layout(False)
     axes.set_xlabel("evaluation length (tokens)")
     axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else _unit(score)})")
     return handles
@@ -255,5 +229,9 @@ def extrapolation_parts(
     if data["value"].isna().all():
         yield "extrapolation", "no number among its points, only reasons", ""
         return
-    save(extrapolation_figure(data, looks), folder, "extrapolation", data)
-    yield "extrapolation", heading, "scores on the test split against evaluation length"
+    parts = [part for part in pages(data, TASK) if part["value"].notna().any()]
+    for part, (stem, title) in zip(
+        parts, page_names("extrapolation", heading, len(parts)), strict=True
+    ):
+        save(extrapolation_figure(part, looks), folder, stem, part)
+        yield stem, title, "scores on the test split against evaluation length"

@@ -4,23 +4,25 @@ Every panel has the same axes and repeats the references in grey, so that a line
 across panels. One panel per group of `groups`; models that no group names share a last one.
 """
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from math import ceil
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports.drawing import Look, new_figure, style
+from reports.drawing import Look, style
 from reports.efficiency import describe_pass
+from reports.layout import arrange, chunks, panel_legend, sheet
 from reports.rows import model_order
 from reports.scaling_figures import (
     QUANTITIES,
     by_last_value,
     draw_crosses,
     draw_line,
+    scaling_figure,
     set_axes,
     why_absent,
+    without_zeros,
+    zeros,
 )
 
 AT_MOST = 10
@@ -29,9 +31,17 @@ BACKGROUND = ("softmax", "sdpa", "identity")
 """Drawn in every panel."""
 OTHERS = "other models"
 _ACROSS = 3
-_WIDE, _PLOT, _NAME = 3.55, 2.15, 0.165
-"""Inches: a panel's width, the height of its plot and of one name above it."""
-_GREYS = {"softmax": "#555555", "sdpa": "#888888", "identity": "#BBBBBB"}
+_PLOT = (2.75, 2.15)
+"""Inches of a panel's plot."""
+_LINES = 8
+"""Of one panel, beside the references."""
+_PANELS = 9
+"""Of one figure."""
+_GREYS = {
+    "softmax": Look("#555555", "", ()),
+    "sdpa": Look("#777777", "", (5, 1.5)),
+    "identity": Look("#AAAAAA", "", (1.5, 1.5)),
+}
 
 
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -48,7 +58,44 @@ def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[st
             left = [name for name in left if name not in own]
     if left:
         found[OTHERS] = model_order(left)
-    return found
+    return {
+        f"{title} ({i} of {len(parts)})" if len(parts) > 1 else title: part
+        for title, names in found.items()
+        for parts in [chunks(names, _LINES)]
+        for i, part in enumerate(parts, 1)
+    }
+
+
+def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list[pd.DataFrame]:
+    """Return what `scaling_data` returned, in parts that one figure each can hold."""
+    names = list(dict.fromkeys(data["model"]))
+    own = [list(part) for part in panels(names, groups).values()]
+    return [
+        data[data["model"].isin([*BACKGROUND, *(n for part in page for n in part)])]
+        for page in chunks(own, _PANELS)
+    ]
+
+
+def line_figures(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    subtitle: str = "",
+    title: str = "",
+    names: tuple[str, str] | None = None,
+) -> list[tuple[pd.DataFrame, Figure]]:
+    """Draw what `scaling_data` returned: few models in one plot, many in panels, on pages.
+
+    Returns each figure with what it shows; one without any number is left out.
+    """
+    if data["model"].nunique() <= AT_MOST:
+        return [(data, scaling_figure(data, looks, subtitle=subtitle, title=title, names=names))]
+    return [
+        (part, panel_figure(part, looks, groups, subtitle=subtitle, title=title, names=names))
+        for part in panel_pages(data, groups)
+        if part["value"].notna().any()
+    ]
 
 
 def panel_figure(
@@ -58,6 +105,7 @@ def panel_figure(
     *,
     subtitle: str = "",
     title: str = "",
+    names: tuple[str, str] | None = None,
 ) -> Figure:
     """Draw what `scaling_data` returned, a panel per group.
 
@@ -65,73 +113,40 @@ def panel_figure(
     explained under the figure. `title` is by default that of a cost per sequence.
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
-    names = list(dict.fromkeys(data["model"]))
-    found = panels(names, groups)
-    rows = ceil(len(found) / _ACROSS)
-    across = min(_ACROSS, len(found))
+    models = list(dict.fromkeys(data["model"]))
+    found = panels(models, groups)
+    across, along = names or ("sequence length (tokens)", "")
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(own)) for own in found.values())
-    names_high = _NAME * max(len(own) for own in found.values())
-    cell = _PLOT + names_high + 0.95
+    drawn = without_zeros(data)
+    references = [name for name in BACKGROUND if name in models]
     with style():
-        lines = [
-            part
-            for note in why_absent(data)
-            for part in textwrap.wrap(note, 52 * across, subsequent_indent="    ")
-        ]
-        foot, head = 0.15 * len(lines) + 0.1, 0.55
-        width, height = _WIDE * across + 0.15, cell * rows + head + foot
-        figure = new_figure(width=width, height=height)
+        made = sheet(len(found), plot=_PLOT, across=_ACROSS)
         for number, (kind, own) in enumerate(found.items()):
-            row, column = divmod(number, _ACROSS)
-            left = (_WIDE * column + 0.72) / width
-            bottom = (foot + cell * (rows - 1 - row) + 0.6) / height
-            axes = figure.add_axes((left, bottom, 2.72 / width, _PLOT / height))
+            axes = made.axes[number]
             set_axes(axes, data, quantity, crosses=crosses)
-            for name in (n for n in BACKGROUND if n in names):
-                grey = Look(_GREYS[name], "", ())
-                draw_line(axes, data[data["model"] == name], grey, label=name)
+            greys = [
+                draw_line(axes, drawn[drawn["model"] == name], _GREYS[name], name)
+                for name in references
+            ]
             order = by_last_value(data, own)
-            handles = [draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
+            handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
             for handle in handles:
                 handle.set_markersize(4.5)
-            draw_crosses(axes, data[data["model"].isin(own)], looks, order)
-            _name_background(axes, data, names)
-            axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 1), fontsize=6.6,
-                        frameon=False, borderaxespad=0.2, handlelength=3.2)  # fmt: skip
-            axes.set_title(kind, size=8.5, loc="left", pad=72 * _NAME * len(own) + 7)
+            draw_crosses(axes, drawn[drawn["model"].isin(own)], looks, order)
+            axes.set_title(kind, size=8.5, loc="left")
+            panel_legend(axes, handles, _PLOT[0])
             axes.tick_params(labelsize=6.5)
-            axes.tick_params(axis="x", rotation=35)
-            if row == rows - 1 or number + _ACROSS >= len(found):
-                axes.set_xlabel("sequence length (tokens)", size=7.5)
+            if number + _ACROSS >= len(found):
+                axes.set_xlabel(across, size=7.5)
+            axes.set_ylabel(along if number % _ACROSS == 0 else "", size=7.5)
         title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
-        if across == 1:  # no room for what the pass consists of
-            title = title.partition(" (")[0]
-        size = 10 if across > 1 else 8.5
-        figure.text(0.08 / width, 1 - 0.17 / height, title, va="center", weight="bold", size=size)
-        about = f"{subtitle}; in brackets the exponent of length with its 95 % interval"
-        figure.text(
-            0.08 / width, 1 - 0.36 / height, about.removeprefix("; "),
-            va="center", size=7.5, color="0.35",
-        )  # fmt: skip
-        for number, line in enumerate(lines):
-            y = (foot - 0.15 * (number + 0.7)) / height
-            figure.text(0.08 / width, y, line, va="center", size=6.8, color="0.25")
-    return figure
-
-
-def _name_background(axes: object, data: pd.DataFrame, names: Sequence[str]) -> None:
-    """Write the references' names at the ends of their lines."""
-    for name in (n for n in BACKGROUND if n in names):
-        own = data[(data["model"] == name) & data["value"].notna()]
-        if len(own):
-            last = own.iloc[-1]
-            axes.annotate(  # type: ignore[attr-defined]
-                name,
-                (float(last["length"]), float(last["value"])),
-                xytext=(-2, -8) if name == "identity" else (-2, 4),
-                textcoords="offset points",
-                ha="right",
-                size=6,
-                color="0.35",
-            )
+        about = "after each name: exponent of length [95 % interval]"
+        return arrange(
+            made,
+            title=title,
+            subtitle=f"{subtitle}; {about}".removeprefix("; "),
+            handles=greys,
+            legend_title="in every panel" if references else "",
+            notes=[*why_absent(data), *zeros(data)],
+        )

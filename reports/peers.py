@@ -15,13 +15,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.drawing import Look, new_figure, save, style
+from reports.curves import page_names
+from reports.drawing import Look, save, style
 from reports.efficiency import describe_pass, significant
+from reports.layout import arrange, chunks, sheet, wrap
 from reports.rows import MARKS, short
 from reports.statistics import median_interval
 from reports.stems import stem
 from reports.tables import Column, Entry, Row, Table
 
+KEY = ["family", "peer", "causal"]
+_ROWS = 30
+"""Of one figure."""
+_NAMES = 2.4
+"""Inches."""
 LABELS = ("peer", "setting", "version")
 PASSES = {"step": "forward and backward pass", "forward": "forward pass"}
 DIRECTION = re.compile(r"(, )?runner\.direction=\w+(?(1)|(, )?)")
@@ -161,9 +168,8 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
     step = max(1, len(COLOURS) // len(lengths))
     colour = {n: COLOURS[min(i * step, len(COLOURS) - 1)] for i, n in enumerate(lengths)}
     with style():
-        figure = new_figure(width=7.4, height=1.3 + 0.3 * len(keys))
-        figure.set_layout_engine("constrained")
-        axes: Axes = figure.subplots()
+        made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)), across=1)
+        axes: Axes = made.axes[0]
         axes.axvline(1.0, color="black", linewidth=0.9)
         for place, key in enumerate(keys):
             own = data[(data[["family", "peer", "causal"]] == list(key)).all(axis=1)]
@@ -175,9 +181,9 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
                 dot = colour[point["length"]]
                 axes.plot([float(point["speedup"])], [y], "o", markersize=4, color=dot)
         axes.set_yticks(range(len(keys)))
-        axes.set_yticklabels(
-            [f"{k.family}{', causal' if k.causal else ''}\n{k.peer}" for k in keys], fontsize=6.5
-        )
+        names = [(f"{k.family}{', causal' if k.causal else ''}", str(k.peer)) for k in keys]
+        lines = [[wrap(part, _NAMES, 6.5, most=3)[:1] or [""] for part in name] for name in names]
+        axes.set_yticklabels(["\n".join(p[0] for p in two) for two in lines], fontsize=6.5)
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_ylim(len(keys) - 0.4, -0.6)
         axes.set_xscale("log")
@@ -188,11 +194,16 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("time of the peer / time of ours: right of 1, ours is faster")
-        axes.set_title(f"Speed beside other implementations, {describe(mode)}", loc="left")
-        for length in lengths:
-            axes.plot([], [], "o", markersize=4, color=colour[length], label=f"{length:,} tokens")
-        figure.legend(loc="outside lower center", ncols=len(lengths))
-    return figure
+        handles = [
+            axes.plot([], [], "o", markersize=4, color=colour[n], label=f"{n:,} tokens")[0]
+            for n in lengths
+        ]
+        return arrange(
+            made,
+            title=f"Speed beside other implementations, {describe(mode)}",
+            subtitle="medians of paired ratios; grey: interval of the median, timing noise",
+            handles=handles,
+        )
 
 
 def peer_parts(
@@ -209,6 +220,11 @@ def peer_parts(
         data = speed_data(rows, mode)
         if not data.empty:
             file = f"peers-speed-{stem(mode)}"
-            save(speed_figure(data, mode), folder, file, data)
             text = f"speed beside other implementations, {describe(mode)}"
-            yield file, f"{text[0].upper()}{text[1:]}", text
+            keys = [tuple(k) for k in data[KEY].drop_duplicates().to_numpy()]
+            own = pd.Series([tuple(k) for k in data[KEY].to_numpy()], index=data.index)
+            parts = [data[own.isin(part)] for part in chunks(keys, _ROWS)]
+            names = page_names(file, f"{text[0].upper()}{text[1:]}", len(parts))
+            for part, (name, heading) in zip(parts, names, strict=True):
+                save(speed_figure(part, mode), folder, name, part)
+                yield name, heading, text

@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports.curves import EVALUATION
-from reports.drawing import Look, new_figure, save, style
+from reports.curves import EVALUATION, PANELS, page_names
+from reports.drawing import Look, save, style
+from reports.layout import arrange, chunks, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
 from reports.tables import Column, Entry, Row, Table
 
@@ -26,8 +27,8 @@ TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"
 _COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7")
 """Of what the weights come from, in the order of names."""
 _GREY = "#7F7F7F"
-_PANELS = 2
-"""Panels side by side."""
+_PLOT = (2.9, 1.75)
+"""Inches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,12 @@ def _panels(data: pd.DataFrame) -> list[tuple[Any, ...]]:
     return sorted(keys, key=lambda key: (key[:-1], order.index(key[-1])))
 
 
+def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return _panels(data) or sorted(
+        set(data[[*EVALUATION, "model"]].itertuples(index=False, name=None))
+    )
+
+
 def _of(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
     found: pd.DataFrame = data[(data[[*EVALUATION, "model"]] == list(key)).all(axis=1)]
     return found
@@ -90,37 +97,33 @@ def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
     Of losses, the axis leaves out that of the weights as drawn, which would flatten all others: the
     line from scratch comes in from above.
     """
-    keys = _panels(data) or sorted(
-        set(data[[*EVALUATION, "model"]].itertuples(index=False, name=None))
-    )
+    keys = _keys(data)
     starts = sorted(set(data["start"]) - {SCRATCH})
     colors = {start: _COLORS[i % len(_COLORS)] for i, start in enumerate(starts)}
-    across = min(_PANELS, len(keys))
-    down = -(-len(keys) // across)
     several = len({key[:-1] for key in keys}) > 1
     with style():
-        figure = new_figure(width=4.9 if across == 1 else 7.4, height=2.35 * down + 0.85)
-        figure.set_layout_engine("constrained")
-        panels = figure.subplots(down, across, squeeze=False, sharey=not several)
-        for number, (axes, key) in enumerate(zip(panels.ravel(), keys, strict=False)):
+        made = sheet(len(keys), plot=_PLOT)
+        for number, (axes, key) in enumerate(zip(made.axes, keys, strict=True)):
             _draw(axes, _of(data, key), colors, measure)
             model = str(key[-1])
-            axes.set_title(f"{model}, {key[0]}" if several else model)
-            if number % across == 0 or several:
+            axes.set_title(f"{model}, {key[0]}" if several else model, size=8.5)
+            if number % made.across == 0 or several:
                 axes.set_ylabel(measure.axis)
-            axes.tick_params(labelleft=True)
             if not measure.higher:
                 _set_limits(axes, data if not several else _of(data, key), measure)
-            if number + across >= len(keys):
+            if number + made.across >= len(keys):
                 axes.set_xlabel("optimiser step")
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-        for axes in panels.ravel()[len(keys) :]:
-            axes.set_axis_off()
-        handles = _legend(colors, scratch=bool((data["line"] == PLAIN).any()))
-        figure.legend(handles=handles, loc="outside lower center", ncols=2)
         if not several:
-            figure.suptitle(_facts(keys[0]), size=8, color="0.35", x=0.01, ha="left")
-    return figure
+            limits = [axes.get_ylim() for axes in made.axes]
+            for axes in made.axes:  # so that panels can be compared
+                axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        return arrange(
+            made,
+            title=f"Recovery: {measure.axis}",
+            subtitle="" if several else _facts(keys[0]),
+            handles=_legend(colors, scratch=bool((data["line"] == PLAIN).any())),
+        )
 
 
 def _facts(key: tuple[Any, ...]) -> str:
@@ -287,6 +290,10 @@ def recovery_parts(
         stem, name = f"recovery-{measure.metric}", measure.metric
         table = recovery_table(frame, data, measure)
         yield stem, f"Recovery with weights of another model, {name}", table
-        save(recovery_figure(data, measure), folder, f"{stem}-curve", data)
         text = f"validation {name} against steps of fine-tuning"
-        yield f"{stem}-curve", f"{text[0].upper()}{text[1:]}", text
+        keys = chunks(_keys(data), PANELS)
+        names = page_names(f"{stem}-curve", f"{text[0].upper()}{text[1:]}", len(keys))
+        for part, (file, heading) in zip(keys, names, strict=True):
+            own = pd.concat([_of(data, key) for key in part], ignore_index=True)
+            save(recovery_figure(own, measure), folder, file, own)
+            yield file, heading, text

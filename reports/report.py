@@ -14,7 +14,17 @@ import pandas as pd
 
 from reports.accuracy import score_tables, splits
 from reports.approximation_section import approximation_parts
-from reports.curves import PLACE, STEP, curve_figure, loss_data, place_data
+from reports.curves import (
+    EVALUATION,
+    PLACE,
+    STEP,
+    Axis,
+    curve_figure,
+    loss_data,
+    page_names,
+    pages,
+    place_data,
+)
 from reports.decoding import decode_parts
 from reports.drawing import Look, looks, save
 from reports.efficiency import (
@@ -25,7 +35,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.extrapolation import extrapolation_parts
-from reports.panels import AT_MOST, panel_figure
+from reports.panels import line_figures
 from reports.peers import peer_parts
 from reports.recovery import recovery_parts
 from reports.rows import (
@@ -39,7 +49,7 @@ from reports.rows import (
     settings,
     shown,
 )
-from reports.scaling_figures import QUANTITIES, scaling_data, scaling_figure
+from reports.scaling_figures import QUANTITIES, scaling_data
 from reports.spans import span_parts
 from reports.stems import stem
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
@@ -167,14 +177,12 @@ def _costs(draft: _Draft, frame: pd.DataFrame) -> None:
                 if data["value"].isna().all():
                     draft.left_out.append(f"{file}: no number among its points, only reasons")
                     continue
-                figure = (
-                    panel_figure(data, draft.looks, draft.groups, subtitle=part.title)
-                    if data["model"].nunique() > AT_MOST
-                    else scaling_figure(data, draft.looks, subtitle=part.title)
-                )
-                save(figure, draft.folder, file, data)
                 text = f"{QUANTITIES[quantity]} against length, {describe_pass(mode)}"
-                draft.figure(file, f"{text[0].upper()}{text[1:]}{where}", text)
+                shown_in = line_figures(data, draft.looks, draft.groups, subtitle=part.title)
+                names = page_names(file, f"{text[0].upper()}{text[1:]}{where}", len(shown_in))
+                for (own, figure), (name, heading) in zip(shown_in, names, strict=True):
+                    save(figure, draft.folder, name, own)
+                    draft.figure(name, heading, text)
         further: list[tuple[str, str, Callable[..., Table | None], str]] = [
             ("crossover", "Crossover", crossover_table, "no reference was measured beside a model"),
             ("growth", "Growth", growth_table, "no model was measured at two lengths"),
@@ -192,15 +200,21 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
     if data.empty:
         draft.left_out.append("training loss: no loss curves among the rows")
         return
-    save(curve_figure(data, draft.looks, STEP), draft.folder, "training-loss", data)
-    draft.figure("training-loss", "Training loss", "training loss against optimiser step")
+    _pages_of_curves(draft, data, STEP, "training-loss", "training loss against optimiser step")
     for split in splits(frame):
         places = place_data(frame, split)
         if not places.empty:
             file = "loss-by-place" if split == "test" else f"loss-by-place-{stem(split)}"
-            save(curve_figure(places, draft.looks, PLACE), draft.folder, file, places)
             text = f"loss against the place in the window, {split} split"
-            draft.figure(file, f"{text[0].upper()}{text[1:]}", text)
+            _pages_of_curves(draft, places, PLACE, file, text)
+
+
+def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, text: str) -> None:
+    parts = pages(data, EVALUATION)
+    names = page_names(file, f"{text[0].upper()}{text[1:]}", len(parts))
+    for part, (name, heading) in zip(parts, names, strict=True):
+        save(curve_figure(part, draft.looks, axis), draft.folder, name, part)
+        draft.figure(name, heading, text)
 
 
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:

@@ -1,6 +1,5 @@
 """Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,18 +10,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.drawing import Look, legend_name, new_figure, style
+from reports.drawing import Look, legend_name, style
 from reports.efficiency import describe_pass
+from reports.growth import UNRESOLVED, Fit, bounds, fit_exponent
+from reports.layout import arrange, drawable, sheet
 from reports.rows import MARKS, CostPoint, Value, model_order
-from reports.statistics import Fit, fit_exponent, percentiles
+from reports.statistics import percentiles
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
     "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
     "reason", "exponent", "exponent_low", "exponent_high", "exponent_interval_source",
 )  # fmt: skip
-_LEFT, _ACROSS = 0.85, 3.75
-"""Inches: room for the vertical axis, and the plot itself."""
+PLOT = (4.6, 2.9)
+"""Inches."""
+_STRIP = 0.052
+"""Of a plot's height: a line of crosses."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
 """Of what may be drawn against length."""
 
@@ -88,7 +91,7 @@ def _spread(cost: Value, fit: Fit | None) -> dict[str, Any]:
     if len(cost.samples) > 1:
         record["p20"], record["p80"] = percentiles(cost.samples)
     if fit is not None:
-        record["exponent"] = fit.exponent
+        record["exponent"] = fit.exponent if fit.resolved else None
         if fit.interval is not None:
             record["exponent_low"], record["exponent_high"] = fit.interval.low, fit.interval.high
             record["exponent_interval_source"] = str(fit.interval.source)
@@ -106,7 +109,7 @@ def scaling_figure(
     """Draw what `scaling_data` returned, or other records like those.
 
     Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
-    is a cross above the lines, and a note under the figure says why.
+    is a cross above the lines, and a note under the figure says why; so it does of a zero.
 
     Args:
         data: the records.
@@ -117,43 +120,39 @@ def scaling_figure(
     """
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
-    notes = why_absent(data)
     with style():
-        lines = [w for note in notes for w in textwrap.wrap(note, 118, subsequent_indent="    ")]
-        foot = 0.155 * len(lines)
-        height = 3.7 + foot
-        figure = new_figure(width=_LEFT + _ACROSS, height=height)
-        axes = figure.add_axes((0, 0, 1, 1))
+        made = sheet(1, plot=PLOT, across=1)
+        (axes,) = made.axes
         order = by_last_value(data, list(dict.fromkeys(data["model"])))
-        handles = [draw_line(axes, data[data["model"] == n], looks[n]) for n in order]
+        drawn = without_zeros(data)
+        handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
         set_axes(axes, data, quantity)
-        draw_crosses(axes, data, looks, order)
+        draw_crosses(axes, drawn, looks, order)
         axes.set_ylabel(along)
         axes.set_xlabel(across)
-        title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
-        legend = figure.legend(
+        return arrange(
+            made,
+            title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
+            subtitle=subtitle,
             handles=handles,
-            loc="upper right",
-            bbox_to_anchor=(1, 1 - 0.42 / height),
-            title="exponent of length [95 % interval]",
-            title_fontproperties={"size": 8},
-            alignment="left",
-            borderaxespad=0,
+            legend_title="after each name: exponent of length [95 % interval]",
+            notes=[*why_absent(data), *zeros(data)],
         )
-        # the figure grows with its legend, so that no name is cut and every plot has one size
-        size = legend.get_window_extent()
-        width = _LEFT + _ACROSS + size.width / figure.dpi + 0.3
-        height = max(height, size.height / figure.dpi + 0.5 + foot)
-        figure.set_size_inches(width, height)
-        legend.set_bbox_to_anchor((1 - 0.08 / width, 1 - 0.42 / height))
-        axes.set_position((_LEFT / width, 1 - 3.22 / height, _ACROSS / width, 2.75 / height))
-        left = 0.08 / width
-        figure.text(left, 1 - 0.17 / height, title, va="center", weight="bold", size=9.5)
-        figure.text(left, 1 - 0.35 / height, subtitle, va="center", size=7.5, color="0.35")
-        for i, line in enumerate(lines):
-            y = (foot - 0.155 * (i + 0.5) + 0.03) / height
-            figure.text(left, y, line, va="center", size=7, color="0.25")
-    return figure
+
+
+def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
+    """Leave out zeros, which a logarithmic axis cannot show."""
+    return data[~(data["value"].astype(float) <= 0)]
+
+
+def zeros(data: pd.DataFrame) -> list[str]:
+    """Say where the zeros are: one note for all."""
+    none = data[data["value"].astype(float) <= 0]
+    places = [
+        f"{model} at {' and '.join(f'{n:,}' for n in own['length'])}"
+        for model, own in none.groupby("model", sort=False)
+    ]
+    return [f"○ zero, so not on this axis: {'; '.join(places)}"] if places else []
 
 
 def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -172,10 +171,11 @@ def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = None) -> Line2D:
-    """Draw one model; its label is its name with the fitted exponent, unless given."""
+def draw_line(
+    axes: Axes, own: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
+) -> Line2D:
+    """Draw one model; its label is its name, with the fitted exponent unless that is unwanted."""
     good = own[own["value"].notna()]
-    text = _label(own, good) if label is None else label
     (line,) = axes.plot(
         good["length"].astype(float),
         good["value"].astype(float),
@@ -183,7 +183,7 @@ def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = Non
         marker=look.marker,
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
-        label=legend_name(text),
+        label=legend_name(_label(name, good) if exponent else name),
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )
@@ -201,39 +201,43 @@ def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = Non
     return line
 
 
-def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
-    label = str(own["model"].iloc[0])
+def _label(name: str, good: pd.DataFrame) -> str:
+    """Return the name with what is known of the exponent: it is printed where it is resolved."""
     if not len(good):
-        return label + "  no value"
+        return f"{name}  no value"
     first = good.iloc[0]
-    if pd.notna(first["exponent"]):
-        label += f"  {_hundredths(first['exponent'])}"
-    if pd.notna(first["exponent_low"]):
-        label += f" [{_hundredths(first['exponent_low'])}, {_hundredths(first['exponent_high'])}]"
-    return label
+    if pd.isna(first["exponent_low"]):
+        return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
+    interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
+    if pd.isna(first["exponent"]):
+        return f"{name}  {UNRESOLVED} {interval}"
+    return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
 
 
-def _hundredths(value: float) -> str:
-    """Return a number without the sign of a zero that rounding made."""
-    return f"{round(float(value), 2) + 0.0:.2f}"
+def strip(count: int) -> tuple[float, float]:
+    """Return the share of a plot's height that so many lines of crosses take, and that of one."""
+    if not count:
+        return 0.0, _STRIP
+    share = min(0.5, 0.03 + _STRIP * count)
+    return share, (share - 0.03) / count
 
 
 def draw_crosses(
-    axes: Axes,
-    data: pd.DataFrame,
-    looks: dict[str, Look],
-    order: Sequence[str],
-    *,
-    named: bool = True,
+    axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
 ) -> None:
-    """Put a cross for each absent number in a strip above the plot, one height per model."""
+    """Put a cross for each absent number in a strip above the plot, one height per model.
+
+    A name stands beside its crosses where there is room for it.
+    """
     absent = data[data["value"].isna()]
     names = [n for n in order if n in set(absent["model"])]
+    _, step = strip(len(names))
     for i, name in enumerate(names):
         lengths = absent[absent["model"] == name]["length"].astype(float)
+        height = 0.975 - step * i
         axes.plot(
             lengths,
-            [0.975 - 0.052 * i] * len(lengths),
+            [height] * len(lengths),
             transform=axes.get_xaxis_transform(),
             linestyle="none",
             marker="x",
@@ -242,23 +246,19 @@ def draw_crosses(
             color=looks[name].color,
             zorder=4,
         )
-        if not named:
-            continue
-        first = float(lengths.min())
-        left = first > float(data["length"].min())
-        if not left and float(lengths.max()) == float(data["length"].max()):
-            continue  # crosses from end to end leave no room; the legend says "no value"
-        axes.annotate(
-            name,
-            (first if left else float(lengths.max()), 0.975 - 0.052 * i),
+        text = axes.annotate(
+            drawable(name),
+            (float(lengths.min()), height),
             xycoords=axes.get_xaxis_transform(),
-            xytext=(-6 if left else 6, 0),
+            xytext=(-6, 0),
             textcoords="offset points",
-            ha="right" if left else "left",
+            ha="right",
             va="center",
-            size=7,
+            size=6.5,
             color=looks[name].color,
         )
+        if step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
+            text.remove()
 
 
 def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
@@ -270,9 +270,8 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
     if bounds.size:
         low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
         found = data[data["value"].isna()]["model"].nunique()
-        absent = found if crosses is None else crosses
+        share, _ = strip(found if crosses is None else crosses)
         # the strip of crosses takes its share of the height above the highest line
-        share = min(0.5, 0.03 + 0.052 * absent) if absent else 0.0
         axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
     else:
         axes.set_ylim(0.1, 10)
@@ -321,17 +320,21 @@ def _bytes(value: float) -> str:
 
 
 def why_absent(data: pd.DataFrame) -> list[str]:
-    """Say why crosses stand where they stand: one note per model and reason."""
-    notes: dict[tuple[str, str, str], list[str]] = {}
+    """Say why crosses stand where they stand: one note per reason."""
+    notes: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in data[data["value"].isna()].itertuples():
-        key = (str(row.model), str(row.status), str(row.reason))
-        notes.setdefault(key, []).append(f"{row.length:,}")
+        own = notes.setdefault((str(row.status), str(row.reason)), {})
+        own.setdefault(str(row.model), []).append(f"{row.length:,}")
     every = data["length"].nunique()
 
     def places(lengths: list[str]) -> str:
         return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
 
-    return [
-        f"× {model} at {places(lengths)}: {MARKS.get(status, status)}; {reason}"
-        for (model, status, reason), lengths in notes.items()
-    ]
+    found = []
+    for (status, reason), models in notes.items():
+        by_place: dict[str, list[str]] = {}
+        for model, lengths in models.items():
+            by_place.setdefault(places(lengths), []).append(model)
+        who = "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
+        found.append(f"× {who}: {MARKS.get(status, status)}; {reason}")
+    return found

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from reports.curves import TITLE_WIDTH
-from reports.drawing import Look, legend_name, new_figure, save, style
+from reports.curves import page_names, pages
+from reports.drawing import Look, legend_name, save, style
 from reports.efficiency import significant
+from reports.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
 from reports.tables import Column, Entry, Row, Table
 
@@ -25,9 +25,8 @@ ALL = "all"
 COLUMNS = (
     *TASK, "model", "measure", "layer", "head", "span", "low", "high", "seeds", "status", "reason",
 )  # fmt: skip
-_ACROSS = 2
-_WIDE = 4.1
-"""Inches of a panel."""
+_PLOT = (3.3, 2.2)
+"""Inches, of few columns; more need more width."""
 
 
 def span_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,25 +58,25 @@ def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
     """Draw what `span_data` returned: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
     keys = list(dict.fromkeys(drawn[list(TASK)].itertuples(index=False, name=None)))
-    across = min(_ACROSS, len(keys))
-    down = -(-len(keys) // across)
+    columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
     with style():
-        figure = new_figure(width=_WIDE * across + 1.6, height=2.9 * down)
-        figure.set_layout_engine("constrained")
-        panels = figure.subplots(down, across, squeeze=False)
+        plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
+        made = sheet(len(keys), plot=plot, across=2 if plot == _PLOT else 1)
         handles: dict[str, Line2D] = {}
-        for axes, key in zip(panels.ravel(), keys, strict=False):
+        for axes, key in zip(made.axes, keys, strict=True):
             own = drawn[(drawn[list(TASK)] == list(key)).all(axis=1)]
-            handles |= _draw(axes, own, looks)
+            for name, line in _draw(axes, own, looks).items():
+                handles.setdefault(name, line)
             task, version, source, length, *marks = key
             facts = [str(source), f"version {shown(version)}", f"length {shown(length)}"]
             said = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
-            axes.set_title(fill(f"{task} ({said})", TITLE_WIDTH, break_on_hyphens=False))
-        for axes in panels.ravel()[len(keys) :]:
-            axes.set_axis_off()
-        order = [handles[name] for name in model_order(list(handles))]
-        figure.legend(handles=order, loc="outside right center")
-    return figure
+            axes.set_title(f"{task} ({said})", size=8.5)
+        return arrange(
+            made,
+            title="How far trained models look",
+            subtitle="layers: a point for each head; gradient and occlusion: the whole model",
+            handles=[handles[name] for name in model_order(list(handles))],
+        )
 
 
 def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
@@ -123,8 +122,6 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_ylabel("span (tokens)")
-    if layers:
-        axes.set_xlabel("attention: a point for each head; then the whole model" if whole else "")
     return handles
 
 
@@ -201,5 +198,8 @@ def span_parts(
         return
     yield "spans", "How far trained models look", table
     if data["span"].notna().any():
-        save(span_figure(data, looks), folder, "span", data)
-        yield "span", "Spans by layer and head", "spans in tokens by layer and measure"
+        parts = [part for part in pages(data, TASK) if part["span"].notna().any()]
+        names = page_names("span", "Spans by layer and head", len(parts))
+        for part, (stem, title) in zip(parts, names, strict=True):
+            save(span_figure(part, looks), folder, stem, part)
+            yield stem, title, "spans in tokens by layer and measure"

@@ -1,4 +1,4 @@
-"""Intervals, exponents and crossovers. Every interval says where its uncertainty comes from.
+"""Intervals. Every one says where its uncertainty comes from.
 
 Exact where that is possible; otherwise a bootstrap with a fixed seed, so that the same rows give
 the same digits.
@@ -7,7 +7,7 @@ the same digits.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum, auto
+from enum import StrEnum
 from functools import cache
 from statistics import NormalDist
 
@@ -42,70 +42,6 @@ class Interval:
     high: float
     source: Uncertainty
     level: float = LEVEL
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A line through log value against log length."""
-
-    exponent: float
-    log_factor: float
-    """Natural logarithm of the fitted value at length 1."""
-    residuals: Interval | None
-    """None with two points: a line through two points leaves none."""
-    noise: Interval | None
-    """None without repeated samples."""
-    lengths: tuple[int, ...]
-
-    @property
-    def interval(self) -> Interval | None:
-        """The interval to print: the wider of the two, since either source alone is too kind."""
-        known = [i for i in (self.residuals, self.noise) if i is not None]
-        return max(known, key=lambda i: i.high - i.low, default=None)
-
-    def value(self, length: float) -> float:
-        """Return the fitted value at `length`."""
-        return math.exp(self.log_factor + self.exponent * math.log(length))
-
-
-class Reach(StrEnum):
-    """Where a ratio falls below 1 for good."""
-
-    below = auto()
-    """It is below 1 from the shortest length measured."""
-    within = auto()
-    never = auto()
-    """It is not below 1 at the longest length measured."""
-    unknown = auto()
-    """No length was measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Crossover:
-    """The length from which a ratio stays below 1, as far as it was measured."""
-
-    reach: Reach
-    length: float | None = None
-    """Interpolated between the two lengths around it; only for `Reach.within`."""
-    interval: Interval | None = None
-    shortest: int | None = None
-    longest: int | None = None
-
-    def __str__(self) -> str:
-        """Return the answer as a table prints it."""
-        match self.reach:
-            case Reach.below:
-                return f"≤ {self.shortest:,}"
-            case Reach.never:
-                return f"not up to {self.longest:,}"
-            case Reach.unknown:
-                return "unknown"
-        text = f"{self.length:,.0f}"
-        if self.interval is None:
-            return text
-        low = f"{self.interval.low:,.0f}" if self.interval.low else f"≤ {self.shortest:,}"
-        high = f"{self.interval.high:,.0f}" if math.isfinite(self.interval.high) else "∞"
-        return f"{text} [{low}, {high}]"
 
 
 # ------------------------------------------------------------------------- distributions
@@ -256,112 +192,15 @@ def median_interval(samples: ArrayLike, level: float = LEVEL) -> Interval | None
     return Interval(low, high, Uncertainty.timing_noise, reached)
 
 
-def _enough(samples: Sequence[ArrayLike] | None) -> bool:
+def enough(samples: Sequence[ArrayLike] | None) -> bool:
+    """Return whether every length has repeated samples."""
     return samples is not None and all(np.size(np.asarray(s)) >= 2 for s in samples)
 
 
-def _resampled(
+def resampled(
     samples: Sequence[ArrayLike], statistic: Callable[[Array], Array], level: float
 ) -> Interval:
     """Bootstrap each length on its own, then apply `statistic` to rows of medians."""
     rng = np.random.default_rng(SEED)
     medians = np.stack([_bootstrap_medians(s, rng) for s in samples], axis=1)
     return _percentile_interval(statistic(medians), level)
-
-
-# ------------------------------------------------------------------------ growth in length
-
-
-def _checked(lengths: Sequence[float], values: Sequence[float], least: int) -> tuple[Array, Array]:
-    n, y = np.asarray(lengths, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    if n.size != y.size or n.size < least or np.any(np.diff(n) <= 0) or n[0] <= 0 or np.any(y <= 0):
-        raise ValueError(
-            f"need >= {least} rising lengths with one positive value each: "
-            f"got lengths={list(lengths)}, values={list(values)}"
-        )
-    return np.log(n), np.log(y)
-
-
-def fit_exponent(
-    lengths: Sequence[int],
-    values: Sequence[float],
-    samples: Sequence[ArrayLike] | None = None,
-    level: float = LEVEL,
-) -> Fit:
-    """Fit log value = log factor + exponent x log length by least squares.
-
-    Args:
-        lengths: rising, at least two.
-        values: one positive value per length, e.g. the median time.
-        samples: raw samples behind each value; they give the interval from timing noise.
-        level: of both intervals.
-
-    Raises:
-        ValueError: too few points, lengths that do not rise, values that are not positive.
-    """
-    x, y = _checked(lengths, values, 2)
-    centred = x - x.mean()
-    spread = float(centred @ centred)
-    exponent = float(centred @ y) / spread
-    intercept = float(y.mean() - exponent * x.mean())
-    residuals: Interval | None = None
-    if x.size > 2:
-        rest = y - intercept - exponent * x
-        error = math.sqrt(float(rest @ rest) / (x.size - 2) / spread)
-        half = t_quantile(0.5 + level / 2, x.size - 2) * error
-        residuals = Interval(exponent - half, exponent + half, Uncertainty.residuals, level)
-    noise: Interval | None = None
-    if samples is not None and _enough(samples):
-        noise = _resampled(samples, lambda m: np.log(m) @ centred / spread, level)
-    return Fit(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
-
-
-def local_slopes(lengths: Sequence[int], values: Sequence[float]) -> Array:
-    """Return the exponent between each two neighbouring lengths."""
-    x, y = _checked(lengths, values, 2)
-    return np.asarray(np.diff(y) / np.diff(x), dtype=np.float64)
-
-
-def _crossing(x: Array, log_ratio: Array) -> Array:
-    """Return exp of the crossing for rows of log ratios: 0 from the start, infinity for never."""
-    above = log_ratio >= 0
-    last = above.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
-    found = np.full(above.shape[0], np.inf)
-    found[~above.any(axis=1)] = 0.0
-    rows = np.flatnonzero(above.any(axis=1) & (last < above.shape[1] - 1))
-    i = last[rows]
-    y0, y1 = log_ratio[rows, i], log_ratio[rows, i + 1]
-    found[rows] = np.exp(x[i] + (x[i + 1] - x[i]) * y0 / (y0 - y1))
-    return found
-
-
-def crossover(
-    lengths: Sequence[int],
-    ratios: Sequence[float],
-    samples: Sequence[ArrayLike] | None = None,
-    level: float = LEVEL,
-) -> Crossover:
-    """Find the length from which the ratio stays below 1, straight lines in log-log between.
-
-    Args:
-        lengths: rising; may be empty.
-        ratios: model / reference at each length.
-        samples: paired ratios behind each; they give the interval from timing noise.
-        level: of the interval.
-
-    Raises:
-        ValueError: lengths that do not rise, ratios that are not positive.
-    """
-    if not len(lengths):
-        return Crossover(Reach.unknown)
-    x, y = _checked(lengths, ratios, 1)
-    shortest, longest = int(lengths[0]), int(lengths[-1])
-    length = float(_crossing(x, y[None])[0])
-    if length == 0.0:
-        return Crossover(Reach.below, shortest=shortest, longest=longest)
-    if not math.isfinite(length):
-        return Crossover(Reach.never, shortest=shortest, longest=longest)
-    interval: Interval | None = None
-    if samples is not None and _enough(samples):
-        interval = _resampled(samples, lambda m: _crossing(x, np.log(m)), level)
-    return Crossover(Reach.within, length, interval, shortest, longest)

@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
@@ -18,10 +19,17 @@ from typing import Any
 
 import pandas as pd
 
-from reports.wandb_plan import AXES, RunPlan, plan_report, plan_runs
+from reports.wandb_plan import AXES, RunPlan, contents, plan_report, plan_runs, raw
+from reports.wandb_state import (
+    REPORT,
+    RUN,
+    Mirrored,
+    forget_files,
+    forget_older_reports,
+    read_state,
+    write_state,
+)
 
-_STATE = "mirror.json"
-"""What was written before: content hash, folder and mode by run id."""
 # These would give all runs one identity, or send them elsewhere than the arguments say.
 _FOREIGN = (
     "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
@@ -54,27 +62,32 @@ def mirror(
     report_files: Sequence[Path],
     *,
     sweep: str,
-    config_by_cell: Mapping[str, Mapping[str, Any]],
+    cells: Mapping[str, Mapping[str, Any]],
     mode: Mode,
     folder: Path,
     project: str,
+    names: Mapping[str, str] | None = None,
+    own: Collection[str] | None = None,
     entity: str | None = None,
     init_timeout_s: float = 20.0,
     seconds_per_run: float = 60.0,
 ) -> MirrorResult:
-    """Write one W&B run per model, task and seed, and one that holds the report.
+    """Write one W&B run per cell or curve of cost, and one that holds the report.
 
     A run whose content was mirrored before is not written again; a changed one replaces its
-    offline files. Raises nothing that wandb raises.
+    offline files. What other processes wrote, here or into another folder, is never replaced.
+    Raises nothing that wandb raises.
 
     Args:
         rows: of one sweep, as `runners.store.read_rows` returns them.
         report_files: what `write_report` returned; may be empty.
-        sweep: names the group; run ids derive from it.
-        config_by_cell: resolved configuration by cell key.
+        sweep: names the group; run ids derive from it and from the cells in a run.
+        cells: what the store says of each cell: `identity`, `columns`, `config`.
         mode: offline, online or disabled.
         folder: everything is written below it; a folder called `wandb` holds the runs itself.
         project: W&B project.
+        names: display names of models by cell; by default the model column.
+        own: the cells to send, None for all; the report's run holds all rows.
         entity: W&B account or team, None for the default.
         init_timeout_s: how long to wait for the server before going offline.
         seconds_per_run: deadline of the whole, times the number of runs.
@@ -86,14 +99,16 @@ def mirror(
         return MirrorResult([], "W&B is disabled.")
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    rows_file = folder / "rows" / f"{_file_name(sweep)}.jsonl"
-    plans = plan_runs(rows, sweep=sweep, config_by_cell=config_by_cell)
+    state = read_state(folder)
+    hashes = contents(rows)
+    known = {run: was.cells for run, was in state.items() if (was.sweep, was.kind) == (sweep, RUN)}
+    plans = plan_runs(rows, sweep=sweep, cells=cells, names=names, known=known, own=own)
     files = [Path(p).resolve() for p in report_files]
-    plans.append(plan_report(rows, files, sweep=sweep, rows_file=rows_file))
+    report = plan_report(raw(rows, cells), files, sweep=sweep, rows_folder=folder / "rows")
+    plans.append(report)
 
-    state = _read_state(folder)
-    contents = {plan.id: plan.content() for plan in plans}
-    due = [p for p in plans if not _is_done(state.get(p.id), contents[p.id], mode)]
+    content = {plan.id: plan.content() for plan in plans}
+    due = [p for p in plans if not _is_done(state.get(p.id), content[p.id], mode)]
     job: dict[str, Any] = {
         "axes": AXES,
         "dir": str(folder.parent if folder.name == "wandb" else folder),
@@ -118,21 +133,27 @@ def mirror(
         events.append({"event": "offline", "reason": why})
         events += _run(job, left, folder, data, deadline=seconds_per_run * len(left))
         written = {e["id"]: e for e in events if e["event"] == "written"}
-    for run, event in written.items():
-        _forget(run, keep=Path(event["path"]))
-        state[run] = {"content": contents[run], "path": event["path"], "mode": event["mode"]}
-    _write_state(folder, state)
-    known = [state[p.id] for p in plans if p.id in written or p not in due]
-    return MirrorResult([Path(k["path"]) for k in known], _sentence(plans, known, events, folder))
-
-
-def _file_name(sweep: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
+    for plan in (p for p in plans if p.id in written):
+        event = written[plan.id]
+        forget_files(plan.id, keep=Path(event["path"]))
+        state[plan.id] = Mirrored(
+            content=content[plan.id],
+            path=event["path"],
+            mode=event["mode"],
+            sweep=sweep,
+            kind=REPORT if plan is report else RUN,
+            cells={cell: hashes[cell] for cell in plan.config["cells"]},
+        )
+        write_state(folder, plan.id, state[plan.id])
+    if report.id in written:
+        forget_older_reports(folder, state, report.id)
+    done = [state[p.id] for p in plans if p.id in written or p not in due]
+    return MirrorResult([Path(d.path) for d in done], _sentence(plans, done, events, folder))
 
 
 def _sentence(
     plans: Sequence[RunPlan],
-    known: Sequence[Mapping[str, str]],
+    known: Sequence[Mirrored],
     events: Sequence[Mapping[str, str]],
     folder: Path,
 ) -> str:
@@ -140,13 +161,13 @@ def _sentence(
     failed = _reason(events, "failed") or "the process that writes them ended early"
     if not known:
         return f"W&B got nothing: {failed}."
-    online = sum(k["mode"] == "online" for k in known)
+    online = sum(k.mode == "online" for k in known)
     offline = len(known) - online
     parts = []
     if online:
         parts.append(f"{online} W&B runs are on the server")
     if offline:
-        where = Path(known[0]["path"]).parent if online == 0 else folder
+        where = Path(known[0].path).parent if online == 0 else folder
         text = f"{offline} W&B runs are offline under {where}"
         why = _reason(events, "offline")
         if why:
@@ -164,10 +185,10 @@ def _reason(events: Iterable[Mapping[str, str]], kind: str) -> str:
 # ----------------------------------------------------------------------------- the child
 
 
-def _environment(folder: Path, data: Path, mode: str) -> dict[str, str]:
+def _environment(folder: Path, data: Path, temporary: Path, mode: str) -> dict[str, str]:
     keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
     inside = {
-        "TMPDIR": folder / "tmp",
+        "TMPDIR": temporary,
         "WANDB_CACHE_DIR": folder / "cache",
         "WANDB_DATA_DIR": data,
         "WANDB_ARTIFACT_DIR": folder / "artifacts",
@@ -199,6 +220,8 @@ def _run(
     text = json.dumps({**job, "plans": [p.as_json() for p in plans]})
     # -P: the folder where the user happens to stand must not shadow a module
     command = [sys.executable, "-P", "-c", "from reports.wandb_process import main; main()"]
+    # of its own: another shard may be writing into the same folder, and ends at another time
+    temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -206,7 +229,7 @@ def _run(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env=_environment(folder, data, str(job["mode"])),
+        env=_environment(folder, data, temporary, str(job["mode"])),
         start_new_session=True,  # no terminal to ask on, and one group to end
     )
     try:
@@ -215,7 +238,7 @@ def _run(
         _end(child)
         out, complaint = child.communicate()
     _end(child)
-    shutil.rmtree(folder / "tmp", ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     if child.returncode > 0:
         last = (complaint.strip().splitlines() or ["no message"])[-1]
@@ -231,31 +254,7 @@ def _end(child: "subprocess.Popen[str]") -> None:
         return
 
 
-# ------------------------------------------------------------------- what was written before
-
-
-def _read_state(folder: Path) -> dict[str, dict[str, str]]:
-    try:
-        found = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}  # unknown: everything is written again, nothing is lost
-    return found if isinstance(found, dict) else {}
-
-
-def _write_state(folder: Path, state: Mapping[str, Mapping[str, str]]) -> None:
-    draft = folder / f"{_STATE}.new"
-    draft.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    draft.replace(folder / _STATE)
-
-
-def _is_done(before: Mapping[str, str] | None, content: str, mode: Mode) -> bool:
-    if before is None or before["content"] != content or not Path(before["path"]).is_dir():
+def _is_done(before: Mirrored | None, content: str, mode: Mode) -> bool:
+    if before is None or before.content != content or not Path(before.path).is_dir():
         return False
-    return mode is Mode.offline or before["mode"] == "online"
-
-
-def _forget(run: str, keep: Path) -> None:
-    """Remove offline files of the same run: a later version replaces, an unfinished one lies."""
-    for old in keep.parent.glob(f"*run-*-{run}"):
-        if old != keep:
-            shutil.rmtree(old)
+    return mode is Mode.offline or before.mode == "online"

@@ -1,16 +1,17 @@
-"""What the W&B mirror sends, as plain data: one run per model, task and seed, and a report run."""
+"""What the W&B mirror sends, as plain data: a run per cell or curve of cost, and a report run."""
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from reports.rows import TIMED, prepare, shown
+from reports.rows import FLOOR, TIMED, prepare, shown
+from reports.wandb_cells import curves, shared_out
 from runners.records import COLUMNS, canonical, digest
 
 Scalar = float | int | str | None
@@ -19,7 +20,13 @@ Scalar = float | int | str | None
 LENGTH_AXIS, STEP_AXIS = "sequence_length", "optimiser_step"
 AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*")}
 _PARTS = ("factor", "measure", "layer", "head", "within")
-"""Labels that tell the final values of one cell apart."""
+"""Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
+_DESCRIBING = frozenset({
+    "answers", "examples", "items", "kernel", "keeps", "layers", "mixer.kernel", "mixer.orthogonal",
+    "option", "padding", "percentile", "reference", "regime", "sentence", "split", "start",
+    "target", "tokenizer", "tokens", "trained_tokens", "variant", "version", "weights", "windows",
+})  # fmt: skip
+"""Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64
 """Characters that the server takes in a tag."""
 
@@ -67,69 +74,112 @@ def run_id(*parts: object) -> str:
 
 
 def plan_runs(
-    rows: pd.DataFrame, *, sweep: str, config_by_cell: Mapping[str, Mapping[str, Any]]
+    rows: pd.DataFrame,
+    *,
+    sweep: str,
+    cells: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str] | None = None,
+    known: Mapping[str, Mapping[str, str]] | None = None,
+    own: Collection[str] | None = None,
 ) -> list[RunPlan]:
-    """Plan one run per runner, model, task and seed."""
-    frame = prepare(rows)
+    """Plan the runs of a sweep: one per cell, and one per curve of cost against length.
+
+    The id of a run derives from the cells in it, so that parts of a sweep that were computed apart
+    never replace each other, and its name from these cells alone.
+
+    Args:
+        rows: of the sweep; model names are taken from `cells` where these have them.
+        sweep: names the group.
+        cells: what the store says of each cell: `identity`, `columns`, `config`.
+        names: of models, by cell; by default the model column.
+        known: runs that exist, by id: what `contents` said of their cells, which stay together.
+        own: cells to send; by default all that have rows.
+    """
+    frame = prepare(raw(rows, cells))
+    found = {str(cell): part for cell, part in frame.groupby("cell", sort=False)}
     plans = []
-    keys = ["runner", "name", "task", "seed"]
-    for key, part in frame.groupby(keys, sort=True, dropna=False):
-        runner, name, task, seed = (shown(v) for v in key)
-        plans.append(
-            _plan(
-                part,
-                runner=runner,
-                name=name,
-                task=task,
-                seed=seed,
-                sweep=sweep,
-                config_by_cell=config_by_cell,
-            )
-        )
+    wanted = set(found) if own is None else set(own) & set(found)
+    shares = shared_out(curves(found, cells), wanted, known or {}, contents(rows), sweep)
+    for name, members in shares:
+        parts = pd.concat([found[cell] for cell in members], ignore_index=True)
+        plans.append(_plan(parts, run=name, sweep=sweep, cells=cells, names=names or {}))
     return plans
+
+
+def contents(rows: pd.DataFrame) -> dict[str, str]:
+    """Return a hash of the rows of every cell."""
+    found: dict[str, list[Any]] = {}
+    for line in rows[[c for c in COLUMNS if c != "model"]].to_dict("records"):
+        found.setdefault(str(line["cell"]), []).append(
+            [_cell(line[c]) for c in COLUMNS if c != "model"]
+        )
+    return {
+        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in found.items()
+    }
+
+
+def raw(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the rows with each model as its cell names it, not as a report tells it from others.
+
+    Names of reports depend on what else they show.
+    """
+    pairs = zip(rows["cell"], rows["model"], strict=True)
+    columns = {key: cell.get("columns", {}) for key, cell in cells.items()}
+    names = [
+        model if str(model).startswith(FLOOR) else columns.get(cell, {}).get("model") or model
+        for cell, model in pairs
+    ]
+    return rows.assign(model=names)
 
 
 def _plan(
     part: pd.DataFrame,
     *,
-    runner: str,
-    name: str,
-    task: str,
-    seed: str,
+    run: str,
     sweep: str,
-    config_by_cell: Mapping[str, Mapping[str, Any]],
+    cells: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
 ) -> RunPlan:
-    device = shown(part["device"].iloc[0])
-    cells = [str(c) for c in part["cell"].unique()]
+    first = part.iloc[0]
+    runner, task, device = (shown(first[c]) for c in ("runner", "task", "device"))
+    keys = [str(c) for c in part["cell"].unique()]
+    floors = part["name"].astype(str).str.startswith(FLOOR)
+    base = "floors" if floors.all() else str(part[~floors]["name"].iloc[0])
+    name = names.get(keys[0], base) if base != "floors" else base
+    seed = shown(first["seed"])
     lengths = _by_length(part)
+    title = "/".join([name, task, *([f"s{seed}"] if seed != "–" else [])])
+    if len(places := sorted({int(n) for n in part["length"].dropna()})) > 1:
+        title += f"/{places[0]}-{places[-1]}"
     bad = part[part["status"] != "ok"]
-    summary: dict[str, Scalar] = dict(_final(part))
+    summary: dict[str, Scalar] = _final(part)
     for length, values in lengths.items():
         summary |= {f"at_{length}/{k.replace('/', '_')}": v for k, v in values.items()}
     summary["status"] = "complete" if bad.empty else "incomplete"
-    own = bad[bad["reference"] == ""]
-    for row in own.itertuples():
+    failed = bad[bad["reference"] == ""]
+    for row in failed.itertuples():
         place = f"at_{shown(row.length)}_{row.mode}"
         summary[f"failed/{place}"] = f"{row.status}: {row.reason}"
-    if len(own):
-        summary["failed_at_length"] = min(int(n) for n in own["length"].dropna())
-    places = ["mode", "length", "metric", "reference", "status", "reason"]
-    columns = [*places, "cell"]
+    if failed["length"].notna().any():
+        summary["failed_at_length"] = min(int(n) for n in failed["length"].dropna())
+    places_of = ["mode", "length", "metric", "reference", "step", "status", "reason"]
+    columns = [*places_of, "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
     history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
     facts = ("task_version", "source", "hardware", "device", "precision", "threads", "causal")
+    configs = [cells[c]["config"] for c in keys if "config" in cells.get(c, {})]
     return RunPlan(
-        id=run_id(sweep, runner, name, task, seed),
-        name=f"{name}/{task}/s{seed}",
+        id=run,
+        name=title,
         group=sweep,
         job_type=runner,
         tags=[t[:_TAG_LIMIT] for t in dict.fromkeys([name, task, device, sweep])],
         config={
             "sweep": sweep,
-            "cells": cells,
+            "cells": keys,
             "run": {"model": name, "task": task, "seed": seed, "runner": runner}
-            | {c: shown(part[c].iloc[0]) for c in facts},
-            "config": _shared([config_by_cell[c] for c in cells if c in config_by_cell]),
+            | {c: shown(first[c]) for c in facts},
+            "config": _shared(configs),
         },
         history=history + _by_step(part),
         summary=summary,
@@ -163,25 +213,50 @@ def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _key(row: Any) -> str:
     against = f"_against_{row.reference}" if row.reference else ""
     section = "memory" if "bytes" in str(row.metric) else "speed"
-    return f"{section}/{row.mode}_{row.metric}{against}"
+    told = "_".join(_told(row.labels))
+    return f"{section}/{row.mode}_{row.metric}{against}" + (f"/{told}" if told else "")
+
+
+def _told(labels: Mapping[str, str]) -> list[str]:
+    """Return what tells a row from others of its cell, as parts of a key."""
+    known = [k for k in _PARTS if labels.get(k, "all") != "all"]
+    further = sorted(set(labels) - set(_PARTS) - _DESCRIBING)
+    return [f"{key}_{labels[key]}" for key in (*known, *further)]
+
+
+def _put(found: dict[str, Any], key: str, value: Scalar) -> None:
+    """Add a value under a key of its own: a second row with the same words is numbered."""
+    number, free = 1, key
+    while free in found:
+        number += 1
+        free = f"{key}_{number}"
+    found[free] = value
+
+
+def _timed(part: pd.DataFrame) -> pd.Series:
+    """Return which rows belong to cells that are timed at a length."""
+    cells = set(part[part["metric"].isin(TIMED) & part["length"].notna()]["cell"])
+    return part["cell"].isin(cells) & part["step"].isna()
 
 
 def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
     """Return the values of timing cells by length."""
-    timed = part[part["cell"].isin(set(part[part["metric"].isin(TIMED)]["cell"]))]
     found: dict[int, dict[str, float]] = {}
-    good = timed[(timed["status"] == "ok") & timed["length"].notna()].sort_values("length")
+    good = part[_timed(part) & (part["status"] == "ok")].sort_values("length", kind="stable")
     for row in good.itertuples():
-        found.setdefault(int(str(row.length)), {})[_key(row)] = float(str(row.value))
+        _put(found.setdefault(int(str(row.length)), {}), _key(row), float(str(row.value)))
     return found
 
 
 def _quality(row: Any) -> str:
-    told = [f"{key}_{row.labels[key]}" for key in _PARTS if row.labels.get(key, "all") != "all"]
+    told = _told(row.labels)
+    if str(row.name).startswith(FLOOR):
+        told = [str(row.name), *told]
     if row.metric in {"span", "occlusion_agreement"}:
         return "/".join((str(row.metric), *told))
     if told:
-        return f"quality/{row.split}_{row.metric}/{'_'.join(told)}"
+        split = f"{row.split}_" if row.split else ""
+        return f"quality/{split}{row.metric}/{'_'.join(told)}"
     if str(row.metric) == "train_loss":
         return "train/loss"
     if row.split:
@@ -192,24 +267,31 @@ def _quality(row: Any) -> str:
 def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
     """Return training curves: one line per optimiser step."""
     found: dict[int, dict[str, float]] = {}
-    good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step")
+    good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step", kind="stable")
     for row in good.itertuples():
-        found.setdefault(int(str(row.step)), {})[_quality(row)] = float(str(row.value))
+        _put(found.setdefault(int(str(row.step)), {}), _quality(row), float(str(row.value)))
     return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
 
 
-def _final(part: pd.DataFrame) -> Iterator[tuple[str, float]]:
-    """Yield the final values of cells that are not timed by length."""
-    timed = set(part[part["metric"].isin(TIMED)]["cell"])
-    for row in part[(part["status"] == "ok") & part["step"].isna()].itertuples():
-        if row.cell not in timed:
-            yield _quality(row), float(str(row.value))
+def _final(part: pd.DataFrame) -> dict[str, Scalar]:
+    """Return the final values of cells that are not timed by length."""
+    found: dict[str, Scalar] = {}
+    final = (part["status"] == "ok") & part["step"].isna() & ~_timed(part)
+    for row in part[final].itertuples():
+        _put(found, _quality(row), float(str(row.value)))
+    return found
 
 
 def plan_report(
-    rows: pd.DataFrame, files: Sequence[Path], *, sweep: str, rows_file: Path
+    rows: pd.DataFrame, files: Sequence[Path], *, sweep: str, rows_folder: Path
 ) -> RunPlan:
-    """Plan the run that holds tables, figures and all rows; writes the rows to `rows_file`."""
+    """Plan the run that holds tables, figures and all rows; writes the rows below `rows_folder`.
+
+    Its id derives from the cells that it shows: the report on another part is another run.
+    """
+    shown_cells = sorted({str(cell) for cell in rows["cell"]})
+    run = run_id(sweep, "report", *shown_cells)
+    rows_file = rows_folder / run / f"{_file_name(sweep)}.jsonl"
     lines = [
         json.dumps({c: _cell(record[c]) for c in COLUMNS}, sort_keys=True)
         for record in rows.to_dict("records")
@@ -226,17 +308,21 @@ def plan_report(
     if files:
         artifact[f"report-{sweep}"] = [str(p) for p in files]
     return RunPlan(
-        id=run_id(sweep, "report"),
+        id=run,
         name=f"report/{sweep}",
         group=sweep,
         job_type="report",
         tags=[sweep[:_TAG_LIMIT]],
-        config={"sweep": sweep, "cells": int(rows["cell"].nunique())},
+        config={"sweep": sweep, "cells": shown_cells},
         summary={"rows": len(rows), "failed_rows": int((rows["status"] != "ok").sum())},
         tables=tables,
         images={f"figures/{p.stem}": str(p) for p in files if p.suffix == ".png"},
         artifact=artifact,
     )
+
+
+def _file_name(sweep: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
 
 
 def _cell(value: Any) -> Any:

@@ -54,7 +54,7 @@ def test_a_failed_seed_is_a_footnote_and_never_part_of_the_mean(make: SimpleName
     entry = only(rows)
     assert entry.value == pytest.approx(0.4)
     assert entry.text.startswith("40.0 [0.0, 100.0; 2 of 3 seeds")
-    assert entry.notes == ("seed 2 diverged: loss was nan at step 210",)
+    assert entry.notes == ("diverged: loss was nan at step 210",)
 
 
 def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:
@@ -90,7 +90,7 @@ def test_absent_and_failed_places_are_marks(make: SimpleNamespace) -> None:
     assert [c.group for c in found.columns] == ["listops", "text"]
     assert texts["sdpa"][0] == "–"
     assert texts["identity"] == ["–", "unsupported"]
-    assert found.footnotes() == ["not run", "seed 0 unsupported: no causal form"]
+    assert found.footnotes() == ["not run", "unsupported: no causal form"]
     assert all(e.value is None for r in found.rows for e in r.entries if e.status != "ok")
 
 

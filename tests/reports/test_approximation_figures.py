@@ -110,7 +110,7 @@ def test_layers_are_averaged_for_figures_alone(data: pd.DataFrame) -> None:
 
 def test_a_panel_for_each_measure_against_the_budget(data: pd.DataFrame) -> None:
     figure = budget_figure(data, looks(list(OPTION)), mode="random", length=256)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+    assert [" ".join(axes.get_title(loc="left").split()) for axes in figure.axes] == [
         "output error", "matrix error", "mass of the heaviest key",
         "mass of the heaviest 16 keys",
     ]  # fmt: skip
@@ -125,7 +125,10 @@ def test_a_panel_for_each_measure_against_the_budget(data: pd.DataFrame) -> None
 
 def test_error_against_time_in_units_of_exact_attention(data: pd.DataFrame) -> None:
     figure = time_figure(data, looks(list(OPTION)), mode="random")
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["256 tokens", "1,024 tokens"]
+    assert [" ".join(axes.get_title(loc="left").split()) for axes in figure.axes] == [
+        "256 tokens",
+        "1,024 tokens",
+    ]
     drawn = lines(figure, 1)
     assert list(drawn["performer: features"].get_xdata()) == [0.5, 2.0]
     assert list(drawn["performer: features"].get_ydata()) == pytest.approx([0.25, 0.125])
@@ -134,7 +137,10 @@ def test_error_against_time_in_units_of_exact_attention(data: pd.DataFrame) -> N
 
 def test_error_against_length_at_the_budgets_of_several_families(data: pd.DataFrame) -> None:
     figure = length_figure(data, looks(list(OPTION)), mode="random")
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["budget 16", "budget 64"]
+    assert [" ".join(axes.get_title(loc="left").split()) for axes in figure.axes] == [
+        "budget 16",
+        "budget 64",
+    ]
     assert list(lines(figure, 1)["performer: features"].get_xdata()) == [256, 1024]
     odd = data.assign(budget=np.where(data["model"] == "performer", data["budget"], 5))
     assert shared_budgets(odd) == [5, 16, 64]

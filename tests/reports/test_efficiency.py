@@ -12,8 +12,8 @@ from reports.efficiency import (
     references,
     significant,
 )
+from reports.growth import Reach
 from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
-from reports.statistics import Reach
 from reports.tables import Entry, Table
 
 
@@ -90,11 +90,11 @@ def test_failures_are_marks_with_reasons(make: SimpleNamespace) -> None:
     ]  # fmt: skip
     table = efficiency_table(points(make.frame(*rows)), "step")
     assert entry(table, "speed", "linear", 1).text == "skipped"
-    assert entry(table, "speed", "linear", 1).notes == ("softmax: step_limit_s=10",)
+    assert entry(table, "speed", "linear", 1).notes == ("of softmax", "step_limit_s=10")
     for section in ("speed", "sequences", "MiB", "memory relative"):
         found = entry(table, section, "performer", 1)
         assert (found.text, found.value, found.status) == ("OOM", None, "out_of_memory")
-        assert found.notes == ("performer: needs 5 GiB",)
+        assert found.notes == ("needs 5 GiB",)
         assert entry(table, section, "identity", 1).notes == ("not run",)
 
 
@@ -139,7 +139,7 @@ def test_crossover_says_where_it_is_blind(make: SimpleNamespace) -> None:
     assert table is not None
     found = table.rows[0].entries[0]
     assert found.text == "not up to 512"
-    assert found.notes == ("unknown at 1,024: after 60 s",)
+    assert found.notes == ("unknown at 1,024", "after 60 s")
     assert crossover_table(points(make.frame(*make.timing("linear", 256, 0.1)))) is None
 
 

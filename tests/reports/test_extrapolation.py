@@ -125,7 +125,8 @@ def test_figure_draws_the_data_and_marks_what_is_absent(some: pd.DataFrame) -> N
     assert text.get_ylabel() == "bits per character (bit)"
     assert by_title["induction"].get_ylabel() == "accuracy (%)"
     assert list(by_title["induction"].get_lines()[0].get_ydata()) == [90.0, 70.0]
-    assert [t.get_text() for t in text.texts] == ["trained at 128"]
+    assert [t.get_text() for t in text.texts] == ["softmax"]  # beside its cross
+    assert any("training length, 64 or 128 tokens" in t.get_text() for t in figure.texts)
     notes = " ".join(t.get_text().strip() for t in figure.texts)
     assert "× softmax, text8 at 512: unsupported; no place" in notes
     assert "× performer, text8 at every length: skipped; its training ended" in notes

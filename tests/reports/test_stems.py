@@ -50,4 +50,3 @@ def test_a_cell_of_latex_is_no_option_of_the_line_break_before():
 def test_a_legend_holds_every_name():
     assert legend_name("linear") == "linear"
     assert not legend_name("_linear").startswith("_")
-    assert len(legend_name("x" * 1000)) <= 91

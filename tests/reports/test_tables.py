@@ -90,7 +90,7 @@ def test_latex() -> None:
         "\\end{tabular}\n"
         "\n"
         "\\smallskip\n"
-        "\\begin{minipage}{\\linewidth}\\footnotesize\n"
+        "\\begin{minipage}{\\linewidth}\\footnotesize\\raggedright\n"
         "\\textsuperscript{1} needs 5 GiB\\par\n"
         "\\textsuperscript{2} limit 4\\_GiB\\par\n"
         "\\textsuperscript{3} not run\\par\n"

@@ -2,81 +2,21 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from offline_runs import Run
 
 from reports.rows import NoRows
 from reports.wandb_mirror import MirrorResult, Mode, mirror
 from reports.wandb_plan import plan_runs
 
 CONFIG = {"model": {"name": "linear", "mixer": {"chunk": 128}}, "length": 256}
-
-
-def records(folder: Path) -> Iterator[Any]:
-    """Read a `.wandb` file: 7 bytes of head, then LevelDB's log of protobuf records."""
-    from wandb.proto import wandb_internal_pb2
-
-    (path,) = folder.glob("*.wandb")
-    data = path.read_bytes()
-    assert data[:4] == b":W&B"
-    at, parts = 7, b""
-    while at + 7 <= len(data):
-        left = 32768 - at % 32768
-        if left < 7:  # too little room for a header: padding up to the next block
-            at += left
-            continue
-        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
-        assert kind in {1, 2, 3, 4}
-        parts += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in {1, 4}:  # whole, or last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            yield record
-            parts = b""
-
-
-class Run:
-    """What one offline run holds."""
-
-    def __init__(self, folder: Path) -> None:
-        self.history: list[dict[str, Any]] = []
-        self.summary: dict[str, Any] = {}
-        self.axes: dict[str, str] = {}
-        self.config: dict[str, Any] = {}
-        self.artifacts: dict[str, list[str]] = {}
-        self.folder = folder
-        for record in records(folder):
-            kind = record.WhichOneof("record_type")
-            if kind == "run":
-                self.run = record.run
-                for item in record.run.config.update:
-                    self.config[item.key] = json.loads(item.value_json)
-            elif kind == "history":
-                self.history.append(
-                    {".".join(i.nested_key) or i.key: json.loads(i.value_json)
-                     for i in record.history.item}
-                )  # fmt: skip
-            elif kind == "summary":
-                for item in record.summary.update:
-                    key = ".".join(item.nested_key) or item.key
-                    self.summary[key] = json.loads(item.value_json)
-            elif kind == "metric" and record.metric.step_metric:
-                self.axes[record.metric.glob_name or record.metric.name] = record.metric.step_metric
-            elif kind == "artifact":
-                names = [c.path for c in record.artifact.manifest.contents]
-                self.artifacts[record.artifact.name] = names
-
-    def values(self, key: str) -> list[Any]:
-        return [line[key] for line in self.history if key in line]
 
 
 @pytest.fixture
@@ -107,7 +47,7 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def send(rows: pd.DataFrame, folder: Path, **options: Any) -> MirrorResult:
     told: dict[str, Any] = {
         "sweep": "quick",
-        "config_by_cell": {"a": CONFIG, "b": CONFIG | {"length": 512}},
+        "cells": {"a": {"config": CONFIG}, "b": {"config": CONFIG | {"length": 512}}},
         "mode": Mode.offline,
         "folder": folder,
         "project": "lra",
@@ -132,9 +72,9 @@ def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -
     result = send(rows, tmp_path / "wandb", files=files)
     runs = {(r.run.job_type, r.run.display_name): r for r in map(Run, result.paths)}
     assert set(runs) == {
-        ("certify", "floor/majority/listops/s0"),
+        ("certify", "floors/listops/s0"),
         ("report", "report/quick"),
-        ("scaling", "linear/listops/s0"),
+        ("scaling", "linear/listops/s0/256-1024"),
         ("train", "linear/listops/s0"),
     }
     assert {r.run.run_group for r in runs.values()} == {"quick"}
@@ -143,7 +83,7 @@ def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -
         f"4 W&B runs are offline under {tmp_path / 'wandb'}; `wandb sync` sends them."
     )
 
-    scaling = runs["scaling", "linear/listops/s0"]
+    scaling = runs["scaling", "linear/listops/s0/256-1024"]
     assert list(scaling.run.tags) == ["linear", "listops", "cpu", "quick"]
     assert scaling.config["config"] == {"model": CONFIG["model"]}  # what its cells agree on
     assert scaling.config["run"]["precision"] == "float32"
@@ -300,12 +240,13 @@ def test_run_ids_are_stable_and_tell_sweeps_seeds_and_runners_apart(
     rows: pd.DataFrame, make: SimpleNamespace
 ) -> None:
     def ids(frame: pd.DataFrame, sweep: str) -> list[str]:
-        return [p.id for p in plan_runs(frame, sweep=sweep, config_by_cell={})]
+        return [p.id for p in plan_runs(frame, sweep=sweep, cells={})]
 
     assert ids(rows, "quick") == ids(rows, "quick")
     assert len(set(ids(rows, "quick"))) == 3
     assert not set(ids(rows, "quick")) & set(ids(rows, "other"))
-    assert not set(ids(rows.assign(seed=1), "quick")) & set(ids(rows, "quick"))
+    other = rows.assign(seed=1, cell="seed-1-" + rows["cell"])  # a seed is part of a cell's key
+    assert not set(ids(other, "quick")) & set(ids(rows, "quick"))
 
 
 def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> None:
@@ -322,7 +263,7 @@ def test_parts_of_one_cell_have_names_of_their_own(make: SimpleNamespace) -> Non
         longer("1", 0.5), longer("2", 0.4), span(3.0, measure="attention", layer="0", head="1"),
         span(4.0, measure="gradient"),
     )  # fmt: skip
-    plans = {p.job_type: p.summary for p in plan_runs(frame, sweep="s", config_by_cell={})}
+    plans = {p.job_type: p.summary for p in plan_runs(frame, sweep="s", cells={})}
     assert plans["extrapolate"]["quality/test_accuracy/factor_1"] == 0.5
     assert plans["extrapolate"]["quality/test_accuracy/factor_2"] == 0.4
     assert plans["span"]["span/measure_attention/layer_0/head_1"] == 3.0

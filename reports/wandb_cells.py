@@ -1,0 +1,76 @@
+"""Which cells share a W&B run: each stands in one, whichever part of a sweep comes first.
+
+The cells of one curve, equal in all but length and mode, are one run. A later part of a curve, from
+another shard or a longer sweep, is a run of its own beside the first: nothing is replaced.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.rows import TIMED
+from runners.records import CELL_COLUMNS, digest
+
+_ALONG = ("length", "mode")
+"""What differs along one curve."""
+
+
+def curves(
+    rows: Mapping[str, pd.DataFrame], cells: Mapping[str, Mapping[str, Any]]
+) -> list[list[str]]:
+    """Return the cells that belong together: those of one curve of cost, and any other alone.
+
+    Args:
+        rows: of each cell.
+        cells: what the store says of each; without an identity, the columns stand for it.
+    """
+    found: dict[str, list[str]] = {}
+    for cell, own in rows.items():
+        timed = own["metric"].isin(TIMED) & own["length"].notna()
+        identity = cells.get(cell, {}).get("identity") or {
+            column: str(own[column].iloc[0]) for column in CELL_COLUMNS
+        }
+        along = {k: v for k, v in identity.items() if k not in _ALONG}
+        found.setdefault(digest(along) if timed.any() else cell, []).append(cell)
+    return list(found.values())
+
+
+def shared_out(
+    together: Sequence[Sequence[str]],
+    own: Collection[str],
+    known: Mapping[str, Mapping[str, str]],
+    contents: Mapping[str, str],
+    sweep: str,
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield id and cells of each run that has a cell of `own`.
+
+    A run that exists keeps its cells. Where not all of them have rows now, it stays as it is, and
+    what has changed of it goes into a run of its own.
+
+    Args:
+        together: cells that have rows, those of one curve in one group.
+        own: cells to send.
+        known: runs of this sweep that exist: the content of each of their cells.
+        contents: what every cell that has rows holds now.
+        sweep: part of every new id.
+    """
+    homes: dict[str, str] = {}
+    for name, cells in known.items():
+        for cell, content in cells.items():
+            if cell not in homes or content == contents.get(cell):
+                homes[cell] = name
+    for group in together:
+        asked = [cell for cell in group if cell in own]
+        old = list(dict.fromkeys(homes[cell] for cell in asked if cell in homes))
+        whole = [name for name in old if known[name].keys() <= contents.keys()]
+        for name in whole:
+            yield name, sorted(known[name])
+        fresh = sorted(
+            cell
+            for cell in asked
+            if cell not in homes
+            or (homes[cell] not in whole and known[homes[cell]][cell] != contents[cell])
+        )
+        if fresh:
+            yield digest([sweep, *fresh], digits=16), fresh

@@ -1,0 +1,68 @@
+"""What the W&B mirror wrote before: a file per run, so that processes do not disturb each other."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_FOLDER = "mirrored"
+RUN, REPORT = "run", "report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    """One run that was written."""
+
+    content: str
+    """Hash of everything in it."""
+    path: str
+    """Its folder."""
+    mode: str
+    sweep: str
+    kind: str
+    """`RUN` or `REPORT`."""
+    cells: Mapping[str, str]
+    """The cells in it, and a hash of the rows of each."""
+
+
+def read_state(folder: Path) -> dict[str, Mirrored]:
+    """Return what was written below `folder`, by run id.
+
+    What cannot be read counts as never written: its cells are written again, and nothing is lost.
+    """
+    found = {}
+    for file in sorted((folder / _FOLDER).glob("*.json")):
+        try:
+            found[file.stem] = Mirrored(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            continue
+    return found
+
+
+def write_state(folder: Path, run: str, mirrored: Mirrored) -> None:
+    """Remember one run."""
+    (folder / _FOLDER).mkdir(exist_ok=True)
+    draft = folder / _FOLDER / f".{run}.new"
+    draft.write_text(json.dumps(asdict(mirrored), indent=1, sort_keys=True) + "\n")
+    draft.replace(folder / _FOLDER / f"{run}.json")
+
+
+def forget_files(run: str, keep: Path) -> None:
+    """Remove offline files of the same run: a later version replaces, an unfinished one lies."""
+    for old in keep.parent.glob(f"*run-*-{run}"):
+        if old != keep:
+            shutil.rmtree(old)
+
+
+def forget_older_reports(folder: Path, state: dict[str, Mirrored], new: str) -> None:
+    """Remove the offline reports of the sweep that show nothing but what the new one shows."""
+    cells = state[new].cells.keys()
+    for run, was in list(state.items()):
+        same = was.kind == REPORT and was.sweep == state[new].sweep
+        if run == new or not same or was.mode != "offline" or not was.cells.keys() <= cells:
+            continue
+        for path in (Path(was.path), folder / "rows" / run, folder / "data" / run):
+            shutil.rmtree(path, ignore_errors=True)
+        (folder / _FOLDER / f"{run}.json").unlink(missing_ok=True)
+        del state[run]
