@@ -279,7 +279,7 @@ class Pathfinder(GrayTask):
     def floors(self, split: str) -> list[Floor]:
         """Compute the floors on `split`; on generated pictures also the search along the snakes."""
         found = super().floors(split)
-        train, data = (self._pictures(name) for name in ("train", split))
+        train, data = (self.pictures(name) for name in ("train", split))
         found.append(
             floor(
                 "disc_distance",
@@ -289,11 +289,11 @@ class Pathfinder(GrayTask):
             )
         )
         if self.path is None:
-            answers = [joined(self.picture(split, index)) for index in range(len(data[1]))]
+            answers = [joined(self.picture(split, index)) for index in range(len(data.targets))]
             found.append(
                 floor(
                     "path_search",
-                    np.array(answers) == data[1],
+                    np.array(answers) == data.targets.astype(bool),
                     "follows the drawn snakes from one disc: every label is right, and the task "
                     "has a solution",
                 )

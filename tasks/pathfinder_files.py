@@ -84,6 +84,12 @@ def _entry(folder: Path, line: str, where: str) -> Entry:
     return Entry(file, int(float(columns[LABEL_COLUMN])))
 
 
+UNREADABLE = (
+    UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError,
+)  # fmt: skip
+"""What Pillow raises of a file that is no sound picture."""
+
+
 def pictures(listed: list[Entry], side: int) -> Iterator[UInt8[np.ndarray, "s s"]]:
     """Yield the gray levels of each picture.
 
@@ -93,12 +99,14 @@ def pictures(listed: list[Entry], side: int) -> Iterator[UInt8[np.ndarray, "s s"
     for entry in tqdm(listed, desc="pictures", unit="file", disable=None):
         try:
             with Image.open(entry.file) as opened:
+                if opened.size != (side, side):  # before anything is decoded
+                    raise BadData(
+                        f"{entry.file}: {opened.size[0]:,} x {opened.size[1]:,} pixels, wanted "
+                        f"{side} x {side}; set task.side to what the set holds"
+                    )
                 levels = np.asarray(opened.convert("L"))
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        except BadData:
+            raise
+        except UNREADABLE as error:
             raise BadData(f"{entry.file} is no readable picture: {error}") from error
-        if levels.shape != (side, side):
-            raise BadData(
-                f"{entry.file}: {levels.shape[1]} x {levels.shape[0]} pixels, wanted {side} x "
-                f"{side}; set task.side to what the set holds"
-            )
         yield levels

@@ -9,36 +9,37 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int, UInt8
 
 from tasks.batching import Draw, permutation
+from tasks.window_floor import Pictures
 
 FIT_EXAMPLES = 20_000
 CLASSES = 16
 CORE = 128
 """Level from which a disc's pixel is looked at."""
-BLOCK = 1 << 22
-"""Pixels that are looked at in one go."""
+BLOCK = 256
+"""Pictures that are looked at in one go."""
 
 
 def answers(
-    train: tuple[UInt8[np.ndarray, "n s s"], Int[np.ndarray, " n"]],
-    data: tuple[UInt8[np.ndarray, "m s s"], Int[np.ndarray, " m"]],
-    disc: UInt8[np.ndarray, "d d"],
+    train: Pictures, data: Pictures, disc: UInt8[np.ndarray, "d d"]
 ) -> Bool[np.ndarray, " m"]:
     """Fit on `train`; return for each picture of `data` whether the answer is right."""
-    chosen = np.sort(permutation(Draw.order, 0, len(train[1]))[:FIT_EXAMPLES])
-    known, labels = distances(train[0][chosen], disc), train[1][chosen]
+    chosen = np.sort(permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES])
+    known, labels = distances(train, chosen, disc), train.targets[chosen]
     edges = np.quantile(known, np.arange(1, CLASSES) / CLASSES)
-    places = np.searchsorted(edges, known, side="right")
-    votes = np.bincount(places, 2.0 * labels - 1, minlength=CLASSES)
-    guess = votes[np.searchsorted(edges, distances(data[0], disc), side="right")] > 0
-    right: Bool[np.ndarray, " m"] = guess == data[1].astype(bool)
+    classes = np.searchsorted(edges, known, side="right")
+    votes = np.bincount(classes, 2.0 * labels - 1, minlength=CLASSES)
+    found = distances(data, np.arange(len(data.targets)), disc)
+    guess = votes[np.searchsorted(edges, found, side="right")] > 0
+    right: Bool[np.ndarray, " m"] = guess == data.targets.astype(bool)
     return right
 
 
 def distances(
-    pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]
+    data: Pictures, examples: Int[np.ndarray, " n"], disc: UInt8[np.ndarray, "d d"]
 ) -> Float64[np.ndarray, " n"]:
-    """Return the distance of the discs of each picture, in pixels."""
-    found = places(pictures, disc).astype(np.float64)
+    """Return the distance of the discs of some pictures, in pixels."""
+    blocks = np.split(examples, range(BLOCK, len(examples), BLOCK))
+    found = np.concatenate([places(data.read(some), disc) for some in blocks]).astype(np.float64)
     lengths: Float64[np.ndarray, " n"] = np.hypot(*(found[:, 0] - found[:, 1]).T)
     return lengths
 
@@ -52,10 +53,7 @@ def places(
         pictures: Levels.
         disc: Levels of one disc; its place is the middle pixel.
     """
-    side, number = pictures.shape[1], max(1, BLOCK // pictures.shape[1] ** 2)
-    blocks = (pictures[first : first + number] for first in range(0, len(pictures), number))
-    found = np.concatenate([_best(_fit(block, disc)) for block in blocks])
-    return np.stack(np.divmod(found, side), axis=2)
+    return np.stack(np.divmod(_best(_fit(pictures, disc)), pictures.shape[1]), axis=2)
 
 
 def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:

@@ -13,6 +13,7 @@ from tasks.pathfinder import Drawing, Pathfinder
 from tasks.pathfinder_published import draw
 from tasks.pathfinder_styles import STYLES
 from tasks.pathfinder_trace import Dash, joined, readings
+from tasks.window_floor import Pictures
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.pathfinder_measures import mean_and_error, measures, table
 
@@ -159,7 +160,7 @@ def test_a_floor_that_sees_the_distance_of_the_discs_alone():
             x = 12 if label and far else 6
             for middle in (3, 3 + x):
                 picture[9:12, middle - 1 : middle + 2] = 255
-        return pictures, labels
+        return Pictures(labels, pictures.__getitem__)
 
     assert pathfinder_floor.answers(made(400, True), made(100, True), disc).all()
     assert 30 < pathfinder_floor.answers(made(400, False), made(100, False), disc).sum() < 70
