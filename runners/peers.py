@@ -28,6 +28,8 @@ from runners.measure import in_turns, peak_tensor_bytes, timed
 from runners.records import Measurement, Progress, Status
 from runners.scaling import Direction, Mode
 from runners.timing import Timing, check_limit
+from runners.watch import Watch
+from runners.watched_rows import marked, told
 
 Item = Measurement | Progress
 
@@ -136,6 +138,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         yield _without(peer, Status.unsupported, str(error))
         return
     labels = {"peer": peer.name, "setting": peer.setting, "version": version}
+    watch = Watch(case.device)
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
     first = {}
     for side, call in calls.items():
@@ -164,17 +167,19 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         del exact
         own = {**labels, "compared_in": "float64"}
         yield Measurement(metric="peer_error", value=apart, labels=own)
-    samples = in_turns(calls, case.device, config.rounds(slowest))
+    watched = in_turns(calls, watch, config.rounds(slowest), repeat_s=config.repeat_limit_s)
+    samples = {side: watched.samples(side) for side in calls}
     peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}
     for side in ("ours", "peer"):
         own = {**labels, "side": side}
         yield Measurement(
             metric="peer_time",
             value=median(samples[side]),
-            samples=tuple(samples[side]),
-            labels=own,
+            samples=samples[side],
+            labels=marked(own, watched, samples[side]),
         )
         yield Measurement(metric="peer_peak_tensor_bytes", value=float(peaks[side]), labels=own)
+    yield from told(watched, {"peer": peer.name, "setting": peer.setting})
     if not peer.same or apart > config.tolerance:
         why = peer.note if not peer.same else f"the tolerance is {config.tolerance:g}"
         yield _without(
@@ -182,7 +187,12 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         )
         return
     ratios = tuple(b / a for a, b in zip(samples["ours"], samples["peer"], strict=True))
-    yield Measurement(metric="peer_speedup", value=median(ratios), samples=ratios, labels=labels)
+    yield Measurement(
+        metric="peer_speedup",
+        value=median(ratios),
+        samples=ratios,
+        labels=marked(labels, watched, ratios),
+    )
     yield Measurement(metric="peer_bytes_ratio", value=peaks["ours"] / peaks["peer"], labels=labels)
 
 
