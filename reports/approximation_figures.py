@@ -22,6 +22,7 @@ from reports.approximation import (
 )
 from reports.drawing import Look, legend_name, new_figure, style
 from reports.rows import model_order
+from reports.scaling_figures import draw_disturbed
 
 _ACROSS = 3
 _WIDE, _HIGH = 2.75, 2.55
@@ -205,6 +206,7 @@ def time_figure(
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
                 times = line["time_ratio"].astype(float)
                 drawn = _line(axes, times, line, looks[model], label, band=False)
+                draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
                 handles.setdefault(model, drawn)
                 if len(line):
                     last = line.iloc[-1]

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from reports.drawing import Look, save
-from reports.efficiency import MEBIBYTE, mark, significant
+from reports.efficiency import MEBIBYTE, mark, significant, trusted
 from reports.panels import AT_MOST, panel_figure
 from reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
 from reports.scaling_figures import COLUMNS, line_records, scaling_figure
@@ -85,7 +85,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
     Places with several configurations under one name are marked, not merged.
     """
     places: dict[tuple[str, str, int], list[Record]] = {}
-    for record in decode_rows(rows)[[*_NEEDED, "samples"]].to_dict("records"):
+    for record in decode_rows(rows)[[*_NEEDED, "samples", "disturbed"]].to_dict("records"):
         place = (str(record["name"]), str(record["mode"]), int(record["length"]))
         places.setdefault(place, []).append({str(k): v for k, v in record.items()})
     found = []
@@ -233,12 +233,13 @@ def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float
     if value.value is None:
         return mark(value, "" if value.status == MISSING else f"{point.name}: ")
     interval = median_interval([s / unit for s in value.samples]) if value.samples else None
-    return Entry(
+    entry = Entry(
         text=significant(value.value / unit),
         value=value.value / unit,
         interval=interval,
         facts={"batch_size": point.batch_size or "", "samples": len(value.samples)},
     )
+    return trusted(entry, value)
 
 
 def decode_parts(

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from reports.drawing import Look, new_figure, save, style
-from reports.efficiency import describe_pass, significant
-from reports.rows import MARKS, short
+from reports.efficiency import describe_pass, significant, trusted
+from reports.rows import MARKS, Value, short
 from reports.statistics import median_interval
 from reports.stems import stem
 from reports.tables import Column, Entry, Row, Table
@@ -88,7 +88,8 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     if interval is not None:
         text += f" [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
     notes = _rounding(rows) if metric == "peer_speedup" else ()
-    return Entry(text=text, value=value, interval=interval, notes=notes)
+    entry = Entry(text=text, value=value, interval=interval, notes=notes)
+    return trusted(entry, Value(value=value, disturbed=found["disturbed"]))
 
 
 def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -149,8 +150,10 @@ def speed_data(rows: pd.DataFrame, mode: str) -> pd.DataFrame:
             interval = median_interval(found["samples"])
             value = float(found["value"])
             low, high = (interval.low, interval.high) if interval else (value, value)
-            records.append((name, peer, setting, causal, length, value, low, high))
+            shaken = str(found["disturbed"])
+            records.append((name, peer, setting, causal, length, value, low, high, shaken))
     columns = ["family", "peer", "setting", "causal", "length", "speedup", "low", "high"]
+    columns.append("disturbed")
     return pd.DataFrame(records, columns=columns)
 
 
@@ -173,7 +176,9 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
                 low, high = float(point["low"]), float(point["high"])
                 axes.plot([low, high], [y, y], color="#999999", linewidth=0.8)
                 dot = colour[point["length"]]
-                axes.plot([float(point["speedup"])], [y], "o", markersize=4, color=dot)
+                fill = "white" if point["disturbed"] else dot
+                x = [float(point["speedup"])]
+                axes.plot(x, [y], "o", markersize=4, color=dot, markerfacecolor=fill)
         axes.set_yticks(range(len(keys)))
         axes.set_yticklabels(
             [f"{k.family}{', causal' if k.causal else ''}\n{k.peer}" for k in keys], fontsize=6.5
@@ -191,7 +196,11 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         axes.set_title(f"Speed beside other implementations, {describe(mode)}", loc="left")
         for length in lengths:
             axes.plot([], [], "o", markersize=4, color=colour[length], label=f"{length:,} tokens")
-        figure.legend(loc="outside lower center", ncols=len(lengths))
+        shaken = (data["disturbed"] != "").any()
+        if shaken:
+            axes.plot([], [], "o", markersize=4, color="0.3", markerfacecolor="white",
+                      label="open: disturbed while it was measured")  # fmt: skip
+        figure.legend(loc="outside lower center", ncols=len(lengths) + shaken)
     return figure
 
 

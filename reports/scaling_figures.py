@@ -19,7 +19,8 @@ from reports.statistics import Fit, fit_exponent, percentiles
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
     "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
-    "reason", "exponent", "exponent_low", "exponent_high", "exponent_interval_source",
+    "reason", "disturbed", "exponent", "exponent_low", "exponent_high",
+    "exponent_interval_source",
 )  # fmt: skip
 _LEFT, _ACROSS = 0.85, 3.75
 """Inches: room for the vertical axis, and the plot itself."""
@@ -68,6 +69,7 @@ def line_records(
         record |= {"model": model, "mode": mode, "quantity": quantity}
         record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
         record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
+        record["disturbed"] = cost.disturbed
         records.append(record | _spread(cost, fit))
     return records
 
@@ -76,7 +78,8 @@ def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
     known = [
         (n, c.value, c.samples)
         for n, c in zip(lengths, costs, strict=True)
-        if c.value  # nothing grows from zero, and a state may have no bytes
+        # nothing grows from zero, and a state may have no bytes
+        if c.value and not c.disturbed
     ]
     if len(known) < 2:
         return None
@@ -187,6 +190,7 @@ def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = Non
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )
+    draw_disturbed(axes, good, look)
     band = good[good["p20"].notna()]
     if len(band):
         axes.fill_between(
@@ -201,6 +205,29 @@ def draw_line(axes: Axes, own: pd.DataFrame, look: Look, label: str | None = Non
     return line
 
 
+def circled(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers that were disturbed; data that were not timed say nothing of it."""
+    return data[data["disturbed"].fillna("") != ""] if "disturbed" in data else data[:0]
+
+
+def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
+    """Put an open circle around each number that was measured while the machine was disturbed."""
+    own = circled(good)
+    if own.empty:
+        return
+    axes.plot(
+        own["length"].astype(float),
+        own["value"].astype(float),
+        linestyle="none",
+        marker="o",
+        markersize=9.5,
+        markerfacecolor="none",
+        markeredgecolor=look.color,
+        markeredgewidth=1.1,
+        zorder=4,
+    )
+
+
 def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
     label = str(own["model"].iloc[0])
     if not len(good):
@@ -208,6 +235,8 @@ def _label(own: pd.DataFrame, good: pd.DataFrame) -> str:
     first = good.iloc[0]
     if pd.notna(first["exponent"]):
         label += f"  {_hundredths(first['exponent'])}"
+    elif len(circled(good)):
+        label += "  no exponent (disturbed)"
     if pd.notna(first["exponent_low"]):
         label += f" [{_hundredths(first['exponent_low'])}, {_hundredths(first['exponent_high'])}]"
     return label
@@ -321,11 +350,14 @@ def _bytes(value: float) -> str:
 
 
 def why_absent(data: pd.DataFrame) -> list[str]:
-    """Say why crosses stand where they stand: one note per model and reason."""
+    """Say why crosses and circles stand where they stand: one note per model and reason."""
     notes: dict[tuple[str, str, str], list[str]] = {}
     for row in data[data["value"].isna()].itertuples():
         key = (str(row.model), str(row.status), str(row.reason))
         notes.setdefault(key, []).append(f"{row.length:,}")
+    shaken: dict[tuple[str, str], list[str]] = {}
+    for row in circled(data).itertuples():
+        shaken.setdefault((str(row.model), str(row.disturbed)), []).append(f"{row.length:,}")
     every = data["length"].nunique()
 
     def places(lengths: list[str]) -> str:
@@ -334,4 +366,7 @@ def why_absent(data: pd.DataFrame) -> list[str]:
     return [
         f"× {model} at {places(lengths)}: {MARKS.get(status, status)}; {reason}"
         for (model, status, reason), lengths in notes.items()
+    ] + [
+        f"○ {model} at {places(lengths)}: disturbed, in no exponent; {reason}"
+        for (model, reason), lengths in shaken.items()
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import TIMED, prepare, shown
+from reports.rows import TIMED, disturbed, labels_of, prepare, shown
 from runners.records import COLUMNS, canonical, digest
 
 Scalar = float | int | str | None
@@ -113,6 +113,9 @@ def _plan(
         summary[f"failed/{place}"] = f"{row.status}: {row.reason}"
     if len(own):
         summary["failed_at_length"] = min(int(n) for n in own["length"].dropna())
+    shaken = part[part["disturbed"] != ""]
+    for row in shaken.itertuples():
+        summary[f"disturbed/at_{shown(row.length)}_{_key(row).replace('/', '_')}"] = row.disturbed
     places = ["mode", "length", "metric", "reference", "status", "reason"]
     columns = [*places, "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
@@ -127,6 +130,7 @@ def _plan(
         config={
             "sweep": sweep,
             "cells": cells,
+            "disturbed_cells": sorted(set(shaken["cell"])),
             "run": {"model": name, "task": task, "seed": seed, "runner": runner}
             | {c: shown(part[c].iloc[0]) for c in facts},
             "config": _shared([config_by_cell[c] for c in cells if c in config_by_cell]),
@@ -225,6 +229,7 @@ def plan_report(
     artifact = {f"rows-{sweep}": [str(rows_file)]}
     if files:
         artifact[f"report-{sweep}"] = [str(p) for p in files]
+    shaken = [disturbed({"labels": labels_of(found)}) for found in rows["labels"]]
     return RunPlan(
         id=run_id(sweep, "report"),
         name=f"report/{sweep}",
@@ -232,7 +237,13 @@ def plan_report(
         job_type="report",
         tags=[sweep[:_TAG_LIMIT]],
         config={"sweep": sweep, "cells": int(rows["cell"].nunique())},
-        summary={"rows": len(rows), "failed_rows": int((rows["status"] != "ok").sum())},
+        summary={
+            "rows": len(rows),
+            "failed_rows": int((rows["status"] != "ok").sum()),
+            "disturbed_rows": sum(
+                bool(disturbed({"labels": labels_of(v)})) for v in rows["labels"]
+            ),
+        },
         tables=tables,
         images={f"figures/{p.stem}": str(p) for p in files if p.suffix == ".png"},
         artifact=artifact,

@@ -13,16 +13,19 @@ from typing import NamedTuple
 
 from runners.witnesses import Machine, Own
 
-LIMIT = 0.05
-"""Share of the wall clock that a sample may lose to any one cause. Docs: measuring.md."""
+LIMIT = 0.1
+"""Share of the wall clock that one sample may lose to any one cause."""
+MEDIAN_LIMIT = 0.05
+"""The same of the median over the samples that are kept: by so much a time may be too long."""
 TURN_S = 50e-6
 """A thread that is woken waits about so long at most on a machine that does nothing else."""
 OTHERS = 0.05
 """Share of all processors that other processes may use: services and the sweep's own parent."""
 TICKS = 2
 """Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
-SPREAD = 1.5
-"""Upper / lower quartile of samples of one call. Quiet ones lie within a few hundredths."""
+SPREAD = 2.0
+"""Upper / lower quartile of samples of one call. Quiet ones are a few hundredths apart, but for
+calls below a millisecond that use several threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
         ("memory ran short", shares.memory_stall, LIMIT),
         ("pages read from disk", float(shares.faults), 0.0),
         ("waited for a processor", shares.waiting if alone else None, LIMIT),
-        ("was stopped", None if on_gpu else shares.absent, LIMIT),
+        ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
         ("processor taken by another virtual machine", shares.steal, stolen),
         ("load of other processes", None if on_gpu else shares.other_load, used),
     )
@@ -130,6 +133,16 @@ def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
         if share is not None and share > limit:
             return words
     return shares.gpu
+
+
+def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
+    """Return the largest share of the clock that a stretch is known to have lost."""
+    found = (
+        shares.waiting if alone else None,
+        None if on_gpu else shares.absent,
+        shares.throttled,
+    )
+    return max((share for share in found if share is not None), default=0.0)
 
 
 def spread(samples: Sequence[float]) -> float:

@@ -6,10 +6,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
 import torch
 
-from runners.disturbance import OTHERS, Load, Shares, between, load, mean_shares, reason
+from runners.disturbance import (
+    MEDIAN_LIMIT,
+    OTHERS,
+    Load,
+    Shares,
+    between,
+    load,
+    lost,
+    mean_shares,
+    reason,
+)
 from runners.gpu_watch import GpuWatch, gpu_watch
 from runners.witnesses import Counters, Machine, clock_hertz
 
@@ -130,9 +141,12 @@ class Watch:
             )
         if self._gpu is not None:
             shares = replace(shares, gpu=self._gpu.disturbed())
-        alone = not self._trail or self.threads <= self._trail[-1].processors
-        words = reason(shares, alone=alone, on_gpu=self.on_gpu)
+        words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
         return Sample(seconds=seconds, shares=shares, reason=words)
+
+    def _alone(self) -> bool:
+        """Tell whether every thread can have a processor: others wait for one another."""
+        return not self._trail or self.threads <= self._trail[-1].processors
 
     def rounds(self, take: Callable[[int], Round], asked: int, *, repeat_s: float) -> Watched:
         """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
@@ -168,11 +182,20 @@ class Watch:
         return Watched(
             kept=clean if enough else every,
             every=every,
-            disturbed="" if enough else _most(every),
+            disturbed=self._typically_lost(clean) if enough else _most(every),
             unwatched=self._unwatched(last.shares),
             threads=self.threads,
             clock=after / clock if clock and after else None,
         )
+
+    def _typically_lost(self, kept: list[Round]) -> str:
+        """Say that of some call the median sample lost too much, each one a little; or ""."""
+        for name in kept[0]:
+            shares = [each[name].shares for each in kept]
+            found = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
+            if found > MEDIAN_LIMIT:
+                return f"samples lost {found:.0%} of their time in the median"
+        return ""
 
     def _wait_for_quiet(self, until: float, warm: Callable[[], object]) -> None:
         """Sleep while others load the machine, then call `warm`: caches have cooled."""

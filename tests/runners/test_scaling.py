@@ -65,6 +65,7 @@ def test_rows_are_complete_for_every_head(mode: Mode, head: Head) -> None:
     own = by_metric(rows)
     assert set(own) == {
         "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
+        "processor_share", "waiting_share", "steal_share", "other_load", "discarded_samples",
         "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
         "utilisation", "parameters", "batch_size",
     } | ({"saved_bytes"} if mode is Mode.step else set())  # fmt: skip
