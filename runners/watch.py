@@ -30,6 +30,8 @@ FRESH_S = 0.02
 """A younger reading of the machine is good enough: its file is long where processors are many."""
 PAUSE_S = 0.05
 """Between looks whether a load has passed."""
+LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
+"""Repeats may take so many seconds, or so many times what the rounds asked for took."""
 LEAST_SHARE = 0.5
 """Where fewer of the rounds asked for are undisturbed, all are kept, and marked."""
 LEAST_ROUNDS = 3
@@ -154,13 +156,16 @@ class Watch:
         Args:
             take: takes one round; told how many there were before.
             asked: how many undisturbed rounds are wanted. At most as many are taken in addition.
-            repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none.
+            repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
+                where the rounds asked for were short.
         """
-        clock = self._clock()
+        clock, begun = self._clock(), time.perf_counter()
         every = [take(number) for number in range(asked)]
-        end = time.perf_counter() + repeat_s
+        now = time.perf_counter()
+        repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
+        end = now + repeat_s
         if _undisturbed(every) < asked:
-            self._wait_for_quiet(time.perf_counter() + repeat_s / 2, partial(take, asked))
+            self._wait_for_quiet(now + repeat_s / 2, partial(take, asked))
         while _undisturbed(every) < asked and len(every) < 2 * asked:
             if time.perf_counter() + max(map(_seconds, every)) > end:
                 break
