@@ -157,8 +157,8 @@ def _modules(run: Run, runner: str) -> list[str]:
 
 
 _APART = frozenset({"lengths", "modes", "repeat_limit_s"})
-"""Options that are no part of a key: each cell has one length and one mode; and how long undisturbed
-samples are sought decides none of them."""
+"""Options that are no part of a key: each cell has one length and one mode; and how long one looks
+for undisturbed samples decides none of them."""
 
 
 def marks(run: Run) -> dict[str, str]:
