@@ -106,8 +106,8 @@ def finding(watched: Watched) -> Finding:
         seconds=middle,
         pairs=len(every),
         disturbed=dict(Counter(filter(None, map(cause, every)))),
-        ratio={count: resolution(own / other, count) for count in COUNTS},
-        time={count: resolution(own / middle, count) for count in COUNTS},
+        ratio={count: resolution((own / other).tolist(), count) for count in COUNTS},
+        time={count: resolution((own / middle).tolist(), count) for count in COUNTS},
         shares={
             "processor": told.processor / watched.threads,
             "waiting": told.waiting,
@@ -134,7 +134,8 @@ def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
 def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     """Measure and print; 1 where more than half of the samples of some length were disturbed."""
     watch = Watch(CPU)
-    found, unwatched = [], ()
+    found: list[Finding] = []
+    unwatched: tuple[str, ...] = ()
     for seconds in SECONDS:
         watched = measured(seconds, watch, each_s)
         found.append(finding(watched))

@@ -14,13 +14,12 @@ QUIET = Shares(seconds=0.01, processor=1.0, waiting=0.0, absent=0.0, steal=0.0, 
 
 def rounds(count: int, *, sigma: float = 0.0, why: str = "") -> list[Round]:
     draw = np.random.default_rng(0)
-    return [
-        {
-            name: Sample(seconds=float(np.exp(sigma * draw.standard_normal())), shares=QUIET, reason=why)
-            for name in ("a", "b")
-        }
-        for _ in range(count)
-    ]  # fmt: skip
+
+    def sample() -> Sample:
+        seconds = float(np.exp(sigma * draw.standard_normal()))
+        return Sample(seconds=seconds, shares=QUIET, reason=why)
+
+    return [{"a": sample(), "b": sample()} for _ in range(count)]
 
 
 def watched(every: list[Round]) -> Watched:
