@@ -115,7 +115,8 @@ def _plan(
         summary["failed_at_length"] = min(int(n) for n in own["length"].dropna())
     shaken = part[part["disturbed"] != ""]
     for row in shaken.itertuples():
-        summary[f"disturbed/at_{shown(row.length)}_{_key(row).replace('/', '_')}"] = str(row.disturbed)
+        place = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
+        summary[f"disturbed/{place}"] = str(row.disturbed)
     places = ["mode", "length", "metric", "reference", "status", "reason"]
     columns = [*places, "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]

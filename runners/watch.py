@@ -24,8 +24,9 @@ from runners.disturbance import (
 from runners.gpu_watch import GpuWatch, gpu_watch
 from runners.witnesses import Counters, Machine, clock_hertz
 
-STRETCH_S = 0.25
-"""Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms."""
+STRETCHES_S = (0.06, 0.25)
+"""Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms. The
+short one sees what has just begun, if it is much; the long one sees less, if it lasts."""
 FRESH_S = 0.02
 """A younger reading of the machine is good enough: its file is long where processors are many."""
 PAUSE_S = 0.05
@@ -114,7 +115,7 @@ class Watch:
         if found is None:
             return
         trail.append(found)
-        while len(trail) > 1 and trail[1].at < found.at - STRETCH_S - FRESH_S:
+        while len(trail) > 1 and trail[1].at < found.at - STRETCHES_S[-1] - FRESH_S:
             trail.popleft()
 
     def _load(self, begin: float) -> Load | None:
@@ -122,10 +123,13 @@ class Watch:
         self._look()
         if not self._trail:
             return None
-        last = self._trail[-1]
-        since = min(begin, last.at - STRETCH_S)
-        first = max((m for m in self._trail if m.at <= since), default=self._trail[0])
-        return load(first, last, self._counters.tick)
+        last, found = self._trail[-1], []
+        for stretch in STRETCHES_S:
+            since = min(begin, last.at - stretch)
+            first = max((m for m in self._trail if m.at <= since), default=self._trail[0])
+            found.append(load(first, last, self._counters.tick))
+        known = [each for each in found if each is not None]
+        return max(known, key=lambda each: max(each.others, each.steal) - each.unsure, default=None)
 
     def sample(self, timed: Callable[[], float]) -> Sample:
         """Time something, and look at the machine before and after it.

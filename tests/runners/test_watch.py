@@ -104,6 +104,31 @@ def test_every_witness_marks_by_itself(clock: SimpleNamespace, name: str, share:
     assert marked({}, found, found.samples("model"))["disturbed"] == found.disturbed
 
 
+def test_a_load_is_seen_soon_after_it_began(clock: SimpleNamespace) -> None:
+    played = Played(lambda: clock.at)
+    watch = Watch(CPU, counters=played)
+    watch.threads = 1
+
+    def timed() -> float:
+        clock.sleep(0.003)
+        return 0.003
+
+    for _ in range(200):
+        assert watch.sample(timed).reason == ""
+    began, machine = clock.at, played.machine
+
+    def loaded() -> Machine | None:
+        found = machine()
+        assert found is not None
+        return found._replace(idle=found.idle - (clock.at - began))
+
+    played.machine = loaded  # type: ignore[method-assign]
+    reasons = [watch.sample(timed).reason for _ in range(40)]
+    first = reasons.index("load of other processes")
+    assert first * 0.003 < 0.09
+    assert set(reasons[first:]) == {"load of other processes"}
+
+
 def test_repeats_end_with_their_budget(clock: SimpleNamespace) -> None:
     assert len(rounds_of(clock, waiting=0.5, repeat_s=0.0).every) == 10
     assert 10 < len(rounds_of(clock, waiting=0.5, repeat_s=0.55).every) <= 15
