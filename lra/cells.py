@@ -92,7 +92,7 @@ def _cell(
             options[name] = remembered_sha256(Path(options[name]))
     identity: dict[str, Any] = {
         "schema": SCHEMA,
-        "runner": {"name": runner, **{k: v for k, v in options.items() if k not in _AXES}},
+        "runner": {"name": runner, **{k: v for k, v in options.items() if k not in _APART}},
         "mode": mode,
         "length": length,
         "task": {"name": run.task_name, "version": spec.version, "source": spec.source},
@@ -156,7 +156,9 @@ def _modules(run: Run, runner: str) -> list[str]:
     return named
 
 
-_AXES = frozenset({"lengths", "modes"})
+_APART = frozenset({"lengths", "modes", "repeat_limit_s"})
+"""Options that are no part of a key: each cell has one length and one mode; and how long one looks
+for undisturbed samples decides none of them."""
 
 
 def marks(run: Run) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`lra doctor`: what this machine is, and what works on it, each thing tried; or a whole store."""
+"""`lra doctor`: what this machine is, and what works on it, each thing tried; a store; noise."""
 
 import argparse
 import importlib.metadata
@@ -126,6 +126,12 @@ def parser() -> argparse.ArgumentParser:
         help="read every file of the results folder instead, and say what is damaged; exit code 1 "
         "where something is",
     )
+    made.add_argument(
+        "--noise",
+        action="store_true",
+        help="time equal calls instead, half a minute, and say which differences this machine can "
+        "resolve and what disturbs it; exit code 1 where most samples were disturbed",
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -145,9 +151,16 @@ def store(results: Path, *, as_json: bool) -> int:
 
 def main(argv: list[str]) -> int:
     """Print facts and verdicts; 1 where something essential fails."""
-    arguments = parser().parse_args(argv)
+    made = parser()
+    arguments = made.parse_args(argv)
+    if arguments.store and arguments.noise:
+        made.error("--store and --noise are two questions: ask one at a time")
     if arguments.store:
         return store(arguments.results, as_json=arguments.json)
+    if arguments.noise:
+        from lra.noise import noise
+
+        return noise(as_json=arguments.json)
     known = facts()
     if not arguments.json:
         print(table(list(known.items()), indent=""))

@@ -75,9 +75,16 @@ def headline(rows: list[Measurement]) -> str:
     if "time" in value:
         memory = value.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
-        return f"{value['time'] * 1e3:.1f} ms{spent}"
+        return f"{value['time'] * 1e3:.1f} ms{spent}{_disturbed(final, 'time')}"
     if "token_time" in value:
         kept = value.get("state_bytes")
         held = "" if kept is None else f", state of {kept / 2**20:.2f} MiB"
-        return f"{value['token_time'] * 1e3:.2f} ms a token{held}"
+        milliseconds = value["token_time"] * 1e3
+        return f"{milliseconds:.2f} ms a token{held}{_disturbed(final, 'token_time')}"
     return f"{len(rows)} rows"
+
+
+def _disturbed(rows: list[Measurement], metric: str) -> str:
+    """Return what disturbed a time, as the end of its line; "" for nothing."""
+    (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
+    return f"; disturbed: {first}" if first else ""

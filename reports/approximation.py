@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.efficiency import significant
-from reports.rows import MARKS, model_order, short
+from reports.efficiency import significant, trusted
+from reports.rows import MARKS, Value, model_order, short
 from reports.statistics import percentiles
 from reports.tables import Column, Entry, Row, Table
 
@@ -23,7 +23,7 @@ PLACE = ("mode", "length", "model", "option", "budget")
 COLUMNS = (
     *PLACE, "target", "kernel", "orthogonal", "layer", "measure", "k", "value", "low", "high",
     "draws", "status", "reason", "core_time", "core_time_p20", "core_time_p80", "reference_time",
-    "time_ratio",
+    "time_ratio", "disturbed",
 )  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     known = known[known["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
     times = _pooled(known[known["reference"] == ""], PLACE, "core_time")
     ratios = _pooled(known, PLACE, "core_time_ratio")
+    shaken = _shaken(known)
     records = []
     errors = known[known["metric"].isin(MEASURES)]
     for key, part in errors.groupby([*PLACE, "layer", "metric", "k"], dropna=False, sort=True):
@@ -61,6 +62,7 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
                 "k": k,
                 **_value(part),
                 **_times(times.get(tuple(place), ()), ratios.get(tuple(place), ())),
+                "disturbed": shaken.get(tuple(place), ""),
                 "reference_time": _middle(exact.get(tuple(place[:3]), ())),
             }
         )
@@ -105,6 +107,12 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def _shaken(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Return what disturbed the times of a budget, by place."""
+    own = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
+    return {tuple(r[name] for name in PLACE): r["disturbed"] for r in own.to_dict("records")}
+
+
 def _middle(samples: Sequence[float]) -> float | None:
     return float(pd.Series(samples).median()) if samples else None
 
@@ -123,7 +131,9 @@ def over_layers(data: pd.DataFrame) -> pd.DataFrame:
     """Return the data with the mean over layers in place of each; extremes are over all of them."""
     known = data[data["value"].notna()]
     keys = [*PLACE, "target", "kernel", "orthogonal", "measure", "k"]
-    times = {c: (c, "first") for c in COLUMNS if c.endswith(("time", "p20", "p80", "ratio"))}
+    times = {
+        c: (c, "first") for c in COLUMNS if c.endswith(("time", "p20", "p80", "ratio", "disturbed"))
+    }
     return known.groupby(keys, dropna=False, as_index=False, sort=True).agg(
         value=("value", "mean"), low=("low", "min"), high=("high", "max"),
         layers=("layer", "size"), draws=("draws", "sum"), **times,
@@ -236,7 +246,8 @@ def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
         lost = Entry(text="–", status="missing", notes=("not timed",))
         return lost, lost
     seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
+    told = Value(disturbed=line["disturbed"])
     return (
-        Entry(text=significant(seconds * 1e3), value=seconds * 1e3),
-        Entry(text=significant(speed, 2), value=speed),
+        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), told),
+        trusted(Entry(text=significant(speed, 2), value=speed), told),
     )

@@ -22,6 +22,7 @@ from reports.approximation import (
 from reports.drawing import Look, legend_name, style
 from reports.layout import Sheet, arrange, sheet
 from reports.rows import model_order
+from reports.scaling_figures import draw_disturbed
 
 _PLOT, _ALONE = (1.95, 1.75), (4.2, 2.3)
 """Inches of a plot beside others, and of a single one."""
@@ -168,6 +169,7 @@ def time_figure(
                 line = _drawable(here[here["model"] == model]).sort_values("budget")
                 times = line["time_ratio"].astype(float)
                 drawn = _line(axes, times, line, looks[model], label, band=False)
+                draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
                 handles.setdefault(model, drawn)
                 if len(line):
                     last = line.iloc[-1]

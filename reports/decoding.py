@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from reports.curves import page_names
 from reports.drawing import Look, save
-from reports.efficiency import MEBIBYTE, mark, significant
+from reports.efficiency import MEBIBYTE, mark, significant, trusted
 from reports.panels import line_figures
 from reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
 from reports.scaling_figures import COLUMNS, line_records
@@ -86,7 +86,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
     Places with several configurations under one name are marked, not merged.
     """
     places: dict[tuple[str, str, int], list[Record]] = {}
-    for record in decode_rows(rows)[[*_NEEDED, "samples"]].to_dict("records"):
+    for record in decode_rows(rows)[[*_NEEDED, "samples", "disturbed"]].to_dict("records"):
         place = (str(record["name"]), str(record["mode"]), int(record["length"]))
         places.setdefault(place, []).append({str(k): v for k, v in record.items()})
     found = []
@@ -234,12 +234,13 @@ def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float
     if value.value is None:
         return mark(value)
     interval = median_interval([s / unit for s in value.samples]) if value.samples else None
-    return Entry(
+    entry = Entry(
         text=significant(value.value / unit),
         value=value.value / unit,
         interval=interval,
         facts={"batch_size": point.batch_size or "", "samples": len(value.samples)},
     )
+    return trusted(entry, value)
 
 
 def decode_parts(

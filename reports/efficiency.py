@@ -6,6 +6,7 @@ one process; a factor is never chained through a third model.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from reports.growth import (
     FEWEST,
@@ -19,7 +20,7 @@ from reports.growth import (
     crossover,
     fit_exponent,
 )
-from reports.rows import AMBIGUOUS, MARKS, MISSING, CostPoint, Value, model_order
+from reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
 from reports.statistics import Interval, median_interval
 from reports.tables import Column, Entry, Row, Table
 
@@ -69,6 +70,27 @@ def mark(value: Value, *further: str) -> Entry:
     """Turn an absent value into a table entry with its reason, after further notes."""
     text = {MISSING: "–", AMBIGUOUS: "ambiguous"}.get(value.status) or MARKS[value.status]
     return Entry(text=text, status=value.status, notes=(*further, value.reason))
+
+
+def trusted(entry: Entry, value: Value) -> Entry:
+    """Return an entry as it is, or with a dagger and a note where its value was disturbed."""
+    if not value.disturbed:
+        return entry
+    note = f"{DAGGER} disturbed while it was measured: {value.disturbed}"
+    return replace(
+        entry,
+        text=f"{entry.text} {DAGGER}",
+        notes=(*entry.notes, note),
+        facts={**entry.facts, "disturbed": value.disturbed},
+    )
+
+
+def without(what: str, lengths: Sequence[int]) -> tuple[str, ...]:
+    """Return the note that a fit leaves out disturbed lengths; none where there are none."""
+    if not lengths:
+        return ()
+    at = " and ".join(f"{n:,}" for n in lengths)
+    return (f"{what} leaves out {at}: disturbed while it was measured {DAGGER}",)
 
 
 def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
@@ -176,13 +198,14 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
             )
         facts: dict[str, float | int | str] = {"pairs": len(ratio.samples)}
         facts["batch_size"] = point.batch_size or ""
-        return Entry(
+        entry = Entry(
             text=("≈ " if unsure else "") + significant(1 / ratio.value, 2),
             value=1 / ratio.value,
             interval=interval,
             notes=() if interval else ("a single pair: no interval",),
             facts=facts,
         )
+        return trusted(entry, ratio)
 
     return entry
 
@@ -193,12 +216,13 @@ def _rate(point: CostPoint) -> Entry:
     each = point.per_sequence(point.time)
     if each.value is None:
         return mark(each)
-    return Entry(
+    entry = Entry(
         text=significant(1 / each.value),
         value=1 / each.value,
         interval=inverted(median_interval(each.samples)),
         facts={"batch_size": point.batch_size or "", "seconds_per_pass": point.time.value or ""},
     )
+    return trusted(entry, each)
 
 
 def _memory(point: CostPoint) -> Entry:
@@ -231,13 +255,16 @@ def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
 
 
 def measured_crossover(points: Sequence[CostPoint], reference: str) -> Crossover:
-    """Find where one model overtakes the reference, from its points in one mode."""
+    """Find where one model overtakes the reference, from its points in one mode.
+
+    Disturbed ones are left out.
+    """
     own = [
         (p.length, p.time_ratio[reference])
         for p in sorted(points, key=lambda p: p.length)
         if reference in p.time_ratio
     ]
-    pairs = [(n, r.value, r.samples) for n, r in own if r.value is not None]
+    pairs = [(n, r.value, r.samples) for n, r in own if r.value is not None and not r.disturbed]
     return crossover([n for n, _, _ in pairs], [v for _, v, _ in pairs], [s for *_, s in pairs])
 
 
@@ -267,9 +294,16 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
 
 def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> Entry:
     found = measured_crossover(points, reference)
+    left_out = [
+        p.length
+        for p in sorted(points, key=lambda p: p.length)
+        if reference in p.time_ratio and p.time_ratio[reference].disturbed
+    ]
     if found.reach is Reach.unknown:
         if name == reference:
             return Entry(text="ref.", status="reference", notes=("the reference itself",))
+        if left_out:
+            return Entry(text=f"– {DAGGER}", status=MISSING, notes=("every length was disturbed",))
         return Entry(text="–", status=MISSING, notes=("never measured beside the reference",))
     lost: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.length):
@@ -279,6 +313,7 @@ def _crossover_entry(points: Sequence[CostPoint], name: str, reference: str) -> 
     notes = tuple(
         note for reason, n in lost.items() for note in (f"unknown at {' and '.join(n)}", reason)
     )
+    notes += without("the crossover", left_out)
     facts: dict[str, float | int | str] = {"reach": str(found.reach)}
     facts |= {"shortest": found.shortest or "", "longest": found.longest or ""}
     return Entry(
@@ -329,9 +364,13 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         (p.length, p.per_sequence(p.time if quantity == "time" else p.memory))
         for p in sorted(points, key=lambda p: p.length)
     ]
-    known = [(n, v.value, v.samples) for n, v in costs if v.value]  # nothing grows from zero
+    known = [  # nothing grows from zero
+        (n, v.value, v.samples) for n, v in costs if v.value and not v.disturbed
+    ]
+    notes = without("the exponent", [n for n, v in costs if v.disturbed])
     if len(known) < 2:
-        entry = Entry(text="–", status=MISSING, notes=("fewer than two lengths measured",))
+        few = "fewer than two lengths measured" + (" undisturbed" if notes else "")
+        entry = Entry(text="–", status=MISSING, notes=(few, *notes))
         return entry, entry
     lengths, values = [n for n, _, _ in known], [v for _, v, _ in known]
     samples = [s for *_, s in known]
@@ -343,11 +382,12 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
         value=fit.exponent if fit.resolved else None,
         interval=fit.interval,
         status="ok" if fit.resolved else UNRESOLVED_STATUS,
+        notes=notes,
         facts=facts,
     )
     # peaks of tensors are counted, not timed: they have no noise
     last = fit_exponent(lengths[-2:], values[-2:], None if quantity == "memory" else samples[-2:])
-    return whole, _last_doubling(last, exact=quantity == "memory")
+    return whole, replace(_last_doubling(last, exact=quantity == "memory"), notes=notes)
 
 
 def _last_doubling(fit: Fit, *, exact: bool) -> Entry:

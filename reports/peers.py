@@ -17,9 +17,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from reports.curves import page_names
 from reports.drawing import Look, save, style
-from reports.efficiency import describe_pass, significant
+from reports.efficiency import describe_pass, significant, trusted
 from reports.layout import arrange, chunks, sheet, wrap
-from reports.rows import MARKS, short
+from reports.rows import MARKS, Value, short
 from reports.statistics import median_interval
 from reports.stems import stem
 from reports.tables import Column, Entry, Row, Table
@@ -95,7 +95,8 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     if interval is not None:
         text += f" [{significant(interval.low, 2)}, {significant(interval.high, 2)}]"
     notes = _rounding(rows) if metric == "peer_speedup" else ()
-    return Entry(text=text, value=value, interval=interval, notes=notes)
+    entry = Entry(text=text, value=value, interval=interval, notes=notes)
+    return trusted(entry, Value(value=value, disturbed=found["disturbed"]))
 
 
 def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -156,8 +157,10 @@ def speed_data(rows: pd.DataFrame, mode: str) -> pd.DataFrame:
             interval = median_interval(found["samples"])
             value = float(found["value"])
             low, high = (interval.low, interval.high) if interval else (value, value)
-            records.append((name, peer, setting, causal, length, value, low, high))
+            shaken = str(found["disturbed"])
+            records.append((name, peer, setting, causal, length, value, low, high, shaken))
     columns = ["family", "peer", "setting", "causal", "length", "speedup", "low", "high"]
+    columns.append("disturbed")
     return pd.DataFrame(records, columns=columns)
 
 
@@ -179,7 +182,9 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
                 low, high = float(point["low"]), float(point["high"])
                 axes.plot([low, high], [y, y], color="#999999", linewidth=0.8)
                 dot = colour[point["length"]]
-                axes.plot([float(point["speedup"])], [y], "o", markersize=4, color=dot)
+                fill = "white" if point["disturbed"] else dot
+                x = [float(point["speedup"])]
+                axes.plot(x, [y], "o", markersize=4, color=dot, markerfacecolor=fill)
         axes.set_yticks(range(len(keys)))
         names = [(f"{k.family}{', causal' if k.causal else ''}", str(k.peer)) for k in keys]
         lines = [[wrap(part, _NAMES, 6.5, most=3)[:1] or [""] for part in name] for name in names]
@@ -198,6 +203,9 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
             axes.plot([], [], "o", markersize=4, color=colour[n], label=f"{n:,} tokens")[0]
             for n in lengths
         ]
+        if (data["disturbed"] != "").any():
+            handles += axes.plot([], [], "o", markersize=4, color="0.3", markerfacecolor="white",
+                                 label="open: disturbed while it was measured")  # fmt: skip
         return arrange(
             made,
             title=f"Speed beside other implementations, {describe(mode)}",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,8 @@ class Value:
     samples: tuple[float, ...] = ()
     status: str = "ok"
     reason: str = ""
+    disturbed: str = ""
+    """Why the number is not to be trusted; "" where it is."""
 
     @property
     def ok(self) -> bool:
@@ -80,7 +82,17 @@ class CostPoint:
         if self.batch_size is None:
             return Value(status=MISSING, reason="no batch_size row, so no cost per sequence")
         n = self.batch_size
-        return Value(value=value.value / n, samples=tuple(s / n for s in value.samples))
+        samples = tuple(s / n for s in value.samples)
+        return replace(value, value=value.value / n, samples=samples)
+
+
+DAGGER = "†"
+"""Stands behind a number that was measured while something disturbed the machine."""
+
+
+def disturbed(row: Mapping[str, Any]) -> str:
+    """Return what disturbed the measurement of a row, or "": the one place that reads it."""
+    return str(row["labels"].get("disturbed", ""))
 
 
 def labels_of(value: Any) -> dict[str, str]:
@@ -131,6 +143,7 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     for mark in ("regime", "tokenizer", "start"):
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
+    frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
     return frame
 
 
@@ -200,9 +213,9 @@ def merged(records: Sequence[Record]) -> Value:
         if record["status"] != "ok":
             return Value(status=str(record["status"]), reason=short(str(record["reason"])))
     pooled = tuple(s for record in records for s in record["samples"])
-    if pooled and len(records) > 1:
-        return Value(value=float(np.median(pooled)), samples=pooled)
-    return Value(value=float(np.median([r["value"] for r in records])), samples=pooled)
+    several = pooled if pooled and len(records) > 1 else [r["value"] for r in records]
+    why = next((found for record in records if (found := record.get("disturbed", ""))), "")
+    return Value(value=float(np.median(several)), samples=pooled, disturbed=why)
 
 
 def ambiguous(sizes: Sequence[int], records: Sequence[Record]) -> Value | None:
@@ -244,7 +257,8 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
     """
     places: dict[tuple[str, str, int], list[Record]] = {}
     needed = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
-    for record in cost_rows(rows)[[*needed, "samples", "reference"]].to_dict("records"):
+    needed += ["samples", "reference", "disturbed"]
+    for record in cost_rows(rows)[needed].to_dict("records"):
         place = (str(record["name"]), str(record["mode"]), int(record["length"]))
         places.setdefault(place, []).append({str(k): v for k, v in record.items()})
     points = (_cost_point(*place, records) for place, records in sorted(places.items()))

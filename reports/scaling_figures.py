@@ -1,6 +1,6 @@
 """Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from reports.statistics import percentiles
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
     "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
-    "reason", "exponent", "exponent_low", "exponent_high", "exponent_interval_source",
+    "reason", "disturbed", "exponent", "exponent_low", "exponent_high",
+    "exponent_interval_source",
 )  # fmt: skip
 PLOT = (4.6, 2.9)
 """Inches."""
@@ -71,6 +72,7 @@ def line_records(
         record |= {"model": model, "mode": mode, "quantity": quantity}
         record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
         record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
+        record["disturbed"] = cost.disturbed
         records.append(record | _spread(cost, fit))
     return records
 
@@ -79,7 +81,8 @@ def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
     known = [
         (n, c.value, c.samples)
         for n, c in zip(lengths, costs, strict=True)
-        if c.value  # nothing grows from zero, and a state may have no bytes
+        # nothing grows from zero, and a state may have no bytes
+        if c.value and not c.disturbed
     ]
     if len(known) < 2:
         return None
@@ -187,6 +190,7 @@ def draw_line(
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )
+    draw_disturbed(axes, good, look)
     band = good[good["p20"].notna()]
     if len(band):
         axes.fill_between(
@@ -201,12 +205,37 @@ def draw_line(
     return line
 
 
+def circled(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers that were disturbed; data that were not timed say nothing of it."""
+    return data[data["disturbed"].fillna("") != ""] if "disturbed" in data else data[:0]
+
+
+def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
+    """Put an open circle around each number that was measured while the machine was disturbed."""
+    own = circled(good)
+    if own.empty:
+        return
+    axes.plot(
+        own["length"].astype(float),
+        own["value"].astype(float),
+        linestyle="none",
+        marker="o",
+        markersize=9.5,
+        markerfacecolor="none",
+        markeredgecolor=look.color,
+        markeredgewidth=1.1,
+        zorder=4,
+    )
+
+
 def _label(name: str, good: pd.DataFrame) -> str:
     """Return the name with what is known of the exponent: it is printed where it is resolved."""
     if not len(good):
         return f"{name}  no value"
     first = good.iloc[0]
     if pd.isna(first["exponent_low"]):
+        if len(circled(good)):
+            return f"{name}  no exponent (disturbed)"
         return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
     interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
     if pd.isna(first["exponent"]):
@@ -320,21 +349,29 @@ def _bytes(value: float) -> str:
 
 
 def why_absent(data: pd.DataFrame) -> list[str]:
-    """Say why crosses stand where they stand: one note per reason."""
+    """Say why crosses and circles stand where they stand: one note per reason."""
     notes: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in data[data["value"].isna()].itertuples():
         own = notes.setdefault((str(row.status), str(row.reason)), {})
+        own.setdefault(str(row.model), []).append(f"{row.length:,}")
+    shaken: dict[str, dict[str, list[str]]] = {}
+    for row in circled(data).itertuples():
+        own = shaken.setdefault(str(row.disturbed), {})
         own.setdefault(str(row.model), []).append(f"{row.length:,}")
     every = data["length"].nunique()
 
     def places(lengths: list[str]) -> str:
         return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
 
-    found = []
-    for (status, reason), models in notes.items():
+    def who(models: Mapping[str, list[str]]) -> str:
         by_place: dict[str, list[str]] = {}
         for model, lengths in models.items():
             by_place.setdefault(places(lengths), []).append(model)
-        who = "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
-        found.append(f"× {who}: {MARKS.get(status, status)}; {reason}")
-    return found
+        return "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
+
+    return [
+        f"× {who(models)}: {MARKS.get(status, status)}; {reason}"
+        for (status, reason), models in notes.items()
+    ] + [
+        f"○ {who(models)}: disturbed, in no exponent; {reason}" for reason, models in shaken.items()
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import FLOOR, TIMED, prepare, shown
+from reports.rows import FLOOR, TIMED, disturbed, labels_of, prepare, shown
 from reports.wandb_cells import curves, shared_out
 from runners.records import COLUMNS, canonical, digest
 
@@ -22,9 +22,10 @@ AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*"
 _PARTS = ("factor", "measure", "layer", "head", "within")
 """Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
 _DESCRIBING = frozenset({
-    "answers", "examples", "items", "kernel", "keeps", "layers", "mixer.kernel", "mixer.orthogonal",
-    "option", "padding", "percentile", "reference", "regime", "sentence", "split", "start",
-    "target", "tokenizer", "tokens", "trained_tokens", "variant", "version", "weights", "windows",
+    "answers", "disturbed", "examples", "items", "keeps", "kernel", "layers", "mixer.kernel",
+    "mixer.orthogonal", "option", "padding", "percentile", "reference", "regime", "sentence",
+    "split", "start", "target", "tokenizer", "tokens", "trained_tokens", "unwatched", "variant",
+    "version", "weights", "windows",
 })  # fmt: skip
 """Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64
@@ -162,6 +163,10 @@ def _plan(
         summary[f"failed/{place}"] = f"{row.status}: {row.reason}"
     if failed["length"].notna().any():
         summary["failed_at_length"] = min(int(n) for n in failed["length"].dropna())
+    shaken = part[part["disturbed"] != ""]
+    for row in shaken.itertuples():
+        place = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
+        summary[f"disturbed/{place}"] = str(row.disturbed)
     places_of = ["mode", "length", "metric", "reference", "step", "status", "reason"]
     columns = [*places_of, "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
@@ -177,6 +182,7 @@ def _plan(
         config={
             "sweep": sweep,
             "cells": keys,
+            "disturbed_cells": sorted(set(shaken["cell"])),
             "run": {"model": name, "task": task, "seed": seed, "runner": runner}
             | {c: shown(first[c]) for c in facts},
             "config": _shared(configs),
@@ -307,6 +313,7 @@ def plan_report(
     artifact = {f"rows-{sweep}": [str(rows_file)]}
     if files:
         artifact[f"report-{sweep}"] = [str(p) for p in files]
+    shaken = [disturbed({"labels": labels_of(found)}) for found in rows["labels"]]
     return RunPlan(
         id=run,
         name=f"report/{sweep}",
@@ -314,7 +321,11 @@ def plan_report(
         job_type="report",
         tags=[sweep[:_TAG_LIMIT]],
         config={"sweep": sweep, "cells": shown_cells},
-        summary={"rows": len(rows), "failed_rows": int((rows["status"] != "ok").sum())},
+        summary={
+            "rows": len(rows),
+            "failed_rows": int((rows["status"] != "ok").sum()),
+            "disturbed_rows": len([why for why in shaken if why]),
+        },
         tables=tables,
         images={f"figures/{p.stem}": str(p) for p in files if p.suffix == ".png"},
         artifact=artifact,

@@ -29,6 +29,8 @@ from runners.measure import in_turns
 from runners.progress import so_far
 from runners.records import Measurement, Status
 from runners.timing import Timing
+from runners.watch import Watch
+from runners.watched_rows import marked, told
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
@@ -256,28 +258,35 @@ class _Lab:
             with torch.inference_mode(), autocast(self.hardware):
                 return core(given.q, given.k, given.v, Layout())
 
+        watch = Watch(self.device)
         calls = {name: lambda core=core: call(core) for name, core in cores.items()}
         slowest = max(self.config.warm(one, self.device) for one in calls.values())
-        samples = in_turns(calls, self.device, self.config.rounds(slowest))
-        exact = samples.pop(REFERENCE)
-        for budget, own in samples.items():
+        rounds, repeat_s = self.config.rounds(slowest), self.config.repeat_limit_s
+        watched = in_turns(calls, watch, rounds, repeat_s=repeat_s)
+        exact = watched.samples(REFERENCE)
+        for budget in made:
+            own = watched.samples(budget)
             labels = {**self.labels, "budget": budget}
-            ratios = [mine / other for mine, other in zip(own, exact, strict=True)]
+            ratios = tuple(mine / other for mine, other in zip(own, exact, strict=True))
             yield Measurement(
-                metric="core_time", value=median(own), samples=tuple(own), labels=labels
+                metric="core_time",
+                value=median(own),
+                samples=own,
+                labels=marked(labels, watched, own),
             )
             yield Measurement(
                 metric="core_time_ratio",
                 value=median(ratios),
-                samples=tuple(ratios),
-                labels={**labels, "reference": REFERENCE},
+                samples=ratios,
+                labels=marked({**labels, "reference": REFERENCE}, watched, ratios),
             )
         yield Measurement(
             metric="core_time",
             value=median(exact),
-            samples=tuple(exact),
-            labels={"reference": REFERENCE},
+            samples=exact,
+            labels=marked({"reference": REFERENCE}, watched, exact),
         )
+        yield from told(watched)
         yield Measurement(metric="batch_size", value=float(len(given.q)))
 
 

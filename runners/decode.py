@@ -11,10 +11,9 @@ it the clock is read for each of `timed_tokens` more, so the last one stands tha
 context. The state has room for exactly that.
 """
 
-import gc
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from functools import partial
 from statistics import median
@@ -31,11 +30,22 @@ from models.generation import Point, Sampling, advance, begin, read
 from models.state import size_bytes
 from runners.device import autocast
 from runners.hardware import HardwareProfile
-from runners.measure import observe, process_peak_bytes, stalls, timed, warm_up
+from runners.measure import (
+    observe,
+    process_peak_bytes,
+    stalls,
+    timed,
+    uncollected,
+    warm_up,
+)
 from runners.progress import MEASURING_S, phase, so_far
 from runners.records import Measurement, Status
 from runners.scaling import Direction
+from runners.timing import REPEAT_LIMIT_S, check_repeats
+from runners.watch import Round, Watch, Watched, cause
+from runners.watched_rows import marked, told
 
+TOKEN = "token"
 PERCENTILE = 95
 """Of the times of single tokens: what a reader waits for now and then."""
 
@@ -71,6 +81,8 @@ class DecodeConfig:
     """Draw among so many tokens; None: among all."""
     long_call_s: float = 0.5
     """A call that takes longer is its own warm-up."""
+    repeat_limit_s: float = REPEAT_LIMIT_S
+    """Wall clock for repeating samples that the machine disturbed; 0 repeats none."""
     token_limit_s: float | None = 30.0
     """Where one token behind the context takes longer, the cell is left out, with a row."""
 
@@ -93,6 +105,7 @@ class DecodeConfig:
         for limit in ("long_call_s", "token_limit_s"):
             if (value := getattr(self, limit)) is not None and not value > 0:
                 raise ValueError(f"{limit} must be positive: got {value}")
+        check_repeats(self.repeat_limit_s)
         _ = self.sampling
 
     @property
@@ -159,23 +172,34 @@ def decode(
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
     with uncollected():
-        openings = [writer.opening(number) for number in range(config.timed_prefills)]
-    prefills, firsts = zip(*openings, strict=True)
-    yield Measurement(metric="first_token_time", value=median(firsts), samples=firsts)
-    if mode is Mode.state:
-        yield Measurement(metric="prefill_time", value=median(prefills), samples=prefills)
-    samples = writer.written(begun[0])
+        openings = writer.openings()
+        tokens = writer.written(begun[0])
+    prefills = openings.samples("prefill")
+    pairs = zip(prefills, openings.samples("choose"), strict=True)
+    firsts = tuple(prefill + choose for prefill, choose in pairs)
+    for metric, opened in (("first_token_time", firsts), ("prefill_time", prefills)):
+        if mode is Mode.state or metric == "first_token_time":
+            yield Measurement(
+                metric=metric,
+                value=median(opened),
+                samples=opened,
+                labels=marked({}, openings, opened),
+            )
+    samples = tokens.samples(TOKEN)
+    mark = marked({}, tokens, samples)
     labels = {"kernel": kernels} if kernels else {}
     typical = median(samples)
-    yield Measurement(metric="token_time", value=typical, samples=tuple(samples), labels=labels)
+    yield Measurement(metric="token_time", value=typical, samples=samples, labels=labels | mark)
     yield Measurement(
         metric="token_time_percentile",
         value=float(np.percentile(samples, PERCENTILE)),
-        labels={"percentile": str(PERCENTILE)},
+        labels={"percentile": str(PERCENTILE)} | mark,
     )
+    rate = config.batch_size / typical
+    yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
+    yield from told(tokens)
     model = writer.model
     for metric, value in (
-        ("tokens_per_second", config.batch_size / typical),
         ("timed_steps", len(samples)),
         ("stalls", stalls(samples)),
         ("batch_size", config.batch_size),
@@ -212,6 +236,7 @@ class _Writer:
         )
         self.context = drawn.to(self.device)
         self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.watch = Watch(self.device)
 
     def begin(self) -> Point:
         """Return the point before the context, with an empty state of its own."""
@@ -237,36 +262,51 @@ class _Writer:
         """Return the call for the token behind `point`, which can be repeated."""
         return lambda: self.advance(point)
 
-    def opening(self, number: int) -> tuple[float, float]:
-        """Return the seconds of prefill `number`, and those until the first token is chosen."""
-        so_far("timing prefills", number, self.config.timed_prefills, "sample", MEASURING_S)
-        logits: list[Tensor] = []
-        prefill = timed(lambda: logits.append(self.prefill()), self.device)
-        choose = partial(self.config.sampling.draw, logits[0], self.generator)
-        return prefill, prefill + timed(choose, self.device)
+    def openings(self) -> Watched:
+        """Time the prefill, and then choosing the first token, as often as asked."""
+        asked, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
-    def written(self, point: Point) -> list[float]:
-        """Write on from `point`, and return the seconds of each token."""
+        def opening(number: int) -> Round:
+            so_far("timing prefills", min(number, asked), asked, "sample", MEASURING_S)
+            logits: list[Tensor] = []
+            read_context = partial(timed, lambda: logits.append(self.prefill()), self.device)
+            prefill = self.watch.sample(read_context)
+            choose = partial(self.config.sampling.draw, logits[0], self.generator)
+            return {
+                "prefill": prefill,
+                "choose": self.watch.sample(partial(timed, choose, self.device)),
+            }
+
+        return self.watch.rounds(opening, asked, repeat_s=repeat_s)
+
+    def written(self, point: Point) -> Watched:
+        """Time each token that is written behind `point`.
+
+        Disturbed ones are repeated by writing them all again: the state has room for no others.
+        Each place has the first time that was not disturbed.
+        """
+        begun = time.perf_counter()
+        first = self.written_once(point)
+        again: list[Round] = []
+        spent = time.perf_counter() - begun
+        if any(map(cause, first)) and spent <= self.config.repeat_limit_s:
+            again = self.written_once(point)
+        places = zip(first, again or first, strict=True)
+        chosen = [repeated if cause(once) else once for once, repeated in places]
+        found = self.watch.judged(chosen, self.config.timed_tokens)
+        return replace(found, every=[*first, *again])
+
+    def written_once(self, point: Point) -> list[Round]:
+        """Write behind `point`, and time each token."""
         here = [point]
 
         def write() -> None:
             here[0] = self.advance(here[0])
 
-        samples: list[float] = []
+        one = partial(timed, write, self.device)
         total = self.config.timed_tokens
-        with uncollected():
-            for number in range(total):
-                so_far("timing tokens", number, total, "token", MEASURING_S)
-                samples.append(timed(write, self.device))
-        return samples
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Collect garbage before and not inside: it would fall into one sample and not into others."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+        taken: list[Round] = []
+        for number in range(total):
+            so_far("timing tokens", number, total, "token", MEASURING_S)
+            taken.append({TOKEN: self.watch.sample(one)})
+        return taken

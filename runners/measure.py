@@ -14,14 +14,16 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from runners.progress import MEASURING_S, so_far
+from runners.watch import Round, Watch, Watched
 
 Call = Callable[[], object]
 
@@ -73,28 +75,41 @@ def warm_up(
     return times[-1]
 
 
-def in_turns(
-    calls: Mapping[str, Call], device: torch.device, rounds: int
-) -> dict[str, list[float]]:
+def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: float) -> Watched:
     """Time each call once per round; every other round goes backwards.
 
-    Sample i of one call and sample i of another are neighbours in time: a pair.
+    Sample i of one call and sample i of another are neighbours in time: a pair. A round in which
+    the machine disturbed any of them is repeated, within a budget.
+
+    Args:
+        calls: what is compared.
+        watch: looks at the machine.
+        rounds: how many undisturbed ones are wanted.
+        repeat_s: wall clock for repeats, in seconds.
     """
-    samples: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
+
+    def turn(number: int) -> Round:
+        so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
+        order = names if number % 2 == 0 else names[::-1]
+        return {name: watch.sample(partial(timed, calls[name], watch.device)) for name in order}
+
+    with uncollected():
+        return watch.rounds(turn, rounds, repeat_s=repeat_s)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage before and not inside: it would fall into one sample and not into others."""
     gc.collect()
-    gc.disable()  # a collection would fall into one sample and not into its pair
+    gc.disable()
     try:
-        for number in range(rounds):
-            so_far("timing", number, rounds, "sample", MEASURING_S)
-            for name in names if number % 2 == 0 else reversed(names):
-                samples[name].append(timed(calls[name], device))
+        yield
     finally:
         gc.enable()
-    return samples
 
 
-def stalls(samples: list[float]) -> int:
+def stalls(samples: Sequence[float]) -> int:
     """Return how many samples lie above three medians."""
     middle = sorted(samples)[len(samples) // 2]
     return sum(sample > STALL * middle for sample in samples)

@@ -96,6 +96,16 @@ METRICS: dict[str, Metric] = {
     "stalls": _metric("1", False, "timed samples above 3 x median"),
     "compile_time": _metric("s", False, "first call under torch.compile, not part of time",
                             least=0.0),
+    # what the machine did meanwhile
+    "processor_share": _metric("fraction", None, "processor time of the timing / (clock x threads)",
+                               most=1e6),
+    "waiting_share": _metric("fraction", False, "threads ready without a processor / clock",
+                             most=1e6),
+    "steal_share": _metric("fraction", False, "of all processors: taken by other virtual machines"),
+    "other_load": _metric("fraction", False, "of all processors: used by other processes"),
+    "clock_share": _metric("fraction", None, "hertz of processors or GPU after / before timing",
+                           most=1e6),
+    "discarded_samples": _metric("1", None, "timed and left out; label unwatched"),
     # writing token by token
     "prefill_time": _metric("s", False, "reading the context, to the first token's logits; median"),
     "first_token_time": _metric("s", False, "from the context to the first new token, median"),

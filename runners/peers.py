@@ -29,6 +29,8 @@ from runners.progress import phase, within
 from runners.records import Measurement, Status
 from runners.scaling import Direction, Mode
 from runners.timing import Timing, check_limit
+from runners.watch import Watch
+from runners.watched_rows import marked, told
 
 
 @by_name
@@ -136,6 +138,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         return
     labels = {"peer": peer.name, "setting": peer.setting, "version": version}
     phase("first calls")
+    watch = Watch(case.device)
     calls = {"ours": _call(pair, pair.ours, mode, 0), "peer": _call(pair, pair.theirs, mode, 1)}
     first = {}
     for side, call in calls.items():
@@ -165,7 +168,8 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         del exact
         own = {**labels, "compared_in": "float64"}
         yield Measurement(metric="peer_error", value=apart, labels=own)
-    samples = in_turns(calls, case.device, config.rounds(slowest))
+    watched = in_turns(calls, watch, config.rounds(slowest), repeat_s=config.repeat_limit_s)
+    samples = {side: watched.samples(side) for side in calls}
     phase("measuring memory")
     peaks = {side: peak_tensor_bytes(call, case.device) for side, call in calls.items()}
     for side in ("ours", "peer"):
@@ -173,10 +177,11 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         yield Measurement(
             metric="peer_time",
             value=median(samples[side]),
-            samples=tuple(samples[side]),
-            labels=own,
+            samples=samples[side],
+            labels=marked(own, watched, samples[side]),
         )
         yield Measurement(metric="peer_peak_tensor_bytes", value=float(peaks[side]), labels=own)
+    yield from told(watched, {"peer": peer.name, "setting": peer.setting})
     if not peer.same or apart > config.tolerance:
         why = peer.note if not peer.same else f"the tolerance is {config.tolerance:g}"
         yield _without(
@@ -184,7 +189,12 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterat
         )
         return
     ratios = tuple(b / a for a, b in zip(samples["ours"], samples["peer"], strict=True))
-    yield Measurement(metric="peer_speedup", value=median(ratios), samples=ratios, labels=labels)
+    yield Measurement(
+        metric="peer_speedup",
+        value=median(ratios),
+        samples=ratios,
+        labels=marked(labels, watched, ratios),
+    )
     yield Measurement(metric="peer_bytes_ratio", value=peaks["ours"] / peaks["peer"], labels=labels)
 
 

@@ -11,7 +11,7 @@ A reference that is refused or runs out of memory costs only its own rows.
 """
 
 import gc
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import median
@@ -40,8 +40,12 @@ from runners.optim import OptimConfig, build_optimiser, set_learning_rate
 from runners.progress import phase, within
 from runners.records import Measurement, Status
 from runners.timing import Timing, check_limit
+from runners.watch import Watch, Watched
+from runners.watched_rows import marked, told
 
 OWN = "model"
+_RATES = frozenset({"flops_per_second", "utilisation"})
+"""What is divided by the time, and no better than it."""
 
 
 class Mode(StrEnum):
@@ -196,6 +200,8 @@ class _Bench:
         self.model: Backbone | None = None
         self.seconds = 0.0
         self.kernel = ""
+        self.watch = Watch(self.device)
+        self.watched = Watched(kept=[], every=[])
 
     def prepare(self, name: str) -> Callable[[], object]:
         """Build a model and return the call to measure."""
@@ -278,7 +284,12 @@ class _Bench:
             ("parameters", parameters),
             ("batch_size", self.sequences),
         ):
-            yield Measurement(metric=metric, value=float(value))
+            labels = self.trusted({}) if metric in _RATES else {}
+            yield Measurement(metric=metric, value=float(value), labels=labels)
+
+    def trusted(self, labels: Mapping[str, str], name: str = OWN) -> dict[str, str]:
+        """Return labels, with a mark where the times of this call were disturbed."""
+        return marked(labels, self.watched, self.watched.samples(name))
 
 
 def _inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tensor, Tensor]:
@@ -348,21 +359,31 @@ def _times(
     bench: _Bench, calls: dict[str, Callable[[], object]], rounds: int
 ) -> Iterator[Measurement]:
     """Time everything in turns; yield times and paired ratios."""
-    samples = in_turns(calls, bench.device, rounds)
-    own = samples[OWN]
+    watched = in_turns(calls, bench.watch, rounds, repeat_s=bench.config.repeat_limit_s)
+    bench.watched, own = watched, watched.samples(OWN)
     bench.seconds = median(own)
     tokens = float(bench.tokens.numel())
-    labels = {"kernel": bench.kernel} if bench.kernel else {}
-    yield Measurement(metric="time", value=bench.seconds, samples=tuple(own), labels=labels)
-    yield Measurement(metric="tokens_per_second", value=tokens / bench.seconds)
-    yield Measurement(metric="timed_steps", value=float(rounds))
+    labels = bench.trusted({"kernel": bench.kernel} if bench.kernel else {})
+    yield Measurement(metric="time", value=bench.seconds, samples=own, labels=labels)
+    rate, labels = tokens / bench.seconds, bench.trusted({})
+    yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
+    yield Measurement(metric="timed_steps", value=float(len(own)))
     yield Measurement(metric="stalls", value=float(stalls(own)))
-    for name, theirs in samples.items():
+    yield from told(watched)
+    for name in calls:
         if name == OWN:
             continue
-        labels = {"reference": name}
+        theirs, labels = watched.samples(name), {"reference": name}
         ratios = tuple(mine / other for mine, other in zip(own, theirs, strict=True))
         yield Measurement(
-            metric="reference_time", value=median(theirs), samples=tuple(theirs), labels=labels
+            metric="reference_time",
+            value=median(theirs),
+            samples=theirs,
+            labels=bench.trusted(labels, name),
         )
-        yield Measurement(metric="time_ratio", value=median(ratios), samples=ratios, labels=labels)
+        yield Measurement(
+            metric="time_ratio",
+            value=median(ratios),
+            samples=ratios,
+            labels=marked(labels, watched, ratios),
+        )

@@ -1,11 +1,15 @@
 """How many calls are timed: what every runner that measures time asks for."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from conf.choices import by_name
 from runners.measure import Call, warm_up
+
+REPEAT_LIMIT_S = 10.0
+"""Seconds for repeating disturbed samples of one cell, unless asked otherwise."""
 
 
 @by_name
@@ -18,6 +22,8 @@ class Timing:
     long_step_s: float = 0.5
     """Where one call takes longer, `long_timed_steps` samples do."""
     long_timed_steps: int = 5
+    repeat_limit_s: float = REPEAT_LIMIT_S
+    """Wall clock for repeating samples that the machine disturbed; 0 repeats none."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that no median can be made of."""
@@ -26,6 +32,7 @@ class Timing:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
         if not self.long_step_s > 0:
             raise ValueError(f"long_step_s must be positive: got {self.long_step_s}")
+        check_repeats(self.repeat_limit_s)
 
     def warm(self, call: Call, device: torch.device) -> float:
         """Call until the time is stable, once if it is long; return the seconds of the last."""
@@ -40,3 +47,11 @@ def check_limit(step_limit_s: float | None) -> None:
     """Refuse a limit of no time. Raises ValueError."""
     if step_limit_s is not None and not step_limit_s > 0:
         raise ValueError(f"step_limit_s must be positive: got {step_limit_s}; null sets no limit")
+
+
+def check_repeats(repeat_limit_s: float) -> None:
+    """Refuse a negative budget, and one without end. Raises ValueError."""
+    if not 0 <= repeat_limit_s < math.inf:
+        raise ValueError(
+            f"repeat_limit_s: got {repeat_limit_s}; wanted seconds, 0 or more; 0 repeats no sample"
+        )

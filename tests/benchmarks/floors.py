@@ -33,6 +33,8 @@ from lra.compose import mixer_factory
 from models.flops import count_operations, saved_bytes
 from models.mixer import Layout, MixerFactory, Site, Unsupported
 from runners.measure import in_turns, observe, timed, warm_up
+from runners.timing import REPEAT_LIMIT_S
+from runners.watch import Watch
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 CPU = torch.device("cpu")
@@ -112,7 +114,8 @@ def measure(
     for call in (reference, product, copy):
         warm_up(call, CPU, least=2, long_s=1.0)
     calls = {"own": once, "sdpa": reference, "product": product, "copy": copy}
-    samples = in_turns(calls, CPU, options.rounds)
+    watched = in_turns(calls, Watch(CPU), options.rounds, repeat_s=REPEAT_LIMIT_S)
+    samples = {name: watched.samples(name) for name in calls}
     floors = [
         (operations * product_s / (2 * MATRIX**3), moved * copy_s / (2 * 4 * COPY))
         for product_s, copy_s in zip(samples["product"], samples["copy"], strict=True)
@@ -121,6 +124,7 @@ def measure(
     faster = [sdpa / own for own, sdpa in zip(samples["own"], samples["sdpa"], strict=True)]
     bound = "operations" if statistics.median(a - b for a, b in floors) > 0 else "bytes"
     return {
+        "disturbed": watched.disturbed, "discarded": watched.discarded,
         "seconds": samples["own"], "operations": operations, "bytes": moved,
         "peak_tensor_bytes": peak, "floor_seconds": [max(floor) for floor in floors],
         "bound": bound, "over_floor": statistics.median(over),

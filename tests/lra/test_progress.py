@@ -26,3 +26,10 @@ def test_a_part_without_a_number_does_not_fail_the_cell() -> None:
 def test_scores_at_other_lengths_name_the_factor() -> None:
     rows = [good("accuracy", 0.25 * n, split="test", factor=str(n)) for n in (1, 2)]
     assert headline(rows) == "accuracy at 1 x 0.250, accuracy at 2 x 0.500"
+
+
+def test_a_disturbed_time_says_so() -> None:
+    for metric, text in (("time", "5.0 ms"), ("token_time", "5.00 ms a token")):
+        assert headline([good(metric, 0.005)]) == text
+        why = "waited for a processor (9 of 9 samples)"
+        assert headline([good(metric, 0.005, disturbed=why)]) == f"{text}; disturbed: {why}"

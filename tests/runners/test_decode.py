@@ -18,6 +18,7 @@ from runners.decode import DecodeConfig, Mode, decode
 from runners.hardware import HardwareProfile, Precision
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
+from runners.watched_rows import TOLD
 
 CPU = HardwareProfile(name="cpu")
 TOKENS, WIDTH, HIDDEN, VOCABULARY, BATCH = 20, 16, 24, 11, 2
@@ -42,7 +43,8 @@ def measured(
             made.embedding.register_forward_pre_hook(lambda _, x: watch.append(tuple(x[0].shape)))
         return made
 
-    told = {"timed_tokens": TOKENS, "timed_prefills": 3, "batch_size": BATCH} | options
+    told = {"timed_tokens": TOKENS, "timed_prefills": 3, "batch_size": BATCH}
+    told |= {"repeat_limit_s": 0.0} | options
     config = DecodeConfig(**told)
     stream = decode(build, length=length, mode=mode, config=config, hardware=hardware, seed=0)
     rows = [item for item in stream if isinstance(item, Measurement)]
@@ -66,10 +68,11 @@ def test_rows_are_complete(mode: Mode) -> None:
         "process_peak_bytes",
     }  # fmt: skip
     remembered = {"prefill_time", "prefill_peak_tensor_bytes", "state_bytes"}
-    assert set(rows) == both | (remembered if mode is Mode.state else set())
+    assert "discarded_samples" in rows
+    assert set(rows) - set(TOLD) == both | (remembered if mode is Mode.state else set())
     assert all(row.status is Status.ok for row in rows.values())
     samples = rows["token_time"].samples
-    assert len(samples) == rows["timed_steps"].value == TOKENS
+    assert len(samples) == rows["timed_steps"].value == TOKENS - rows["discarded_samples"].value
     assert len(rows["first_token_time"].samples) == 3
     assert rows["token_time"].value == pytest.approx(np.median(samples))
     assert rows["token_time_percentile"].value == pytest.approx(np.percentile(samples, 95))

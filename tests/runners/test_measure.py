@@ -7,6 +7,7 @@ import torch
 
 from runners import measure
 from runners.measure import in_turns, machine_rates, peak_tensor_bytes, process_peak_bytes, stalls
+from runners.watch import Watch
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -53,9 +54,10 @@ def test_peak_sees_workspace_inside_an_operator() -> None:
 
 def test_turns_alternate_and_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    samples = in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, CPU, 3)
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    found = in_turns(calls, Watch(CPU), 3, repeat_s=0.0)
     assert order == ["a", "b", "b", "a", "a", "b"]
-    assert {name: len(times) for name, times in samples.items()} == {"a": 3, "b": 3}
+    assert [len(found.samples(name)) for name in calls] == [3, 3]
 
 
 def test_stalls_are_samples_far_above_the_median() -> None:

@@ -1,0 +1,224 @@
+"""What the system counts meanwhile: waiting, absence, steal, the load of other processes.
+
+Everything is read from Linux's own counters. Each may be missing (another system, a container, a
+kernel without it): the field is then None, and `missing` names it. Torch-free.
+
+| counter | from | resolution |
+| --- | --- | --- |
+| processor time of the process, of the measuring thread | `clock_gettime` | ns |
+| waiting for a processor, by thread | `/proc/self/task/*/schedstat` | ns |
+| idle, steal of all processors | `/proc/stat` | a tick, 10 ms |
+| throttled by a limit on the container | `cpu.stat` of the control groups | ns or µs |
+| stalls for memory | `/proc/pressure/memory` | µs |
+| major page faults | `getrusage` | 1 |
+| clock of the processors | `/sys/…/cpufreq/scaling_cur_freq` | kHz |
+"""
+
+import os
+import re
+import resource
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_BYTES = 1 << 16
+_STAT = re.compile(r"^cpu[0-9]+ ", re.MULTILINE)
+_STALLED = re.compile(r"^some .*\btotal=([0-9]{1,18})$", re.MULTILINE)
+_THROTTLED = re.compile(r"^(throttled_usec|throttled_time) ([0-9]{1,18})$", re.MULTILINE)
+_SECONDS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
+"""Units of the two versions of control groups."""
+
+
+class Machine(NamedTuple):
+    """Time of all processors together since the machine started, in seconds."""
+
+    at: float
+    """Wall clock of this reading, as in `time.perf_counter`."""
+    own: float
+    """Processor time of this process at the same moment."""
+    idle: float
+    steal: float
+    """What other virtual machines took."""
+    total: float
+    processors: int
+
+
+class Own(NamedTuple):
+    """What one process has had so far, in seconds."""
+
+    at: float
+    """Wall clock, as in `time.perf_counter`."""
+    process: float
+    """Processor time of all threads."""
+    thread: float
+    """Processor time of the thread that measures."""
+    waited: float | None
+    """Threads were ready and had no processor, summed over threads."""
+    thread_waited: float | None
+    slices: int | None
+    """How often threads got a processor."""
+    throttled: float | None
+    memory_stall: float | None
+    """Some process of the machine waited for memory."""
+    faults: int
+    """Pages that had to be read from a disk."""
+
+
+def parse_stat(text: str, ticks: int) -> tuple[float, float, float, int] | None:
+    """Return idle, steal and total seconds, and the processors, of a `/proc/stat`; None if unlike.
+
+    Args:
+        text: the file.
+        ticks: of the file, in a second.
+    """
+    first, _, rest = text.partition("\n")
+    name, *fields = first.split()[:9] or [""]
+    if name != "cpu" or len(fields) < 4 or not all(_is_count(field) for field in fields):
+        return None
+    spent = [int(field) / ticks for field in fields]
+    spent += [0.0] * (8 - len(spent))  # before Linux 2.6.11 there was no steal
+    processors = len(_STAT.findall(rest))
+    total = sum(spent)
+    if not processors or not total > 0:  # some containers give a file of zeros
+        return None
+    return spent[3] + spent[4], spent[7], total, processors
+
+
+def parse_schedstat(text: str) -> tuple[float, int] | None:
+    """Return the seconds that a thread waited, and its turns; None for anything else."""
+    fields = text.split()
+    if len(fields) != 3 or not all(_is_count(field) for field in fields):
+        return None
+    return int(fields[1]) * 1e-9, int(fields[2])
+
+
+def parse_pressure(text: str) -> float | None:
+    """Return the seconds in which some process was stalled; None for anything else."""
+    found = _STALLED.search(text)
+    return None if found is None else int(found[1]) * 1e-6
+
+
+def parse_throttled(text: str) -> float | None:
+    """Return the seconds for which a control group was held back; None where it has no limit."""
+    found = _THROTTLED.search(text)
+    return None if found is None else int(found[2]) * _SECONDS[found[1]]
+
+
+def parse_groups(groups: str, mounts: str) -> list[str]:
+    """Return the `cpu.stat` files of a process's control groups, ancestors included.
+
+    Args:
+        groups: `/proc/self/cgroup`.
+        mounts: `/proc/self/mounts`.
+    """
+    roots: dict[str, str] = {}
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) >= 4 and fields[2] == "cgroup2":
+            roots.setdefault("", fields[1])
+        elif len(fields) >= 4 and fields[2] == "cgroup" and "cpu" in fields[3].split(","):
+            roots.setdefault("cpu", fields[1])
+    found = []
+    for line in groups.splitlines():
+        _, names, path = [*line.split(":", 2), "", "", ""][:3]
+        root = roots.get("cpu" if "cpu" in names.split(",") else names)
+        if root is None or not path.startswith("/") or ".." in path:
+            continue
+        parts = [part for part in path.split("/") if part]
+        found += ["/".join([root, *parts[:end], "cpu.stat"]) for end in range(len(parts) + 1)]
+    return list(dict.fromkeys(found))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19
+
+
+class Counters:
+    """Open counters of this process and of its machine. Threads may come and go.
+
+    Args:
+        proc: where the process file system is.
+    """
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._files: dict[str, int] = {}
+        self._ticks = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+        self.tick = 1 / self._ticks
+        """Seconds: what `machine` can tell apart."""
+        groups = (self._text(f"{proc}/self/{name}") or "" for name in ("cgroup", "mounts"))
+        stats = parse_groups(*groups)
+        self._groups = [f for f in stats if parse_throttled(self._text(f) or "") is not None]
+
+    def __del__(self) -> None:
+        """Close what is open."""
+        for opened in self._files.values():
+            with suppress(OSError):
+                os.close(opened)
+
+    def _text(self, path: str) -> str | None:
+        """Read a small file from its start through a descriptor that stays open; None if absent."""
+        try:
+            opened = self._files.get(path)
+            if opened is None:
+                opened = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(opened, _BYTES, 0).decode("ascii", "replace")
+        except OSError:
+            if (stale := self._files.pop(path, None)) is not None:
+                os.close(stale)
+            return None
+
+    def machine(self) -> Machine | None:
+        """Read what all processors did; None where the system does not say."""
+        text = self._text(f"{self._proc}/stat")
+        at, own = time.perf_counter(), time.process_time()
+        found = None if text is None else parse_stat(text, self._ticks)
+        if found is None:
+            return None
+        idle, steal, total, processors = found
+        return Machine(at, own, idle, steal, total, processors)
+
+    def own(self) -> Own:
+        """Read what this process and its threads had."""
+        waited, thread_waited, slices = self._waits()
+        throttled = [parse_throttled(self._text(path) or "") for path in self._groups]
+        known = [seconds for seconds in throttled if seconds is not None]
+        return Own(
+            at=time.perf_counter(),
+            process=time.process_time(),
+            thread=time.thread_time(),
+            waited=waited,
+            thread_waited=thread_waited,
+            slices=slices,
+            throttled=sum(known) if known else None,
+            memory_stall=parse_pressure(self._text(f"{self._proc}/pressure/memory") or ""),
+            faults=resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
+        )
+
+    def _waits(self) -> tuple[float | None, float | None, int | None]:
+        """Return how long all threads and this one have waited, and how often one had a turn."""
+        folder = f"{self._proc}/self/task"
+        mine = f"{folder}/{threading.get_native_id()}/schedstat"
+        try:
+            paths = [f"{folder}/{name}/schedstat" for name in os.listdir(folder)]  # noqa: PTH208
+        except OSError:
+            return None, None, None
+        told = {path: parse_schedstat(self._text(path) or "") for path in paths}
+        if told.get(mine) is None:
+            return None, None, None
+        known = [each for each in told.values() if each is not None]
+        thread = told[mine]
+        return sum(w for w, _ in known), thread and thread[0], sum(n for _, n in known)
+
+
+def clock_hertz(root: Path = Path("/sys/devices/system/cpu")) -> float | None:
+    """Return the highest clock of the processors that this process may use; None where unknown."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    found = []
+    for number in sorted(allowed):
+        with suppress(OSError, ValueError):
+            text = (root / f"cpu{number}/cpufreq/scaling_cur_freq").read_text()
+            found.append(int(text) * 1e3)
+    return max(found, default=None)

@@ -1,0 +1,183 @@
+"""What was measured while the machine was disturbed is marked everywhere, and no fit uses it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from lra.conclusion import conclusions
+from reports.approximation import approximation_data, approximation_table
+from reports.decoding import decode_data, decode_points, decode_table
+from reports.drawing import looks
+from reports.efficiency import crossover_table, efficiency_table, growth_table, measured_crossover
+from reports.peers import peer_rows, peer_table, speed_data
+from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
+from reports.scaling_figures import scaling_data, scaling_figure
+from reports.statistics import Reach
+from reports.tables import to_csv, to_html, to_latex, to_markdown
+from reports.wandb_plan import plan_runs
+
+WHY = "waited for a processor (20 of 20 samples)"
+TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")
+
+
+def shaken(rows: list[dict[str, Any]], factor: float = 1.0) -> list[dict[str, Any]]:
+    """The same rows, disturbed: `factor` times too long, and labelled."""
+    for row in rows:
+        if row["metric"] in TIMED:
+            row["labels"] = {**row["labels"], "disturbed": WHY}
+        if row["metric"] in ("time", "time_ratio"):
+            row["value"] *= factor
+            row["samples"] = [s * factor for s in row["samples"]]
+    return rows
+
+
+def cells(make: SimpleNamespace, *, disturbed: tuple[int, ...] = (), **columns: Any) -> list[Any]:
+    """Linear time, 1 ms at 256 tokens; SDPA is quadratic, and meets it at 1024."""
+    rows = []
+    for n in (256, 512, 1024, 2048, 4096):
+        seconds = n / 256e3
+        beside = {"sdpa": seconds * n / 1024}
+        cell = make.timing("linear", n, seconds, references=beside, noise=0.01, batch=1, **columns)
+        rows += shaken(cell, 15.0) if n in disturbed else cell
+    return rows
+
+
+def points(rows: list[Any], make: SimpleNamespace) -> list[CostPoint]:
+    (part,) = settings(cost_rows(prepare(make.frame(*rows))))
+    return cost_points(part.rows)
+
+
+@pytest.mark.parametrize("at", [256, 512, 1024, 2048, 4096])
+def test_no_exponent_comes_from_a_disturbed_length(make: SimpleNamespace, at: int) -> None:
+    table = growth_table(points(cells(make, disturbed=(at,)), make))
+    assert table is not None
+    exponent, last = table.rows[0].entries[:2]
+    assert exponent.value == pytest.approx(1.0, abs=0.05)
+    assert last.value == pytest.approx(1.0, abs=0.05)
+    assert exponent.facts["points"] == 4
+    assert any(f"leaves out {at:,}" in note for note in exponent.notes)
+    memory = table.rows[0].entries[2]
+    assert memory.facts["points"] == 5  # bytes are counted, whatever the clock did
+
+
+def test_too_few_undisturbed_lengths_give_no_exponent(make: SimpleNamespace) -> None:
+    found = points(cells(make, disturbed=(512, 1024, 2048, 4096)), make)
+    table = growth_table(found)
+    assert table is not None
+    assert table.rows[0].entries[0].value is None
+    data = scaling_data(found, "step", "time")
+    assert data["exponent"].isna().all()
+    figure = scaling_figure(data, looks(["linear"]))
+    (label,) = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "no exponent" in label
+    plt.close(figure)
+
+
+def test_no_crossover_comes_from_a_disturbed_length(make: SimpleNamespace) -> None:
+    quiet = measured_crossover(points(cells(make), make), "sdpa")
+    assert quiet.reach is Reach.within
+    assert quiet.length == pytest.approx(1024, rel=0.1)
+    kept = points(cells(make, disturbed=(4096,)), make)
+    found = measured_crossover(kept, "sdpa")
+    assert found.longest == 2048
+    assert found.length == pytest.approx(1024, rel=0.1)
+    table = crossover_table(kept)
+    assert table is not None
+    assert "leaves out 4,096" in " ".join(table.rows[0].entries[0].notes)
+    every = crossover_table(points(cells(make, disturbed=(256, 512, 1024, 2048, 4096)), make))
+    assert every is not None
+    (entry,) = every.rows[0].entries
+    assert entry.value is None
+    assert DAGGER in entry.text
+
+
+@pytest.mark.parametrize("render", [to_markdown, to_html, to_latex, to_csv])
+def test_every_form_of_the_table_marks_it(make: SimpleNamespace, render: Any) -> None:
+    table = efficiency_table(points(cells(make, disturbed=(512,)), make), "step")
+    assert table is not None
+    text = render(table)
+    assert "disturbed while it was measured: waited for a processor" in text
+    assert DAGGER in text
+    quiet = efficiency_table(points(cells(make), make), "step")
+    assert quiet is not None
+    assert DAGGER not in render(quiet)
+
+
+def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
+    data = scaling_data(points(cells(make, disturbed=(512,)), make), "step", "time")
+    assert list(data["disturbed"]) == ["", WHY, "", "", ""]
+    figure = scaling_figure(data, looks(["linear"]))
+    (axes,) = figure.axes
+    rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
+    assert [list(line.get_xdata()) for line in rings] == [[512.0]]
+    assert any(text.get_text().startswith("○ linear at 512") for text in figure.texts)
+    plt.close(figure)
+
+
+def test_the_terminal_says_so(make: SimpleNamespace) -> None:
+    told = "\n".join(conclusions(make.frame(*cells(make, disturbed=(4096,)))))
+    assert "leaves out 4,096" in told
+
+
+def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
+    rows = make.frame(*cells(make, disturbed=(512,)))
+    (plan,) = plan_runs(rows, sweep="s", config_by_cell={})
+    assert plan.summary["disturbed/at_512_speed_step_time"] == WHY
+    assert plan.summary["disturbed/at_512_speed_step_time_ratio_against_sdpa"] == WHY
+    (disturbed,) = set(rows[rows["length"] == 512]["cell"])
+    assert plan.config["disturbed_cells"] == [disturbed]
+
+
+def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
+    rows = []
+    for n in (256, 512, 1024):
+        cell = {"runner": "decode", "mode": "state", "model": "linear", "length": n}
+        labels, factor = ({"disturbed": WHY}, 15.0) if n == 512 else ({}, 1.0)
+        seconds = 1e-3 * n * factor
+        rows.append(make.row("token_time", seconds, samples=[seconds] * 3, labels=labels, **cell))
+        rows.append(make.row("batch_size", 1.0, **cell))
+    found = decode_points(prepare(make.frame(*rows)))
+    assert decode_data(found, "token_time")["exponent"].iloc[0] == pytest.approx(1.0)
+    table = decode_table(found)
+    assert table is not None
+    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False]
+
+
+def test_comparisons_with_peers_mark_it(make: SimpleNamespace) -> None:
+    rows = []
+    for n in (256, 512):
+        cell = {"runner": "peers", "mode": "forward", "model": "linear", "length": n}
+        labels = {"peer": "other", "setting": "plain", "version": "1"}
+        labels |= {"disturbed": WHY} if n == 512 else {}
+        rows.append(make.row("peer_speedup", 2.0, samples=[2.0, 2.0], labels=labels, **cell))
+    own = peer_rows(prepare(make.frame(*rows)))
+    table = peer_table(own, "forward")
+    assert table is not None
+    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True]
+    assert list(speed_data(own, "forward")["disturbed"]) == ["", WHY]
+
+
+def test_approximations_mark_it(make: SimpleNamespace) -> None:
+    rows = []
+    for budget in ("16", "32"):
+        cell = {"runner": "approximation", "mode": "random", "model": "performer", "length": 256}
+        labels = {"budget": budget, "option": "features", "target": "softmax", "layer": "0"}
+        rows.append(make.row("output_error", 0.5, samples=[0.5], labels=labels, **cell))
+        labels = labels | ({"disturbed": WHY} if budget == "32" else {})
+        for metric in ("core_time", "core_time_ratio"):
+            rows.append(make.row(metric, 0.1, samples=[0.1] * 3, labels=labels, **cell))
+    data = approximation_data(prepare(make.frame(*rows)))
+    assert dict(zip(data["budget"], data["disturbed"], strict=True)) == {16: "", 32: WHY}
+    table = approximation_table(data, "random")
+    assert table is not None
+    text = to_markdown(table)
+    assert text.count(f" {DAGGER}") == 3  # time, speed, and the note
+
+
+def test_rows_of_old_are_undisturbed(make: SimpleNamespace) -> None:
+    frame = prepare(make.frame(*cells(make)))
+    assert isinstance(frame, pd.DataFrame)
+    assert not frame["disturbed"].any()
