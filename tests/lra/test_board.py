@@ -15,7 +15,7 @@ from screen import Screen
 
 from lra.board import LEFT, STOPPED, Board
 from lra.terminal import Region, gauge, on_terminal, squeezed, trimmed, width
-from lra.volume import Volume, taken
+from lra.volume import Volume
 from lra.wording import ahead, facts, joined, spent
 from runners.progress import Event, Progress
 from runners.records import CELL_COLUMNS, Cell, Status
@@ -376,7 +376,7 @@ def test_durations(say: Callable[[float], str], seconds: float, said: str) -> No
 
 @pytest.mark.parametrize(
     ("loss", "said"),
-    [(1.2344, "1.234"), (0.01, "0.010"), (0.00012, "0.00012"), (123456, "123,456"),
+    [(1.2344, "1.234"), (0.01, "0.010"), (0.00012, "0.00012"), (123456.0, "123,456"),
      (1e9, "1.00e+09"), (float("nan"), "nan"), (0.0, "0"), (-2.5, "-2.500")],
 )  # fmt: skip
 def test_numbers_keep_what_counts(loss: float, said: str) -> None:
@@ -391,28 +391,3 @@ def test_the_least_worth_goes_first() -> None:
     assert joined(found, 1) == "step 400/1,000"
     assert joined(found, 30) == "step 400/1,000, 3 min left"
     assert joined(found, 45) == "step 400/1,000, loss 1.234, 3 min left"
-
-
-# -- flags ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "volume", "rest"),
-    [
-        ("-m model=a", "normal", "-m model=a"),
-        ("--quiet -m model=a", "quiet", "-m model=a"),
-        ("-m model=a -q", "quiet", "-m model=a"),
-        ("-m --verbose model=a -v", "verbose", "-m model=a"),
-        ("model=a -- --quiet", "normal", "model=a -- --quiet"),
-    ],
-)
-def test_volume_stands_anywhere(line: str, volume: str, rest: str) -> None:
-    assert taken(line.split()) == (Volume(volume), rest.split())
-
-
-@pytest.mark.parametrize(
-    "line", ["-q -v", "--quiet model=a --verbose", "-q --cfg job", "-v -c job"]
-)
-def test_what_makes_no_sense_together_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="got -"):
-        taken(line.split())

@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +20,7 @@ from runners.progress import Event, Progress, heard, phase, so_far, within
 from runners.records import Interrupted
 from runners.train import Trainer, train
 from runners.train_config import TrainConfig
+from runners.watch import Watch
 
 CPU = torch.device("cpu")
 
@@ -99,11 +99,10 @@ def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
     ]  # fmt: skip
 
 
-def test_records_of_our_loggers_are_events_and_lines_of_the_log() -> None:
+def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) -> None:
     said: list[Any] = []
-    log = StringIO()
     before = logging.getLogger("runners").level
-    with heard(said.append, log=log):
+    with (tmp_path / "log.txt").open("w") as log, heard(said.append, log=log):
         logging.getLogger("runners.resume").info("resumed at step %d", 53)
         logging.getLogger("runners.train").debug("checkpoint")
         logging.getLogger("strangers").warning("hush")
@@ -112,8 +111,9 @@ def test_records_of_our_loggers_are_events_and_lines_of_the_log() -> None:
         Event(level=logging.INFO, text="resumed at step 53"),
         Event(level=logging.DEBUG, text="checkpoint"),
     ]
-    assert log.getvalue().endswith("resumed at step 53\n")
-    assert "checkpoint" not in log.getvalue()
+    text = (tmp_path / "log.txt").read_text()
+    assert text.endswith("resumed at step 53\n")
+    assert "checkpoint" not in text
     assert logging.getLogger("runners").level == before
 
 
@@ -122,7 +122,7 @@ def test_samples_are_counted_while_time_is_taken(clock: Clock, said: list[Any]) 
         clock.now += 2.0
 
     warm_up(call, CPU, least=2, most=2)
-    in_turns({"a": call, "b": call}, CPU, 3)
+    in_turns({"a": call, "b": call}, Watch(CPU), 3, repeat_s=0.0)
     assert [(m.phase, m.done, m.total) for m in said] == [
         ("warming up", 0, 0), ("warming up", 1, 0),
         ("timing", 0, 3), ("timing", 1, 3), ("timing", 2, 3),

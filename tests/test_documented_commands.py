@@ -1,0 +1,136 @@
+"""Every command of README, CONTRIBUTING and docs, as written, from a folder of somebody's own.
+
+The folder holds a package with a mixer, configuration files, a table of texts, and folders called
+as some of ours are. Of `lra run` the cells are listed, of `lra data` the task is built, of
+`lra verify` the mixer is found; other verbs do what they say, on a store of one short training.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lra import data, verify
+from lra.cli import VERBS, main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+INLINE = re.compile(r"`(lra [a-z][^`]+)`")
+BLOCK = re.compile(r"^    (lra [a-z].+)$", re.MULTILINE)
+STANDS_FOR = {
+    "TASK": "text",
+    "FOLDER": ".",
+    "DIR": "results",
+    "PATH": "aclImdb_v1.tar.gz",
+    "FILE": "rows.jsonl",
+    "NAME": "performer",
+    "task=…": "task=listops",
+    "CELL": "{key}",
+    "3fa9": "{key}",
+}
+"""What the reader puts for a word."""
+FRAGMENTS = {
+    "lra run",
+    "lra show",
+    "lra report",
+    "lra report --rows",
+    "lra verify",
+    "lra data",
+    "lra data prepare",
+    "lra data verify",
+    "lra completion bash|zsh|fish",
+}
+"""Named in a sentence, without what they need."""
+LONG = {"lra doctor --noise"}
+"""Takes half a minute, and fails on a busy machine: see tests/lra/test_noise.py."""
+BROUGHT = "source=sample is a trial|source=sample for a trial"
+"""Said where real data are wanted that are not there."""
+MIXER = """\
+from torch import nn
+
+from models.mixer import Family, Traits, blanked
+
+
+class MyMixer(Family):
+    def __init__(self, site, *, features: int = 8) -> None:
+        super().__init__()
+        self.traits = Traits(causal=site.causal)
+        self.down = nn.Linear(site.width, features)
+        self.up = nn.Linear(features, site.width)
+
+    def forward(self, x, layout):
+        return self.up(self.down(blanked(x, layout, self.traits)))
+"""
+MODEL = """\
+name: my_family
+about: {summary: "of my own"}
+mixer: {class_path: my_package.mixer.MyMixer, features: 8}
+"""
+
+
+def commands() -> dict[str, str]:
+    """Return every command once, with the page that has it."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for match in (*BLOCK.finditer(text), *INLINE.finditer(text)):
+            command = " ".join(re.sub(r"\s[#>|]\s.*", "", match[1]).split())
+            if command not in FRAGMENTS | LONG:
+                found.setdefault(command, page.name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the folder, with a store of one training that every command finds."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in ("models", "tasks", "my_package", "my_conf/model"):
+        (folder / name).mkdir(parents=True)
+    (folder / "models/mine.py").write_text("raise RuntimeError('this is another project')\n")
+    (folder / "my_package/__init__.py").touch()
+    (folder / "my_package/mixer.py").write_text(MIXER)
+    (folder / "my_conf/model/my_family.yaml").write_text(MODEL)
+    (folder / "mine.csv").write_text("text,label\nas it should be,good\nnot at all,bad\n" * 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("LRA_DATA", str(folder / "data"))
+        words = ("task.source=sample", "optim.steps=2", "optim.warmup_steps=0", "logger=none")
+        assert main(["run", *words, "sweep=quickstart"]) == 0
+        assert main(["report", "--sweep", "quickstart", "--publish", "rows.jsonl"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command[:60])
+def test_a_documented_command_does_what_it_says(
+    command: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(home)
+    monkeypatch.setenv("LRA_DATA", str(home / "data"))
+    (cell,) = (home / "results/cells").glob("*/*")
+    _, verb, *words = [
+        STANDS_FOR.get(word, word).format(key=cell.name) if word in STANDS_FOR else word
+        for word in shlex.split(command)
+    ]
+    if "--config-dir" not in words:  # of a family that is added to ours
+        words = ["performer" if word == "my_family" else word for word in words]
+    if verb == "run":
+        words.append("runner.dry_run=true")
+    if verb == "verify":
+        chosen = verify.parser().parse_args(words)
+        monkeypatch.setattr("models.contract.verify", lambda factory, **_: [])
+        assert chosen.max_length
+    if verb == "data":
+        for name in ("prepare", "verify", "certify", "show"):
+            monkeypatch.setattr(data, name, lambda task, _=None: 0)
+    code = main([verb, *words])
+    said = capsys.readouterr()
+    assert code == (2 if re.search(BROUGHT, said.err) else 0), said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_documents_speak_of_every_verb() -> None:
+    """A page whose commands are not found would not be tested."""
+    assert {command.split()[1] for command in commands()} >= set(VERBS) - {"completion"}
+    assert "lra completion" in (ROOT / "README.md").read_text(encoding="utf-8")
