@@ -24,7 +24,6 @@ def written(tmp_path, content, name="a.fasta"):
         PLAIN,
         PLAIN.replace(b"\n", b"\r\n"),
         b"\n  \n" + PLAIN.replace(b"\n", b"\n\n"),
-        PLAIN[:-1],
         PLAIN.replace(b"MKTAY\n", b"mk ta y\nI\nA\n").replace(b"IAKQR", b"kqr"),
         PLAIN.replace(b"OS=X", b"OS=\xe9\xff"),
     ],
@@ -69,6 +68,7 @@ def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
         (b"{}", "is this FASTA"),
         (b"", "holds no record"),
         (b"\n\n", "holds no record"),
+        *((PLAIN[:cut], "the last line has no end, so it may be cut") for cut in range(-4, 0)),
     ],
 )
 def test_everything_else_is_refused(tmp_path, content, message):
