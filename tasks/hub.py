@@ -118,7 +118,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _decoded_bytes(column: Any) -> int:
-    """Return the bytes of a column of `pyarrow`; of a dictionary, each value as often as it comes."""
+    """Return the bytes of a column; values of a dictionary count as often as they come."""
     from pyarrow import compute, types
 
     if not types.is_dictionary(column.type):
