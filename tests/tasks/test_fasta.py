@@ -65,7 +65,7 @@ def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
         (b">a\nM*KT\n", r"'\*' at residue 2.*a stop inside"),
         (b">a\nM\xf6K\n", "at residue 2"),
         (b"MKT\n>a\nMK\n", r"line 1: 'MKT' before the first header"),
-        (b"{}", "is this FASTA"),
+        (b"{}\n", "is this FASTA"),
         (b"", "holds no record"),
         (b"\n\n", "holds no record"),
         *((PLAIN[:cut], "the last line has no end, so it may be cut") for cut in range(-4, 0)),
