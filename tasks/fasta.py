@@ -6,7 +6,8 @@
 
 Lower case counts as upper case; line ends, blank lines and a `*` at the end (the stop) are no part
 of the sequence. B, O, U, X and Z stay; J (leucine or isoleucine) has no id and becomes X, the
-unknown one. Records without residues are left out with a warning. Everything else is refused.
+unknown one. Records without residues are left out with a warning. Everything else is refused, and
+so is a last line without an end, for the record may be cut there.
 """
 
 import logging
@@ -115,7 +116,7 @@ def read(path: Path) -> Iterator[Record]:
     with open_packed(path) as packed:
         # Headers may hold any bytes; those of sequences are compared with the alphabet.
         text = TextIOWrapper(cast(Any, packed), encoding="latin-1")
-        lines = whole_lines(text, str(path), ended=False)  # many files of others lack it
+        lines = whole_lines(text, str(path))
         records = SimpleFastaParser(_from_the_first_header(lines, path))
         shown = tqdm(records, desc=path.name, unit="sequence", disable=None)
         for number, (title, sequence) in enumerate(shown, 1):

@@ -117,6 +117,19 @@ def check_folder(folder: Path) -> None:
                     pass
 
 
+def _decoded_bytes(column: Any) -> int:
+    """Return the bytes of a column; values of a dictionary count as often as they come."""
+    from pyarrow import compute, types
+
+    if not types.is_dictionary(column.type):
+        return int(column.nbytes)
+    values = column.dictionary
+    if not (types.is_string(values.type) or types.is_binary(values.type)):
+        return int(values.nbytes * max(1, len(column)) // max(1, len(values)))
+    lengths = compute.binary_length(values).take(column.indices)
+    return int(compute.sum(lengths).as_py() or 0)
+
+
 def _check_parquet(file: Path) -> None:
     """Read a parquet file in small batches, and count what it becomes."""
     import pyarrow
@@ -131,7 +144,7 @@ def _check_parquet(file: Path) -> None:
                 for column in range(group.num_columns):  # as it says of itself
                     Budget(file).take(group.column(column).total_uncompressed_size)
             for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
-                budget.take(batch.nbytes)
+                budget.take(sum(_decoded_bytes(column) for column in batch.columns))
     except (pyarrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise

@@ -43,13 +43,12 @@ def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[Block]:
         raise BadData(f"{where} is empty (0 bytes): fetch it again")
 
 
-def whole_lines(file: IO[Any] | IOBase, where: str, *, ended: bool = True) -> Iterator[Any]:
+def whole_lines(file: IO[Any] | IOBase, where: str) -> Iterator[Any]:
     """Yield the lines of a file, text or bytes, none of which may fill the memory or be cut.
 
     Args:
         file: The file.
         where: Names it.
-        ended: Whether the last line must have a line end.
 
     Raises:
         BadData: One is longer than `LONGEST_LINE`, or the last one has no line end.
@@ -59,7 +58,7 @@ def whole_lines(file: IO[Any] | IOBase, where: str, *, ended: bool = True) -> It
         number += 1
         if len(line) == LONGEST_LINE:
             raise too_long(where, number)
-        if ended and line[-1:] not in (b"\n", "\n"):
+        if line[-1:] not in (b"\n", "\n"):
             raise BadData(
                 f"{where}, line {number}: the last line has no end, so it may be cut: fetch the "
                 "file again; or end the line if it is whole, else remove what it belongs to"

@@ -8,14 +8,14 @@ Operators are MIN, MAX, MED (of an even count the mean of the middle two, trunca
 modulo 10); a digit 0-9 answers. Tokens are operators, digits and closing brackets; id 0 pads.
 
 Data: generated here with the official distribution (`source=generated`), or read from the official
-`basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder). The official generator sets no
+`basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder; other numbers of trees than
+96,000 / 2,000 / 2,000 need `partial`). The official generator sets no
 seed; here the data are a function of the options alone. `source=sample` is a fixed small set for
 trials, with limits of its own; numbers on it say `sample`. No licence is needed for generated data;
 the official files belong to google-research/long-range-arena (Apache-2.0).
 """
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property
@@ -37,9 +37,10 @@ from tasks.listops_text import (
     VOCABULARY_VERSION,
     decode,
     official_lines,
-    read_tsv,
+    read_split,
 )
 from tasks.listops_trees import Limits, distinct_trees
+from tasks.published import MARK, check_partial, check_whole
 from tasks.ragged import Ragged, Store, from_rows, open_store
 from tasks.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
 from tasks.stored import identity_of
@@ -53,6 +54,8 @@ FILLER_TREES = 5003
 """A prime: rows do not meet the same run of trees again."""
 SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
 SAMPLE_SIZES = (2000, 400, 400)
+OFFICIAL = {"train": 96_000, "validation": 2000, "test": 2000}
+"""Lines of the official files."""
 
 
 class Source(StrEnum):
@@ -69,6 +72,7 @@ class ListOps(ClassificationTask):
     Args:
         source: generated, tsv or sample.
         path: Folder of the official TSV files; for `source=tsv` only.
+        partial: Whether the files hold a part of those trees, or others; every row then says so.
         min_length: Generated trees have more tokens than this.
         max_length: Generated trees have fewer tokens than this; a TSV row at most this many.
         max_depth: Levels of a generated tree, the digits' level included.
@@ -86,7 +90,7 @@ class ListOps(ClassificationTask):
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset(
-        {"path", "processes", "write_tsv", "check_answers"}
+        {"path", "partial", "processes", "write_tsv", "check_answers"}
     )
     """Options that change no number: not part of a result's identity."""
     _longest: int | None = None
@@ -97,6 +101,7 @@ class ListOps(ClassificationTask):
         *,
         source: Source = Source.generated,
         path: str | None = None,
+        partial: bool = False,
         min_length: int = 500,
         max_length: int = 2000,
         max_depth: int = 10,
@@ -117,8 +122,9 @@ class ListOps(ClassificationTask):
                 f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
                 f"path={path!r}; give both or neither"
             )
+        check_partial(partial, path is not None)
         self.numbers = (train_examples, validation_examples, test_examples)
-        self.data_seed = data_seed
+        self.data_seed, self.partial = data_seed, partial
         if self.source is Source.sample:
             self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
         elif self.source is Source.generated:
@@ -171,7 +177,7 @@ class ListOps(ClassificationTask):
             max_length=self.max_length,
             padded=True,
             metric="accuracy",
-            source=self.source.value,
+            source=f"{self.source}{MARK if self.partial else ''}",
             data_hash=self._identity(),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
@@ -180,6 +186,8 @@ class ListOps(ClassificationTask):
         facts: dict[str, object] = {"version": VERSION, "vocabulary": VOCABULARY_VERSION}
         if self.path is not None:
             facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
+            if self.partial:
+                facts["partial"] = True
         else:
             facts |= {"numbers": self.numbers, "seed": self.data_seed, **asdict(self.limits)}
         if self.filler:
@@ -249,7 +257,7 @@ class ListOps(ClassificationTask):
 
     def make(self) -> None:
         """Generate or read the trees and store them."""
-        splits = dict(self._read()) if self.path is not None else self._generate()
+        splits = self._read(self.path) if self.path is not None else self._generate()
         generated = {} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}
         self.write(
             splits,
@@ -317,15 +325,12 @@ class ListOps(ClassificationTask):
             filled.append(np.concatenate(pieces))
         return filled
 
-    def _read(self) -> Iterator[tuple[str, Ragged]]:
-        for split in SPLITS:
-            path = self._file(split)
-            lines = read_tsv(path, max_length=self.max_length, check_answers=self.check_answers)
-            rows, targets = [], []
-            for tokens, target in tqdm(lines, desc=path.name, unit="line", disable=None):
-                rows.append(np.frombuffer(tokens, np.uint8))
-                targets.append(target)
-            yield split, from_rows(rows, np.array(targets, np.uint8))
+    def _read(self, folder: Path) -> dict[str, Ragged]:
+        options = {"max_length": self.max_length, "check_answers": self.check_answers}
+        splits = {split: read_split(self._file(split), **options) for split in SPLITS}
+        found = {split: len(data.targets) for split, data in splits.items()}
+        check_whole(found, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
+        return splits
 
     def _write_tsv(self) -> None:
         with placing(self.tsv_folder) as folder:

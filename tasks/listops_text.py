@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
+from tqdm import tqdm
 
 from tasks.errors import BadData
+from tasks.ragged import Ragged, from_rows
 from tasks.sources import open_binary
 
 VOCABULARY_VERSION = 1
@@ -127,6 +129,16 @@ def official_lines(
         # The root is nobody's argument: its last pair does not exist.
         lines.append(b"%b\t%d\n" % (b"".join(words[start:end])[:-3], target))
     return b"".join(lines)
+
+
+def read_split(path: Path, *, max_length: int, check_answers: bool) -> Ragged:
+    """Return the trees of an official file; errors as of `read_tsv`."""
+    rows, targets = [], []
+    lines = read_tsv(path, max_length=max_length, check_answers=check_answers)
+    for tokens, target in tqdm(lines, desc=path.name, unit="line", disable=None):
+        rows.append(np.frombuffer(tokens, np.uint8))
+        targets.append(target)
+    return from_rows(rows, np.array(targets, np.uint8))
 
 
 def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tuple[bytes, int]]:

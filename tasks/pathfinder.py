@@ -5,8 +5,9 @@
 
 Sides are 32 (Pathfinder, 1,024 pixels), 64, 128 (Path-X, 16,384) and 256 (65,536). Pictures are
 generated here with the published parameters (`source=generated`), each label checked on the drawn
-snakes, or read from the archive's files (`source=files`). The sets are the archive's, by the dashes
-of a snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's). Parameters are published for
+snakes, or read from the archive's files (`source=files`), 200,000 in a set: another number is
+refused, unless `partial` says that it is a part. The sets are the archive's, by the dashes of a
+snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's). Parameters are published for
 14; with another `contour` the number of short snakes stays, and their length is a third.
 
     drawing=published   the law of the authors' generator: dashes nearly touch, snakes may cross
@@ -44,6 +45,7 @@ from tasks.batching import Draw, permutation
 from tasks.classification import floor
 from tasks.gray import Encoding, GrayTask, rows_of
 from tasks.pathfinder_styles import STYLES, Style
+from tasks.published import MARK, check_partial
 from tasks.ragged import Ragged
 from tasks.sources import data_root, folder_identity
 from tasks.stored import GENERATED, GRAY_LEVELS, identity_of
@@ -80,6 +82,7 @@ class Pathfinder(GrayTask):
     Args:
         source: generated, files or sample (a few hundred generated pictures for trials).
         path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14.
+        partial: Whether `path` holds a part of a set, or another one; every row then says so.
         drawing: How pictures are generated: published or separated.
         side: Pixels of a side: 32, 64, 128 or 256.
         contour: Dashes of a long snake; 6, 9 and 14 are published.
@@ -97,7 +100,7 @@ class Pathfinder(GrayTask):
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
     """
 
-    incidental: ClassVar[frozenset[str]] = frozenset({"path", "processes"})
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
     """Options that change no number: not part of a result's identity."""
 
     def __init__(
@@ -105,6 +108,7 @@ class Pathfinder(GrayTask):
         *,
         source: Source = Source.generated,
         path: str | None = None,
+        partial: bool = False,
         drawing: Drawing = Drawing.published,
         side: int = 32,
         contour: int = 14,
@@ -127,6 +131,7 @@ class Pathfinder(GrayTask):
                 f"task.path is a set of the archive, for source=files: got source={source}, "
                 f"path={path!r}; give both or neither"
             )
+        check_partial(partial, path is not None)
         if side not in STYLES:
             raise ValueError(f"task.side: got {side}; wanted one of {', '.join(map(str, STYLES))}")
         style = STYLES[side]
@@ -158,7 +163,7 @@ class Pathfinder(GrayTask):
         if self.source is Source.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
         self.path = Path(path).expanduser() if path is not None else None
-        self.data_seed, self.processes = data_seed, processes
+        self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
         self.max_length = self.canvas**2
 
@@ -182,7 +187,7 @@ class Pathfinder(GrayTask):
 
     def _source_name(self) -> str:
         if self.path is not None:
-            return f"files: {'/'.join(self.path.parts[-2:])}"
+            return f"files: {'/'.join(self.path.parts[-2:])}{MARK if self.partial else ''}"
         return self.source.value
 
     def _identity(self) -> str:
@@ -194,6 +199,8 @@ class Pathfinder(GrayTask):
         if self.path is not None:
             facts["content"] = folder_identity(self.path) if self.path.is_dir() else "missing"
             facts["side"] = self.style.side
+            if self.partial:
+                facts["partial"] = True
         else:
             facts |= {"drawing": self.drawing, "numbers": self.numbers, **asdict(self.style)}
         return identity_of(facts)
@@ -243,7 +250,7 @@ class Pathfinder(GrayTask):
                 yield self._block(pixels, labels)
 
     def _from_files(self, path: Path) -> dict[str, Iterator[Ragged]]:
-        listed = pathfinder_files.entries(path)
+        listed = pathfinder_files.entries(path, partial=self.partial)
         order = permutation(Draw.split, self.data_seed, len(listed)).tolist()
         ends = np.cumsum([round(share * len(listed)) for share in SPLIT_SHARES]).tolist()
         if ends[0] < 1 or ends[1] <= ends[0] or len(listed) <= ends[1]:

@@ -18,10 +18,15 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from tasks.errors import BadData, NotPrepared
+from tasks.published import check_whole
 
 log = logging.getLogger(__name__)
 
 LABEL_COLUMN = 3
+PUBLISHED = 200_000
+"""Pictures of a set, empty ones among them."""
+EMPTY = 1
+"""Pictures of 0 bytes that a published set has at most."""
 ARCHIVE_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; cite Linsley et al. 2018 and arXiv:2011.04006"
 
@@ -33,15 +38,17 @@ class Entry(NamedTuple):
     label: int
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path, *, partial: bool) -> list[Entry]:
     """Return the pictures that the metadata of a set list, in order, those of 0 bytes left out.
 
     Args:
         folder: e.g. pathfinder32/curv_contour_length_14.
+        partial: Whether the user says that it is a part of a set.
 
     Raises:
         NotPrepared: The folder has no metadata, or a picture is missing.
-        BadData: A line of metadata cannot be read.
+        BadData: A line of metadata cannot be read, or other numbers of pictures are listed, or are
+            empty, than were published.
     """
     lists = sorted(
         (path for path in (folder / "metadata").glob("*.npy") if path.stem.isdigit()),
@@ -66,6 +73,15 @@ def entries(folder: Path) -> list[Entry]:
         log.warning("left out %d empty pictures, e.g. %s", len(left_out), left_out[0].file)
     if not found:
         raise BadData(f"{folder}: no picture with content; fetch the archive again")
+    if len(left_out) > EMPTY and not partial:
+        raise BadData(
+            f"{folder}: {len(left_out):,} pictures are empty, wanted at most {EMPTY} as published, "
+            f"e.g. {left_out[0].file}: unpack the archive again, or, if it is a part on purpose, "
+            "set task.partial=true, and every row says so"
+        )
+    listed = {"metadata": len(found) + len(left_out)}
+    wanted = {"metadata": PUBLISHED}
+    check_whole(listed, wanted, where=str(folder), of="pictures", partial=partial)
     return found
 
 

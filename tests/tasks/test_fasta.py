@@ -24,7 +24,6 @@ def written(tmp_path, content, name="a.fasta"):
         PLAIN,
         PLAIN.replace(b"\n", b"\r\n"),
         b"\n  \n" + PLAIN.replace(b"\n", b"\n\n"),
-        PLAIN[:-1],
         PLAIN.replace(b"MKTAY\n", b"mk ta y\nI\nA\n").replace(b"IAKQR", b"kqr"),
         PLAIN.replace(b"OS=X", b"OS=\xe9\xff"),
     ],
@@ -66,9 +65,10 @@ def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
         (b">a\nM*KT\n", r"'\*' at residue 2.*a stop inside"),
         (b">a\nM\xf6K\n", "at residue 2"),
         (b"MKT\n>a\nMK\n", r"line 1: 'MKT' before the first header"),
-        (b"{}", "is this FASTA"),
+        (b"{}\n", "is this FASTA"),
         (b"", "holds no record"),
         (b"\n\n", "holds no record"),
+        *((PLAIN[:cut], "the last line has no end, so it may be cut") for cut in range(-4, 0)),
     ],
 )
 def test_everything_else_is_refused(tmp_path, content, message):

@@ -88,17 +88,19 @@ def test_tsv_round_trip(tmp_path):
     assert first[0] == "Source\tTarget"
     assert len(first) == 51
     assert encode(first[1].split("\t")[0]).tobytes() == rows(task, "validation")[0]
-    read = ListOps(source=Source.tsv, path=str(folder), max_length=60)
+    read = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
     before = read.spec
-    assert before.source == "tsv"
+    assert before.source == "tsv (a part)"
     read.prepare()
-    assert ListOps(source=Source.tsv, path=str(folder), max_length=60).spec == before
+    again = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
+    assert again.spec == before
     for split in ("train", "validation", "test"):
         assert rows(read, split) == rows(task, split)
         np.testing.assert_array_equal(read.split(split).targets, task.split(split).targets)
     with (folder / "basic_test.tsv").open("a") as file:
         file.write("5\t5\n")
-    assert ListOps(source=Source.tsv, path=str(folder)).spec.data_hash != before.data_hash
+    edited = ListOps(source=Source.tsv, path=str(folder), partial=True)
+    assert edited.spec.data_hash != before.data_hash
 
 
 def test_tsv_can_be_asked_for_later():
@@ -127,10 +129,10 @@ def test_longer_rows_than_allowed_are_never_cut(tmp_path):
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n[MAX 2 9 1 1 ]\t9\n")
     wanted = r"6 tokens, more than max_length=5; set task.max_length"
-    task = ListOps(source=Source.tsv, path=str(tmp_path), min_length=0, max_length=5)
+    task = ListOps(source=Source.tsv, path=str(tmp_path), partial=True, min_length=0, max_length=5)
     with pytest.raises(BadData, match=wanted):
         task.prepare()
-    ListOps(source=Source.tsv, path=str(tmp_path), max_length=6).prepare()
+    ListOps(source=Source.tsv, path=str(tmp_path), partial=True, max_length=6).prepare()
     with pytest.raises(BadData, match=wanted):
         task.prepare()
     with pytest.raises(BadData, match=wanted):

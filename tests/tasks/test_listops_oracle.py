@@ -4,7 +4,7 @@ import pytest
 from tasks.listops import ListOps, Source
 from tasks.listops_oracle import answers, guess, habits, nodes
 from tasks.listops_text import MAX, MIN, SM, encode, solve
-from tasks.ragged import from_rows
+from tasks.seen import Kept, Seen
 
 DEEP = "[MAX 2 [MIN 7 [SM 9 9 ] 8 ] [SM 1 [MAX 3 4 ] ] ]"
 
@@ -36,17 +36,32 @@ def test_what_comes_after_the_tree_does_not_matter():
     assert nodes(tokens)[-1] == (0, MAX, 7)
 
 
+def seen(rows):
+    def read(examples):
+        some = [rows[i].astype(np.int64) for i in examples]
+        lengths = [len(row) for row in some]
+        places = np.concatenate([np.arange(length) for length in lengths])
+        return Kept(np.concatenate(some), np.repeat(np.arange(len(some)), lengths), places)
+
+    return Seen(
+        targets=np.array([solve(row) for row in rows], np.uint8),
+        lengths=np.array([len(row) for row in rows]),
+        parts=1,
+        read=read,
+    )
+
+
 def test_habits_are_the_most_frequent_values_and_ties_are_settled():
     texts = ["[MAX 1 9 ]", "[MAX 9 9 ]", "[MAX 1 2 ]", "[MIN 1 5 ]", "[MIN 0 5 ]"]
     rows = [encode(text) for text in texts]
-    train = from_rows(rows, np.array([solve(row) for row in rows], np.uint8))
+    train = seen(rows)
     assert habits(train) == {(0, MAX): 9, (0, MIN): 0}
 
 
 def test_the_oracle_rises_to_certainty_with_its_depth():
     task = ListOps(source=Source.sample)
     task.prepare()
-    data, known = task.split("test"), habits(task.split("train"))
+    data, known = task.seen("test"), habits(task.seen("train"))
     scores = [float(answers(data, depth, known).mean()) for depth in range(5)]
     assert scores == sorted(scores)
     assert scores[-1] == 1.0

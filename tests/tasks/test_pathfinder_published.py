@@ -11,7 +11,7 @@ from PIL import Image
 from tasks import pathfinder_floor, pathfinder_ink, pathfinder_separated
 from tasks.pathfinder import Drawing, Pathfinder
 from tasks.pathfinder_published import draw
-from tasks.pathfinder_styles import STYLES
+from tasks.pathfinder_styles import STYLES, Words
 from tasks.pathfinder_trace import Dash, joined, readings
 from tasks.window_floor import Pictures
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
@@ -53,17 +53,34 @@ def test_the_separated_drawing_would_be_noticed():
     assert set(strange(found, 1)) == set(found)
 
 
-@pytest.mark.parametrize("fault", ["contrast", "distractors", "continuity", "seed_distance"])
-def test_a_wrong_parameter_would_be_noticed(fault):
-    style = STYLES[32]
-    wrong = {
-        "contrast": {"distractor_contrast": 1.5},
-        "distractors": {"distractors": 2},
-        "continuity": {"continuity": 1.3},
-        "seed_distance": {"seed_distance": 5},
-    }
-    found = table([draw(replace(style, **wrong[fault]), 7, index) for index in range(150)])
+@pytest.mark.parametrize(
+    ("fault", "wrong", "number"),
+    [
+        ("contrast", {"distractor_contrast": 1.5}, 150),
+        ("distractors", {"distractors": 2}, 150),
+        ("continuity", {"continuity": 1.3}, 150),
+        ("seed_distance", {"seed_distance": 3}, PICTURES),
+    ],
+)
+def test_a_wrong_parameter_would_be_noticed(fault, wrong, number):
+    """A seed distance of 5 would not be, even on 600 pictures: the next test is for that."""
+    del fault
+    found = table([draw(replace(STYLES[32], **wrong), 7, index) for index in range(number)])
     assert strange(found[0], 0)
+    assert strange(found[1], 1)
+
+
+def test_the_long_snakes_begin_the_seed_distance_apart(pictures):
+    """In whole pixels: each axis is rounded, so that it is off by half a pixel at most."""
+
+    def apart(drawn, wanted):
+        found = [math.dist(p.snakes[0][0].tail, p.snakes[1][0].tail) for p in drawn]
+        return all(abs(distance - wanted) <= math.sqrt(0.5) for distance in found)
+
+    wanted = STYLES[32].seed_distance
+    assert apart(pictures, wanted)
+    nearer = replace(STYLES[32], seed_distance=wanted - 1)
+    assert not apart([draw(nearer, 7, index) for index in range(20)], wanted)
 
 
 def parts(picture):
@@ -144,7 +161,7 @@ def test_discs_are_found_in_the_pixels(drawing):
     for picture, places in zip(drawn, found.tolist(), strict=True):
         marks = picture.marks
         if drawing is Drawing.separated:
-            board = pathfinder_separated.Board(task.style, 1, None)
+            board = pathfinder_separated.Board(task.style, 1, Words(0, 0))
             marks = tuple(board.pixel(mark) for mark in marks)
         right += {tuple(place) for place in places} == set(marks)
     assert right >= 39

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from tasks import pairs
+from tasks import listops, listops_text, pairs, pathfinder, pathfinder_files
 from tasks.characters import Characters, Corpus
 from tasks.errors import BadData, NotPrepared
 from tasks.pg19 import PG19
@@ -72,6 +73,26 @@ def fasta(folder):
     return path
 
 
+def trees(folder):
+    for name in listops_text.FILES.values():
+        (folder / name).write_text("Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n")
+    return folder
+
+
+def drawn(folder, empty=0):
+    """Write a set of 30 pictures, the first of them empty."""
+    (folder / "imgs" / "0").mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    lines = [f"imgs/0 sample_{i}.png {i} {i % 2} 1.0 14 4 2 0.5 1 1\n" for i in range(30)]
+    (folder / "metadata" / "0.npy").write_text("".join(lines))
+    for i in range(30):
+        path = folder / "imgs" / "0" / f"sample_{i}.png"
+        Image.fromarray(np.full((32, 32), i, np.uint8)).save(path)
+        if i < empty:
+            path.write_bytes(b"")
+    return folder
+
+
 PARTS = {
     "one batch of CIFAR": lambda f, **o: Pixels(path=str(cifar(f, BATCHES[::5])), **o),
     "short batches of CIFAR": lambda f, **o: Pixels(path=str(cifar(f, BATCHES)), **o),
@@ -83,6 +104,10 @@ PARTS = {
     "text8": lambda f, **o: Characters(corpus=Corpus.text8, path=str(letters(f)), **o),
     "wikitext": lambda f, **o: WikiText(path=str(words(f)), vocabulary_size=7, **o),
     "proteins": lambda f, **o: Proteins(path=str(fasta(f)), **o),
+    "listops": lambda f, **o: listops.ListOps(source=listops.Source.tsv, path=str(trees(f)), **o),
+    "pathfinder": lambda f, **o: pathfinder.Pathfinder(
+        source=pathfinder.Source.files, path=str(drawn(f)), **o
+    ),
 }
 
 
@@ -126,6 +151,12 @@ def test_an_empty_part_is_refused(tmp_path, name):
         ),
         "wikitext": lambda: WikiText(path=str(tmp_path), vocabulary_size=7, partial=True),
         "proteins": lambda: Proteins(path=str(tmp_path / "a.fasta"), partial=True),
+        "listops": lambda: listops.ListOps(
+            source=listops.Source.tsv, path=str(tmp_path), partial=True
+        ),
+        "pathfinder": lambda: pathfinder.Pathfinder(
+            source=pathfinder.Source.files, path=str(tmp_path), partial=True
+        ),
     }  # fmt: skip
     with pytest.raises((BadData, NotPrepared)):
         made[name]().prepare()
@@ -147,6 +178,22 @@ def test_keys_of_whole_data_stay():
     assert Text().spec.data_hash == "edbbbb5433e73b13"
     assert Pixels().spec.data_hash == "c041ce4fa7aac3a6"
     assert Pixels(dataset=Dataset.mnist).spec.data_hash == "9cc2604f845c8e8c"
+
+
+def test_a_set_of_pictures_has_one_empty_picture_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(pathfinder_files, "PUBLISHED", 30)
+    assert len(pathfinder_files.entries(drawn(tmp_path / "one", 1), partial=False)) == 29
+    two = drawn(tmp_path / "two", 2)
+    with pytest.raises(BadData, match="2 pictures are empty, wanted at most 1"):
+        pathfinder_files.entries(two, partial=False)
+    assert len(pathfinder_files.entries(two, partial=True)) == 28
+
+
+def test_the_official_number_of_trees_needs_no_word(tmp_path, monkeypatch):
+    monkeypatch.setattr(listops, "OFFICIAL", dict.fromkeys(listops_text.FILES, 1))
+    task = listops.ListOps(source=listops.Source.tsv, path=str(trees(tmp_path)))
+    task.prepare()
+    assert task.spec.source == "tsv"
 
 
 @pytest.mark.parametrize("split", pairs.FILES)
