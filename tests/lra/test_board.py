@@ -376,7 +376,7 @@ def test_durations(say: Callable[[float], str], seconds: float, said: str) -> No
 
 @pytest.mark.parametrize(
     ("loss", "said"),
-    [(1.2344, "1.234"), (0.01, "0.010"), (0.00012, "0.00012"), (123456, "123,456"),
+    [(1.2344, "1.234"), (0.01, "0.010"), (0.00012, "0.00012"), (123456.0, "123,456"),
      (1e9, "1.00e+09"), (float("nan"), "nan"), (0.0, "0"), (-2.5, "-2.500")],
 )  # fmt: skip
 def test_numbers_keep_what_counts(loss: float, said: str) -> None:

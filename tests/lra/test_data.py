@@ -89,7 +89,7 @@ def test_from_is_short_for_path(capsys, tmp_path):
         (["show", "listop"], "unknown task 'listop': did you mean 'listops'?"),
         (["show", "listops", "max_dept=3"], "did you mean 'task.max_depth'"),
         (["show", "listops", "max_depth=deep"], "max_depth"),
-        (["show", "listops", "max_depth"], "missing EQUAL"),
+        (["show", "listops", "max_depth"], "wanted KEY=VALUE"),
         (["show", "listops", "--split", "tset"], "did you mean 'test'?"),
         (["show", "listops", *SMALL, "--index", "200"], "lies outside the split train"),
         (["show", "listops", *SMALL, "--index", "-1"], "which has 200 examples"),
@@ -222,7 +222,7 @@ def test_a_task_of_ones_own(capsys, tmp_path, monkeypatch):
     few = ["train_examples=4", "validation_examples=4", "test_examples=4"]
     words = ["data", "prepare", "own", "--config-dir", str(tmp_path / "mine"), *few]
     assert main(words) == 2
-    assert "plugins=[my_package]" in capsys.readouterr().err
+    assert "plugins=[my_own_package]" in capsys.readouterr().err
     assert main([*words, "plugins=[my_own_package]"]) == 0
     assert "4 train, 4 validation, 4 test" in capsys.readouterr().out
     assert main(["data", "prepare", "ow", *words[3:]]) == 2
