@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra import cli
 from lra.binding import plain
-from lra.compose import Run, build_model, core_of, facts, group_file, typed
+from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.kinds import KINDS
 from lra.trainings import trainings
 from runners.fingerprint import digests, summary
@@ -151,7 +151,7 @@ def _modules(run: Run, runner: str) -> list[str]:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
         named += ["models.backbone", *(f["class_path"].rpartition(".")[0] for f in families)]
     for name in getattr(run.runner, "references", ()):
-        reference = core_of(group_file("model", name), ())[2]
+        reference = core_of(bundled_family(name, "runner.references"), ())[2]
         named.append(str(reference["class_path"]).rpartition(".")[0])
     return named
 

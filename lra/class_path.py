@@ -49,6 +49,8 @@ def _check_plugin(name: str) -> None:
             f"plugins: {name!r} is the name of a package of lra itself, which is never replaced; "
             "give yours another name"
         )
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"plugins: got {name!r}; wanted the name of a package, as in my_package")
     if guard.package_exists(name):
         return
     matches = near(name, _packages_here())

@@ -188,9 +188,25 @@ def core_of(
     return mixers, None, {**options, "layers": names, "others": added}
 
 
+def bundled_family(name: str, where: str) -> dict[str, Any]:
+    """Read the file of one of lra's own families. Raises ConfigError for any other.
+
+    A reference is a part of a cell's key by its name alone, and what a file of the user's own says
+    may change while its name stays.
+    """
+    known = names("model")
+    if name not in known:
+        way_out = (
+            "Layers of another model, and references, are families of lra itself: one of your own "
+            "is measured by itself, as model=NAME"
+        )
+        raise ConfigError(f"{where}: {unknown('model', name, known, way_out=way_out)}")
+    return group_file("model", name)
+
+
 def other_family(name: str, where: str) -> "tuple[MixerFactory, dict[str, Any]]":
     """Return the mixer of another family with its default options, for some layers of a model."""
-    node = group_file("model", name)
+    node = bundled_family(name, where)
     if "mixer" not in node:
         raise ConfigError(f"{where}: {name} is a stack of its own and no layer of another model")
     return mixer_factory(node["mixer"], (), f"{where}: {name}")
@@ -353,5 +369,7 @@ def build_model(run: Run, *, max_length: int | None = None, name: str = "model")
 
     mixers, stack = run.mixers, run.stack
     if name != "model":
-        mixers, stack, _ = core_of(group_file("model", name), (), f"reference {name}")
+        mixers, stack, _ = core_of(
+            bundled_family(name, "runner.references"), (), f"reference {name}"
+        )
     return Backbone(run.backbone, facts(run, max_length), mixers, stack=stack, seed=run.seed)

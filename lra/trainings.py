@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lra.compose import Run, group_file, typed
+from lra.compose import Run, bundled_family, group_file, typed
 from runners.records import Cell, Status
 from runners.store import Store
 
@@ -35,7 +35,7 @@ def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run
         for group, options in _changes(run).items():
             config[group] = {**config[group], **options}
         if name not in (OWN, run.model):
-            family = group_file("model", name)
+            family = bundled_family(name, "runner.references")
             config["model"] = {
                 "name": name,
                 "layers": [],

@@ -106,6 +106,8 @@ def resolve(
         factory, _ = mixer_factory({**node, **given}, plugins, mixer)
         return factory
     class_path = mixer.replace(":", ".")
+    if not all(part.isidentifier() for part in class_path.split(".")):
+        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
     package = class_path.partition(".")[0]
     own = [*plugins] if package in ROOMS else [*plugins, package]
     factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lra.binding import bind, make, schema
+from lra.cells import plan
 from lra.compose import (
     ConfigError,
     Control,
@@ -19,7 +20,9 @@ from lra.compose import (
     core_of,
     group_file,
     locate,
+    typed,
 )
+from lra.hydra_entry import entries
 
 
 class Colour(StrEnum):
@@ -58,7 +61,7 @@ def test_defaults_are_not_shared_between_instances() -> None:
     ("node", "words"),
     [
         ({"colur": "red"}, ["mixer", "colur", "did you mean 'colour'"]),
-        ({"coats": "many"}, ["mixer.coats", "many", "int"]),
+        ({"coats": "many"}, ["mixer.coats", "many", "a whole number"]),
         ({"colour": "green"}, ["mixer.colour", "green", "red, blue"]),
         ({"per": 3}, ["mixer.per"]),
     ],
@@ -135,8 +138,27 @@ def test_locate_suggests_a_class() -> None:
 def test_unknown_names_answer_with_near_matches() -> None:
     with pytest.raises(ConfigError, match="did you mean 'performer'"):
         group_file("model", "perfomer")
-    with pytest.raises(ConfigError, match="missing EQUAL"):
+    with pytest.raises(ConfigError, match="wanted KEY=VALUE"):
         build_task_by_name("listops", ["max_length"])
+
+
+@pytest.mark.parametrize(
+    ("word", "key"),
+    [
+        ("model.layers=[linear,linear,linear,mine]", "model.layers"),
+        ("runner.references=[mine]", "runner.references"),
+    ],
+)
+def test_a_family_of_ones_own_stands_beside_no_other(word: str, key: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    text = (Path(str(files("conf"))) / "model" / "linear.yaml").read_text()
+    (tmp_path / "model" / "mine.yaml").write_text(text.replace("name: linear", "name: mine"))
+    words = ["model=linear", "size=small", "runner=scaling", f"--config-dir={tmp_path}"]
+    (sound,) = entries([*words, "model=mine"], pytest.fail)
+    assert plan(typed(sound.config))
+    (entry,) = entries([*words, word], pytest.fail)
+    with pytest.raises(ConfigError, match=rf"^{key}: unknown model 'mine'.*as model=NAME$"):
+        plan(typed(entry.config))
 
 
 @pytest.mark.parametrize(("shard", "part"), [(None, (1, 1)), ("2/8", (2, 8))])

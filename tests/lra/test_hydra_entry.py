@@ -1,6 +1,8 @@
 """Words to configurations: sweeps, presets, and complaints with near matches."""
 
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
@@ -159,6 +161,32 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     Plugins.instance().register(Elsewhere)
     monkeypatch.setattr(Elsewhere, "refusals", [])
     return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
+
+
+def note_down(found: Sequence[Entry]) -> None:
+    """Append what a job was given to a file: a copy of it can reach nothing else."""
+    with Path("done.jsonl").open("a") as file:
+        for entry in found:
+            file.write(json.dumps([entry.config["seed"], entry.overrides]) + "\n")
+
+
+@pytest.mark.parametrize("pickler", ["dill", "cloudpickle"])
+def test_other_launchers_can_send_the_job_to_other_machines(
+    pickler: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joblib, submitit and Ray pickle it by value, together with what it holds."""
+    by_value = pytest.importorskip(pickler)
+    launch = Elsewhere.launch
+
+    def sent(self: Elsewhere, overrides: object, initial_job_idx: int) -> object:
+        whole = (self.task_function, self.hydra_context, self.config)
+        self.task_function, self.hydra_context, self.config = by_value.loads(by_value.dumps(whole))
+        return launch(self, overrides, initial_job_idx)
+
+    monkeypatch.setattr(Elsewhere, "launch", sent)
+    assert entries(["-m", elsewhere, "optim.steps=20", "seed=3,4"], execute=note_down) == []
+    done = [json.loads(line) for line in Path("done.jsonl").read_text().splitlines()]
+    assert done == [[seed, ["optim.steps=20", f"seed={seed}"]] for seed in (3, 4)]
 
 
 def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) -> None:

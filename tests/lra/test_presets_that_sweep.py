@@ -53,7 +53,7 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
     asked: list[bool] = []
     monkeypatch.setattr("lra.run.isolate.prepare", lambda *_: None)
     monkeypatch.setattr("lra.run.isolate.start_server", lambda: None)
-    monkeypatch.setattr("lra.run.execute", lambda _, *, multirun: asked.append(multirun) or 0)
+    monkeypatch.setattr("lra.run.execute", lambda _, *, multirun, **__: asked.append(multirun) or 0)
     assert main(["run", "+experiment=quickstart"]) == 0
     assert main(["run", "model=linear"]) == 0
     assert asked == [True, False]

@@ -108,7 +108,7 @@ TYPED = (
     ("results=", "results: got ''; wanted the path of a folder, as in results=results"),
     ("results=~/x", "results=$HOME/x"),
     ("report=yes", "report=true"),
-    ("plugins=my_package", "'plugins=[my_package]'"),
+    ("plugins=my_package", "there is no package 'my_package'"),
     ("shard=1/8", "Then type runner.shard=1/8"),
     ("task.train_examples=20", "optim.batch_size=20 or fewer, or raise task.train_examples"),
     ("optim.batch_size=100000", "a batch of 100,000 needs as many training examples"),

@@ -12,6 +12,7 @@ from lra import sweep as sweeps
 from lra.foregone import Planned
 from lra.hydra_entry import entries
 from lra.kinds import KINDS
+from lra.overview import overview
 from lra.titles import title, titles
 from runners.records import CELL_COLUMNS, Cell
 
@@ -164,7 +165,7 @@ def test_an_ablation_of_four_cells(tmp_path) -> None:
     assert [sweep.titles[planned.cell.key] for planned in sweep.planned] == [
         f"{base}, window={window}, steps={steps}" for steps in (6, 8) for window in (4, 8)
     ]
-    assert [line.partition("train ")[2] for line in sweeps.overview(sweep)][:4] == [
+    assert [line.partition("train ")[2] for line in overview(sweep)][:4] == [
         sweep.titles[planned.cell.key].removeprefix("train ") for planned in sweep.planned
     ]
 

@@ -86,7 +86,7 @@ def test_a_family_of_ours_is_named_alone(capsys):
         (["linear", "chunk=many"], "'many'"),
         (["linear", "chunk"], "wanted option=value"),
         (["their_mixers:Maen"], "did you mean 'Mean'?"),
-        (["no_such_package:Mixer"], "No module named 'no_such_package'"),
+        (["no_such_package:Mixer"], "no package 'no_such_package'"),
         (["their_mixers:Mean", "scale=tall"], "tall"),
     ],
 )
@@ -100,7 +100,10 @@ def test_a_slip_is_answered(folder, capsys, words, complaint):
 def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
     (folder / "tasks").mkdir()
     (folder / "tasks" / "__init__.py").write_text("raise SystemExit('a stranger was imported')\n")
-    code = "from lra.verify import resolve; resolve('their_mixers:Mean', []); import tasks.task"
+    code = (
+        "from lra import guard; guard.see_current_folder(); from lra.verify import resolve; "
+        "resolve('their_mixers:Mean', []); import tasks.task"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=folder,
