@@ -10,11 +10,12 @@ import pytest
 from lra.conclusion import conclusions
 from reports.approximation import approximation_data, approximation_table
 from reports.decoding import decode_data, decode_points, decode_table
-from reports.drawing import looks
+from reports.drawing import looks, style
 from reports.efficiency import crossover_table, efficiency_table, growth_table, measured_crossover
+from reports.layout import NOTES, wrap
 from reports.peers import peer_rows, peer_table, speed_data
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
-from reports.scaling_figures import scaling_data, scaling_figure
+from reports.scaling_figures import COLUMNS, scaling_data, scaling_figure, why_absent
 from reports.statistics import Reach
 from reports.tables import to_csv, to_html, to_latex, to_markdown
 from reports.wandb_plan import plan_runs
@@ -113,8 +114,22 @@ def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
     (axes,) = figure.axes
     rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert [list(line.get_xdata()) for line in rings] == [[512.0]]
-    assert any(text.get_text().startswith("○ linear at 512") for text in figure.texts)
+    assert any(text.get_text().startswith("○ disturbed, in no exponent") for text in figure.texts)
     plt.close(figure)
+
+
+@pytest.mark.parametrize("status", ["disturbed", "skipped"])
+def test_a_note_begins_with_the_reason_and_counts_many_models(status: str) -> None:
+    names = [f"{'long_' * 40}{i}" for i in range(20)]
+    rows = [dict.fromkeys(COLUMNS) | {"model": n, "length": 512, "mode": "step"} for n in names]
+    for row in rows:
+        row["disturbed"] = WHY if status == "disturbed" else ""
+        row |= {"value": 1.0} if status == "disturbed" else {"status": status, "reason": WHY}
+    (note,) = why_absent(pd.DataFrame(rows))
+    with style():
+        first = " ".join(wrap(note, 6.0, NOTES, most=5)[:2])
+    assert WHY in first
+    assert note.endswith(f"{names[7]} and 12 more at 512")
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:
