@@ -16,7 +16,7 @@ from reports.layout import NOTES, wrap
 from reports.peers import peer_rows, peer_table, speed_data
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from reports.scaling_figures import COLUMNS, scaling_data, scaling_figure, why_absent
-from reports.statistics import Reach
+from reports.growth import Reach
 from reports.tables import to_csv, to_html, to_latex, to_markdown
 from reports.wandb_plan import plan_runs
 
@@ -139,7 +139,7 @@ def test_the_terminal_says_so(make: SimpleNamespace) -> None:
 
 def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
     rows = make.frame(*cells(make, disturbed=(512,)))
-    (plan,) = plan_runs(rows, sweep="s", config_by_cell={})
+    (plan,) = plan_runs(rows, sweep="s", cells={})
     assert plan.summary["disturbed/at_512_speed_step_time"] == WHY
     assert plan.summary["disturbed/at_512_speed_step_time_ratio_against_sdpa"] == WHY
     (disturbed,) = set(rows[rows["length"] == 512]["cell"])
@@ -148,7 +148,7 @@ def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
 
 def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     rows = []
-    for n in (256, 512, 1024):
+    for n in (256, 512, 1024, 2048):
         cell = {"runner": "decode", "mode": "state", "model": "linear", "length": n}
         labels, factor = ({"disturbed": WHY}, 15.0) if n == 512 else ({}, 1.0)
         seconds = 1e-3 * n * factor
@@ -158,7 +158,7 @@ def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     assert decode_data(found, "token_time")["exponent"].iloc[0] == pytest.approx(1.0)
     table = decode_table(found)
     assert table is not None
-    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False]
+    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False, False]
 
 
 def test_comparisons_with_peers_mark_it(make: SimpleNamespace) -> None:
