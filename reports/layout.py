@@ -251,11 +251,11 @@ def _thin(axis: Axis) -> None:
         wide = max(_width(line, size) for line in lines)
         half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _APART
         ends.append((middle / figure.dpi - half, middle / figure.dpi + half))
-    kept = list(range(len(shown)))
+    kept = sorted(range(len(shown)), key=lambda i: ends[i])  # an axis may be inverted
     while any(ends[i][1] > ends[j][0] for i, j in pairwise(kept)):
         kept = kept[::-1][::2][::-1]
     if len(kept) < len(shown):
-        axis.set_major_locator(FixedLocator([shown[i][0] for i in kept]))
+        axis.set_major_locator(FixedLocator(sorted(shown[i][0] for i in kept)))
 
 
 def _label_size(axis: Axis) -> float:
