@@ -19,8 +19,9 @@ from reports.approximation import (
     of_measure,
     over_layers,
 )
+from reports.curves import PANELS
 from reports.drawing import Look, legend_name, style
-from reports.layout import Sheet, arrange, sheet
+from reports.layout import Sheet, arrange, chunks, sheet
 from reports.rows import model_order
 from reports.scaling_figures import draw_disturbed
 
@@ -245,6 +246,16 @@ def feature_data(data: pd.DataFrame) -> pd.DataFrame:
     return own
 
 
+def feature_pages(data: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return what `feature_data` returned in parts that one figure each can hold."""
+    own = pd.Series(_places(data), index=data.index)
+    return [data[own.isin(part)] for part in chunks(sorted(set(own)), PANELS)]
+
+
+def _places(data: pd.DataFrame) -> list[tuple[int, str]]:
+    return [(int(n), _further(str(m))) for n, m in zip(data["length"], data["model"], strict=True)]
+
+
 def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figure:
     """Draw what `feature_data` returned against the number of features.
 
@@ -253,8 +264,8 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
     number of features.
     """
     own = over_layers(data[data["mode"] == mode])
-    own = own.assign(further=[_further(str(model)) for model in own["model"]])
-    places = sorted(set(own[["length", "further"]].itertuples(index=False, name=None)))
+    places = sorted(set(_places(own)))
+    own = own.assign(further=[further for _, further in _places(own)])
     labels = [
         f"{name}, {word}"
         for kernel, (name, *_) in KERNELS.items()

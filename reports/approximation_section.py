@@ -1,6 +1,7 @@
 """What a report shows of the approximation lab."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,13 +17,19 @@ from reports.approximation_figures import (
     budget_figure,
     feature_data,
     feature_figure,
+    feature_pages,
     length_figure,
+    shared_budgets,
     time_figure,
 )
+from reports.curves import page_names, pages
 from reports.drawing import Look, save
 from reports.rows import COST_SETTING, settings
 from reports.stems import stem
 from reports.tables import Table
+
+PLACES = ("length",)
+"""Columns whose values share a panel."""
 
 
 def approximation_parts(
@@ -46,31 +53,34 @@ def approximation_parts(
             if table is not None:
                 yield f"approximation-{tag}", f"Approximations, {describe(mode)}{where}", table
             own = data[(data["mode"] == mode) & data["value"].notna()]
-            for file, text, figure, plotted in _figures(own, mode, looks, part.title):
-                name = f"{file}-{tag}"
-                save(figure, folder, name, plotted)
-                yield name, f"{text[0].upper()}{text[1:]}, {describe(mode)}{where}", text
+            for file, text, draw, shown in _figures(own, mode, looks, part.title):
+                heading = f"{text[0].upper()}{text[1:]}, {describe(mode)}{where}"
+                names = page_names(f"{file}-{tag}", heading, len(shown))
+                for plotted, (name, title) in zip(shown, names, strict=True):
+                    save(draw(plotted), folder, name, plotted)
+                    yield name, title, text
 
 
 def _figures(
     own: pd.DataFrame, mode: str, looks: dict[str, Look], title: str
-) -> Iterator[tuple[str, str, Figure, pd.DataFrame]]:
-    """Yield stem, text, drawing and plotted numbers of the figures of one mode."""
+) -> Iterator[tuple[str, str, Callable[[pd.DataFrame], Figure], list[pd.DataFrame]]]:
+    """Yield stem, text, drawing and numbers of the figures of one mode; the numbers in pages."""
     lengths = sorted(int(n) for n in set(own["length"]))
     for length in lengths:
-        here = own[own["length"] == length]
-        drawing = budget_figure(here, looks, mode=mode, length=length, subtitle=title)
+        draw = partial(budget_figure, looks=looks, mode=mode, length=length, subtitle=title)
         text = f"error against budget, {length:,} tokens"
-        yield f"approximation-budget-{length}", text, drawing, here
+        here = own[own["length"] == length]
+        yield f"approximation-budget-{length}", text, draw, pages(here, PLACES)
     errors = own[own["measure"] == "output_error"]
     timed = errors[errors["time_ratio"].notna()]
     if len(timed):
-        drawing = time_figure(timed, looks, mode=mode, subtitle=title)
-        yield "approximation-time", "error against time", drawing, timed
+        draw = partial(time_figure, looks=looks, mode=mode, subtitle=title)
+        yield "approximation-time", "error against time", draw, pages(timed, PLACES)
     if len(lengths) > 1:
-        drawing = length_figure(errors, looks, mode=mode, subtitle=title)
-        yield "approximation-length", "error against length", drawing, errors
+        draw = partial(length_figure, looks=looks, mode=mode, subtitle=title)
+        shared = errors[errors["budget"].isin(shared_budgets(errors))]
+        yield "approximation-length", "error against length", draw, pages(shared, ())
     features = feature_data(errors)
     if len(features):
-        drawing = feature_figure(features, mode=mode, subtitle=title)
-        yield "approximation-features", "random features", drawing, features
+        draw = partial(feature_figure, mode=mode, subtitle=title)
+        yield "approximation-features", "random features", draw, feature_pages(features)

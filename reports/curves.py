@@ -86,7 +86,8 @@ def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFr
 def pages(data: pd.DataFrame, panel: Sequence[str]) -> list[pd.DataFrame]:
     """Return the data in parts that one figure each can hold: of few panels and few lines."""
     columns = [column for column in panel if column in data.columns]
-    keys = pd.Series(list(zip(*(data[c] for c in columns), strict=True)), index=data.index)
+    found = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
+    keys = pd.Series(found, index=data.index, dtype=object)
     places = chunks(list(dict.fromkeys(keys)), PANELS)
     models = chunks(model_order([str(name) for name in data["model"]]), LINES)
     parts = (data[keys.isin(p) & data["model"].isin(m)] for p in places for m in models)

@@ -158,10 +158,6 @@ def _absent() -> Entry:
     return Entry(text="–", status=MISSING, notes=("not run",))
 
 
-def _failed(point: CostPoint) -> Entry:
-    return mark(point.time)
-
-
 def _no_pair(point: CostPoint, reference: str) -> Entry:
     if point.model == reference:
         return Entry(text="ref.", status="reference", notes=("the reference itself",))
@@ -180,7 +176,7 @@ def inverted(interval: Interval | None) -> Interval | None:
 def _speed(reference: str) -> Callable[[CostPoint], Entry]:
     def entry(point: CostPoint) -> Entry:
         if not point.time.ok:
-            return _failed(point)
+            return mark(point.time)
         ratio = point.time_ratio.get(reference)
         if ratio is None:
             return _no_pair(point, reference)
@@ -212,7 +208,7 @@ def _speed(reference: str) -> Callable[[CostPoint], Entry]:
 
 def _rate(point: CostPoint) -> Entry:
     if not point.time.ok:
-        return _failed(point)
+        return mark(point.time)
     each = point.per_sequence(point.time)
     if each.value is None:
         return mark(each)
@@ -227,7 +223,7 @@ def _rate(point: CostPoint) -> Entry:
 
 def _memory(point: CostPoint) -> Entry:
     if not point.time.ok:
-        return _failed(point)
+        return mark(point.time)
     if point.memory.value is None:
         return mark(point.memory)
     return Entry(
@@ -240,7 +236,7 @@ def _memory(point: CostPoint) -> Entry:
 def _memory_ratio(reference: str) -> Callable[[CostPoint], Entry]:
     def entry(point: CostPoint) -> Entry:
         if not point.time.ok:
-            return _failed(point)
+            return mark(point.time)
         ratio = point.memory_ratio.get(reference)
         if ratio is None:
             return _no_pair(point, reference)

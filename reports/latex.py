@@ -14,6 +14,7 @@ _PLAIN = {
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\`{}", '"': "''",
 }  # fmt: skip
 _SYMBOLS = {
+    "†": r"\dag{}",
     "×": r"$\times$", "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$",
     "≠": r"$\neq$", "∞": r"$\infty$", "√": r"$\surd$", "–": "--", "—": "---", "·": r"$\cdot$",
     "…": r"\ldots{}", "−": "$-$", "→": r"$\rightarrow$", "←": r"$\leftarrow$", "°": r"$^\circ$",

@@ -106,7 +106,7 @@ def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
         for number, (axes, key) in enumerate(zip(made.axes, keys, strict=True)):
             _draw(axes, _of(data, key), colors, measure)
             model = str(key[-1])
-            axes.set_title(f"{model}, {key[0]}" if several else model, size=8.5)
+            axes.set_title(f"{model}, {_facts(key)}" if several else model, size=8.5)
             if number % made.across == 0 or several:
                 axes.set_ylabel(measure.axis)
             if not measure.higher:
@@ -196,7 +196,8 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> 
     titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch")
     columns = (*(Column(title=title) for title in titles), Column(title="parameters taken"))
     found = []
-    several = len({key[:-1] for key in _panels(data)}) > 1
+    tasks = list(dict.fromkeys(_facts(key) for key in _panels(data)))
+    several = len(tasks) > 1
     for key in _panels(data):
         own = _of(data, key)
         for start in sorted(set(own[own["line"] == TUNED]["start"])):
@@ -205,12 +206,13 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> 
             title = f"{key[-1]}, weights of {start}"
             found.append(Row(title=title, entries=entries, section=_facts(key) if several else ""))
     found += _failed(rows, len(columns))
+    of = f"; {tasks[0]}" if len(tasks) == 1 else ""
     unit = "Percent" if measure.factor == 100 else "Nats, lower is better"
     return Table(
         title=f"Recovery: validation {measure.metric}",
-        caption=f"{unit}; means over seeds. Steps to pass scratch: the first evaluation at which "
-        "fine-tuning is at least as good as training from scratch with the same settings at its "
-        "end. Parameters taken: the share that did not stay as drawn.",
+        caption=f"{unit}; means over seeds{of}. Steps to pass scratch: the first evaluation at "
+        "which fine-tuning is at least as good as training from scratch with the same settings at "
+        "its end. Parameters taken: the share that did not stay as drawn.",
         stub="model",
         columns=columns,
         rows=tuple(found),

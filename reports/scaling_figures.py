@@ -25,6 +25,8 @@ COLUMNS = (
 )  # fmt: skip
 PLOT = (4.6, 2.9)
 """Inches."""
+_NAMED = 8
+"""Models that one note names."""
 _STRIP = 0.052
 """Of a plot's height: a line of crosses."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
@@ -349,7 +351,10 @@ def _bytes(value: float) -> str:
 
 
 def why_absent(data: pd.DataFrame) -> list[str]:
-    """Say why crosses and circles stand where they stand: one note per reason."""
+    """Say why crosses and circles stand where they stand: one note per reason, which comes first.
+
+    Of many models the first are named: the CSV beside the figure has them all.
+    """
     notes: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in data[data["value"].isna()].itertuples():
         own = notes.setdefault((str(row.status), str(row.reason)), {})
@@ -367,11 +372,16 @@ def why_absent(data: pd.DataFrame) -> list[str]:
         by_place: dict[str, list[str]] = {}
         for model, lengths in models.items():
             by_place.setdefault(places(lengths), []).append(model)
-        return "; ".join(f"{', '.join(names)} at {place}" for place, names in by_place.items())
+        return "; ".join(f"{_some(names)} at {place}" for place, names in by_place.items())
 
     return [
-        f"× {who(models)}: {MARKS.get(status, status)}; {reason}"
+        f"× {MARKS.get(status, status)}, {reason}: {who(models)}"
         for (status, reason), models in notes.items()
     ] + [
-        f"○ {who(models)}: disturbed, in no exponent; {reason}" for reason, models in shaken.items()
+        f"○ disturbed, in no exponent, {reason}: {who(models)}" for reason, models in shaken.items()
     ]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -39,8 +39,10 @@ LONG = "needs about 5.1 GiB, the limit is 4.0 GiB (hardware.memory_limit_bytes),
 class Rows:
     """Rows that the store would take: every one is a `Measurement`."""
 
-    def __init__(self) -> None:
+    def __init__(self, shaken: float = 0.25) -> None:
         self.rows: list[dict[str, Any]] = []
+        self.shaken = shaken
+        """Share of the timed cells that were disturbed."""
 
     def add(self, metric: str, value: float | None = None, **told: Any) -> None:
         own = {
@@ -70,15 +72,17 @@ class Rows:
             self.add("time", status=status, reason=reason, **place)
             return
         draw = random.Random(length + len(model))
+        shaken = {"disturbed": LONG} if draw.random() < self.shaken else {}
         taken = tuple(seconds * math.exp(draw.gauss(0, 0.1)) for _ in range(samples))
-        self.add("time", sorted(taken)[len(taken) // 2], samples=taken, **place)
+        self.add("time", sorted(taken)[len(taken) // 2], samples=taken, labels=shaken, **place)
         self.add("peak_tensor_bytes", min(2.0**45, max(1.0, seconds * 1e9)), **place)
         self.add("batch_size", 2.0, **place)
         for reference in ("sdpa", "softmax"):
             ratios = tuple(max(1e-9, t / (1e-9 * length**2 + 1e-6)) for t in taken)
             self.add(
-                "time_ratio", ratios[0], samples=ratios, labels={"reference": reference}, **place
-            )
+                "time_ratio", ratios[0], samples=ratios,
+                labels={"reference": reference, **shaken}, **place,
+            )  # fmt: skip
 
     def trained(
         self, model: str, *, seeds: Iterable[int] = (0, 1), steps: int = 12, **columns: Any
@@ -142,7 +146,8 @@ class Rows:
                     self.add("token_time", status=Status.skipped, reason=LONG, **place)
                     continue
                 taken = tuple(1e-6 * length * (1 + 0.01 * i) for i in range(9))
-                self.add("token_time", taken[4], samples=taken, **place)
+                shaken = {"disturbed": LONG} if length == 512 else {}
+                self.add("token_time", taken[4], samples=taken, labels=shaken, **place)
                 self.add("batch_size", 1.0, **place)
                 if mode == "state":
                     self.add("state_bytes", 0.0 if len(model) % 3 else 8.0 * length, **place)
@@ -156,7 +161,8 @@ class Rows:
         for length in (256, 1024):
             place = {"runner": "peers", "mode": "step", "model": model, "length": length}
             ratios = (0.5, 1.0 + length / 1024, 3.0)
-            self.add("peer_speedup", ratios[1], samples=ratios, labels=labels, **place)
+            shaken = {"disturbed": LONG} if length == 1024 else {}
+            self.add("peer_speedup", ratios[1], samples=ratios, labels=labels | shaken, **place)
             self.add("peer_bytes_ratio", 0.5, labels=labels, **place)
 
     def _approximation(self, model: str) -> None:
@@ -164,13 +170,14 @@ class Rows:
             place = {"runner": "approximation", "mode": "random", "model": model, "length": length}
             for budget in (16, 64, 256):
                 labels = {"option": "features", "target": "softmax", "budget": str(budget)}
+                shaken = {"disturbed": LONG} if budget == 64 else {}
                 for metric in ("output_error", "matrix_error"):
                     self.add(metric, 1 / budget, samples=(0.5 / budget, 1.5 / budget),
                              labels=labels, **place)  # fmt: skip
                 for k in ("1", "16"):
                     self.add("topk_mass_recall", 0.5, labels=labels | {"k": k}, **place)
                 self.add("core_time_ratio", budget / 32, samples=(budget / 32,) * 3,
-                         labels=labels | {"reference": "sdpa"}, **place)  # fmt: skip
+                         labels=labels | {"reference": "sdpa"} | shaken, **place)  # fmt: skip
 
     def _recovery(self, model: str) -> None:
         for start in ("softmax", "scratch"):

@@ -24,6 +24,7 @@ from reports.approximation_figures import (
     shared_budgets,
     time_figure,
 )
+from reports.approximation_section import approximation_parts
 from reports.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
@@ -199,6 +200,59 @@ def test_the_table_has_a_row_for_each_budget_and_layer(make: SimpleNamespace) ->
     assert speed.value == 2.0
     assert table.rows[-1].entries[0].notes == (why,)
     assert approximation_table(approximation_data(prepare(make.frame(*rows))), "random") is None
+
+
+@pytest.mark.parametrize("count", [1, 12, 13, 40])
+def test_a_figure_holds_twelve_models_and_the_next_goes_on(
+    make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
+    names = [f"performer (own={i})" for i in range(count)]
+    rows = []
+    for length in (256, 512):
+        own = rows_of(make, length=length)
+        rows += [{**row, "model": n, "cell": f"{n}{length}"} for n in names for row in own]
+    shown = drawings(monkeypatch, make.frame(*rows), names, tmp_path)
+    for kind in ("budget-256", "budget-512", "time", "length"):
+        own = [figure for stem, figure in shown.items() if stem.startswith(f"approximation-{kind}")]
+        assert len(own) == -(-count // 12)
+        legends = [[t.get_text() for t in f.legends[0].get_texts()] for f in own]
+        told = [name.partition(":")[0] for legend in legends for name in legend]
+        assert sorted(n for n in told if "own=" in n) == sorted(names)
+
+
+def test_features_have_twelve_panels_at_most(
+    make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = []
+    for i in range(30):
+        for kernel in ("softmax", "trigonometric"):
+            further = {"mixer.kernel": kernel, "mixer.orthogonal": "true"}
+            name = f"performer (kernel={kernel}, runner.deviation={i})"
+            cells = rows_of(make, further=further)
+            rows += [{**row, "model": name, "cell": name} for row in cells]
+    names = sorted({row["model"] for row in rows})
+    shown = drawings(monkeypatch, make.frame(*rows), names, tmp_path)
+    own = [figure for stem, figure in shown.items() if "features" in stem]
+    assert [len(figure.axes) for figure in own] == [10, 10, 10]
+    titles = {axes.get_title(loc="left") for figure in own for axes in figure.axes}
+    assert len(titles) == 30
+
+
+def drawings(
+    monkeypatch: pytest.MonkeyPatch, rows: pd.DataFrame, names: list[str], folder: Path
+) -> dict[str, Figure]:
+    """The figures of a report, by stem; no file is written."""
+    found: dict[str, Figure] = {}
+
+    def keep(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
+        assert stem not in found
+        found[stem] = figure
+        return []
+
+    monkeypatch.setattr("reports.approximation_section.save", keep)
+    told = [stem for stem, *_ in approximation_parts(prepare(rows), looks(names), folder)]
+    assert found.keys() <= set(told)
+    return found
 
 
 def test_a_report_shows_it_and_no_cost_table(

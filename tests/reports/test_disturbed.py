@@ -10,12 +10,13 @@ import pytest
 from lra.conclusion import conclusions
 from reports.approximation import approximation_data, approximation_table
 from reports.decoding import decode_data, decode_points, decode_table
-from reports.drawing import looks
+from reports.drawing import looks, style
 from reports.efficiency import crossover_table, efficiency_table, growth_table, measured_crossover
+from reports.growth import Reach
+from reports.layout import NOTES, wrap
 from reports.peers import peer_rows, peer_table, speed_data
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
-from reports.scaling_figures import scaling_data, scaling_figure
-from reports.statistics import Reach
+from reports.scaling_figures import COLUMNS, scaling_data, scaling_figure, why_absent
 from reports.tables import to_csv, to_html, to_latex, to_markdown
 from reports.wandb_plan import plan_runs
 
@@ -100,10 +101,11 @@ def test_every_form_of_the_table_marks_it(make: SimpleNamespace, render: Any) ->
     assert table is not None
     text = render(table)
     assert "disturbed while it was measured: waited for a processor" in text
-    assert DAGGER in text
+    sign = r"\dag{}" if render is to_latex else DAGGER
+    assert sign in text
     quiet = efficiency_table(points(cells(make), make), "step")
     assert quiet is not None
-    assert DAGGER not in render(quiet)
+    assert sign not in render(quiet)
 
 
 def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
@@ -113,8 +115,22 @@ def test_the_figure_rings_it_and_says_why(make: SimpleNamespace) -> None:
     (axes,) = figure.axes
     rings = [line for line in axes.lines if line.get_markerfacecolor() == "none"]
     assert [list(line.get_xdata()) for line in rings] == [[512.0]]
-    assert any(text.get_text().startswith("○ linear at 512") for text in figure.texts)
+    assert any(text.get_text().startswith("○ disturbed, in no exponent") for text in figure.texts)
     plt.close(figure)
+
+
+@pytest.mark.parametrize("status", ["disturbed", "skipped"])
+def test_a_note_begins_with_the_reason_and_counts_many_models(status: str) -> None:
+    names = [f"{'long_' * 40}{i}" for i in range(20)]
+    rows = [dict.fromkeys(COLUMNS) | {"model": n, "length": 512, "mode": "step"} for n in names]
+    for row in rows:
+        row["disturbed"] = WHY if status == "disturbed" else ""
+        row |= {"value": 1.0} if status == "disturbed" else {"status": status, "reason": WHY}
+    (note,) = why_absent(pd.DataFrame(rows))
+    with style():
+        first = " ".join(wrap(note, 6.0, NOTES, most=5)[:2])
+    assert WHY in first
+    assert note.endswith(f"{names[7]} and 12 more at 512")
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:
@@ -124,7 +140,7 @@ def test_the_terminal_says_so(make: SimpleNamespace) -> None:
 
 def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
     rows = make.frame(*cells(make, disturbed=(512,)))
-    (plan,) = plan_runs(rows, sweep="s", config_by_cell={})
+    (plan,) = plan_runs(rows, sweep="s", cells={})
     assert plan.summary["disturbed/at_512_speed_step_time"] == WHY
     assert plan.summary["disturbed/at_512_speed_step_time_ratio_against_sdpa"] == WHY
     (disturbed,) = set(rows[rows["length"] == 512]["cell"])
@@ -133,7 +149,7 @@ def test_the_mirror_lists_it(make: SimpleNamespace) -> None:
 
 def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     rows = []
-    for n in (256, 512, 1024):
+    for n in (256, 512, 1024, 2048):
         cell = {"runner": "decode", "mode": "state", "model": "linear", "length": n}
         labels, factor = ({"disturbed": WHY}, 15.0) if n == 512 else ({}, 1.0)
         seconds = 1e-3 * n * factor
@@ -143,7 +159,7 @@ def test_decoding_marks_it_and_fits_without(make: SimpleNamespace) -> None:
     assert decode_data(found, "token_time")["exponent"].iloc[0] == pytest.approx(1.0)
     table = decode_table(found)
     assert table is not None
-    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False]
+    assert [DAGGER in entry.text for entry in table.rows[0].entries] == [False, True, False, False]
 
 
 def test_comparisons_with_peers_mark_it(make: SimpleNamespace) -> None:

@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from test_latex import ENGINES, compiled, document, overfull
 
 from reports.drawing import style
-from reports.layout import chunks, drawable, wrap
+from reports.layout import arrange, chunks, drawable, sheet, wrap
 from reports.report import write_report
 
 CENTIMETRE = 1 / 2.54
@@ -132,6 +132,19 @@ def test_the_same_figure_has_the_same_bytes(tmp_path: Path) -> None:
         write_report(STORES["odd_text"](), tmp_path / folder, title="t", groups=GROUPS)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+@pytest.mark.parametrize(("count", "fewest", "most"), [(8, 8, 8), (100, 8, 40)])
+def test_labels_that_do_not_touch_stay(inverted: bool, count: int, fewest: int, most: int) -> None:
+    with style():
+        made = sheet(1, plot=(3.0, 3.0), across=1)
+        (axes,) = made.axes
+        axes.set_yticks(range(count), [f"name {i}" for i in range(count)])
+        axes.set_ylim(*((count - 0.5, -0.5) if inverted else (-0.5, count - 0.5)))
+        arrange(made, title="t")
+        assert fewest <= len(ticks(axes.yaxis)) <= most
+    assert faults(made.figure) == []
 
 
 def test_lines_fit_and_nothing_is_lost() -> None:

@@ -153,9 +153,17 @@ def test_tasks_have_panels_of_their_own(make: SimpleNamespace) -> None:
     frame = prepare(make.frame(*curve(make, "linear", "softmax", {0: 4.0, 10: 3.0}), *other))
     data = recovery_data(frame, LOSS)
     titles = [axes.get_title(loc="left") for axes in recovery_figure(data, LOSS).axes]
-    assert titles == ["linear, listops", "linear, text"]
+    facts = [f"{task} (generated, version 1, length 512)" for task in ("listops", "text")]
+    assert [" ".join(title.split()) for title in titles] == [f"linear, {fact}" for fact in facts]
     table = recovery_table(frame, data, LOSS)
-    assert [row.section.split(" ")[0] for row in table.rows] == ["listops", "text"]
+    assert [row.section for row in table.rows] == facts
+
+
+def test_figure_and_table_of_one_task_name_its_data(frame: pd.DataFrame) -> None:
+    data = recovery_data(frame, LOSS)
+    fact = "listops (generated, version 1, length 512)"
+    assert fact in recovery_table(frame, data, LOSS).caption
+    assert any(fact in text.get_text() for text in recovery_figure(data, LOSS).texts)
 
 
 def test_the_report_shows_both(frame: pd.DataFrame, make: SimpleNamespace, tmp_path) -> None:
