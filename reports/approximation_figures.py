@@ -285,12 +285,13 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
                     x = line["budget"].astype(float)
                     drawn = _line(axes, x, line, look, f"{name}, {word}")
                     handles.setdefault(str(drawn.get_label()), drawn)
-            x = np.array(sorted(set(here["budget"])), dtype=float)
-            start = float(here[here["budget"] == x[0]]["value"].min())
+            budgets = np.array(sorted(set(here["budget"])), dtype=float)
+            start = float(here[here["budget"] == budgets[0]]["value"].min())
+            root = start * np.sqrt(budgets[0] / budgets)
             (handles[ROOT],) = axes.plot(
-                x, start * np.sqrt(x[0] / x), color="0.5", linestyle=":", linewidth=1.2, label=ROOT
+                budgets, root, color="0.5", linestyle=":", linewidth=1.2, label=ROOT
             )
-            _doubling(axes, [int(b) for b in x])
+            _doubling(axes, [int(b) for b in budgets])
             _vertical(axes, "output_error")
             axes.set_title(f"{length:,} tokens{further}", size=8.5)
             axes.set_ylabel("output error (relative)", size=8)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend import Legend
@@ -241,7 +241,7 @@ def _thin(axis: Axis) -> None:
     axes, figure = axis.axes, axis.axes.figure
     assert isinstance(axes, Axes)
     assert isinstance(figure, Figure)
-    across = axis.axis_name == "x"
+    across = isinstance(axis, XAxis)
     size = _label_size(axis)
     points = [(p, 1.0) if across else (1.0, p) for p, _ in shown]
     middles = axes.transData.transform(points)[:, 0 if across else 1] if points else ()
@@ -260,7 +260,7 @@ def _thin(axis: Axis) -> None:
 
 def _label_size(axis: Axis) -> float:
     """Return points."""
-    usual = rcParams[f"{axis.axis_name}tick.labelsize"]
+    usual = rcParams["xtick.labelsize" if isinstance(axis, XAxis) else "ytick.labelsize"]
     own = axis.get_tick_params().get("labelsize", usual)
     return float(FontProperties(size=own).get_size_in_points())
 

@@ -18,7 +18,7 @@ the official files belong to google-research/long-range-arena (Apache-2.0).
 import shutil
 from dataclasses import asdict
 from enum import StrEnum, auto
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import cycle
 from pathlib import Path
 from typing import ClassVar
@@ -326,8 +326,8 @@ class ListOps(ClassificationTask):
         return filled
 
     def _read(self, folder: Path) -> dict[str, Ragged]:
-        options = {"max_length": self.max_length, "check_answers": self.check_answers}
-        splits = {split: read_split(self._file(split), **options) for split in SPLITS}
+        read = partial(read_split, max_length=self.max_length, check_answers=self.check_answers)
+        splits = {split: read(self._file(split)) for split in SPLITS}
         found = {split: len(data.targets) for split, data in splits.items()}
         check_whole(found, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
         return splits
