@@ -95,6 +95,25 @@ def published(path: Path) -> pd.DataFrame:
     return table_of(read_rows_file(path))
 
 
+def told_apart(path: Path) -> pd.DataFrame:
+    """Read rows that `publish` wrote, with models named as in a report on the store.
+
+    The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
+    """
+    from runners.formats import read_object
+
+    rows, beside = published(path), path.with_suffix(".json")
+    if not beside.is_file():
+        return rows
+    cells = read_object(beside).items()
+    identities = {
+        key: cell["identity"]
+        for key, cell in cells
+        if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
+    }
+    return tell_apart(rows, identities)
+
+
 def main(argv: list[str]) -> int:
     """Parse the words after `lra report` and write the report."""
     parser = argparse.ArgumentParser(
@@ -120,7 +139,7 @@ def main(argv: list[str]) -> int:
         from reports.report import write_report
 
         if choice.rows:
-            rows, name = published(choice.rows), choice.rows.stem
+            rows, name = told_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
         else:
             rows, _, left_out = stored(choice.results, choice.sweep)

@@ -149,7 +149,8 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
 
 
 def _pieces(text: str) -> list[str]:
-    return re.findall(r"[^ ,/=_()\-]*(?:[,/=_()\-]+ *| +|$)", text)
+    # Neither a comma within a number nor an opening bracket is a place to break after.
+    return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
 
 
 def _of(line: str, size: float, bold: bool) -> Callable[[int], float]:

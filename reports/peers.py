@@ -188,7 +188,8 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         axes.set_yticks(range(len(keys)))
         names = [(f"{k.family}{', causal' if k.causal else ''}", str(k.peer)) for k in keys]
         lines = [[wrap(part, _NAMES, 6.5, most=3)[:1] or [""] for part in name] for name in names]
-        axes.set_yticklabels(["\n".join(p[0] for p in two) for two in lines], fontsize=6.5)
+        axes.set_yticklabels(["\n".join(p[0] for p in two) for two in lines])
+        axes.tick_params(axis="y", labelsize=6.5)
         axes.yaxis.set_minor_locator(NullLocator())
         axes.set_ylim(len(keys) - 0.4, -0.6)
         axes.set_xscale("log")

@@ -47,6 +47,33 @@ def test_published_rows_give_the_same_report(name: str, results: Path, tmp_path:
     assert "2 seeds" in (out / "accuracy.md").read_text()
 
 
+def test_published_rows_keep_configurations_apart(tmp_path: Path) -> None:
+    """Else a table would be of means over different models."""
+    store = Store(tmp_path / "results")
+    for features, value in ((16, 0.25), (64, 0.75)):
+        values = {
+            "model": "performer", "task": "listops", "task_version": 2, "source": "own",
+            "length": 100, "seed": 0, "hardware": "cpu", "device": "chip", "precision": "float32",
+            "threads": 1, "runner": "train", "mode": "train", "causal": False,
+        }  # fmt: skip
+        identity = {"seed": 0, "runner": {"name": "train"}, "mixer": {"features": features}}
+        cell = Cell(identity=identity, columns=values, config={}, fingerprint="ab")
+        labels = {"split": "test", "examples": "10"}
+        store.write(
+            cell, [Measurement(metric="accuracy", value=value, labels=labels)], [], {"a": "b"}
+        )
+        store.record_in_sweep("mine", cell.key)
+    kept, out, again = (tmp_path / name for name in ("kept.jsonl", "a", "b"))
+    common = ["--results", str(store.root)]
+    assert main(["report", *common, "--sweep", "mine", "--publish", str(kept)]) == 0
+    assert main(["report", *common, "--out", str(out), "--title", "t"]) == 0
+    assert main(["report", "--rows", str(kept), "--out", str(again), "--title", "t"]) == 0
+    text = (again / "accuracy.md").read_text()
+    assert text == (out / "accuracy.md").read_text()
+    assert "features=16" in text
+    assert "features=64" in text
+
+
 def test_an_unknown_sweep_and_an_empty_store(results: Path, tmp_path: Path, capsys) -> None:
     assert main(["report", "--results", str(results), "--sweep", "mien"]) == 2
     assert "did you mean 'mine'" in capsys.readouterr().err
