@@ -187,6 +187,8 @@ _ROWS = 44
 """Lines of a table on one page."""
 _GAP = 2.4
 """Letters between columns."""
+_FLOATS = 10
+"""Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
 
 
 def to_latex(table: Table) -> str:
@@ -211,6 +213,8 @@ def to_latex(table: Table) -> str:
                 lines.append(rf"\textsuperscript{{{place}}} {text}\par")
             lines.append(r"\end{minipage}")
         lines.append(r"\end{table}")
+        if number % _FLOATS == 0 and number < len(parts):
+            lines.append(r"\clearpage")
     return "\n".join(lines) + "\n"
 
 

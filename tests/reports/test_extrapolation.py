@@ -127,9 +127,9 @@ def test_figure_draws_the_data_and_marks_what_is_absent(some: pd.DataFrame) -> N
     assert list(by_title["induction"].get_lines()[0].get_ydata()) == [90.0, 70.0]
     assert [t.get_text() for t in text.texts] == ["softmax"]  # beside its cross
     assert any("training length, 64 or 128 tokens" in t.get_text() for t in figure.texts)
-    notes = " ".join(t.get_text().strip() for t in figure.texts)
+    notes = " ".join(" ".join(t.get_text().split()) for t in figure.texts)
     assert "× unsupported, no place: softmax, text8 at 512" in notes
-    assert "× skipped, its training ended: performer, text8 at every length" in notes
+    assert "× skipped, its training ended as diverged: performer, text8 at every length" in notes
 
 
 def test_nothing_in_the_figure_is_cut_or_overlaps(some: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ from reports.tables import Column, Entry, Row, Table, to_latex
 
 # What may stand in a cell: every command here exists in LaTeX itself, in its oldest encoding.
 _KNOWN = re.compile(
-    r"\\(?:textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|ldots|ss|ae|AE"
+    r"\\(?:textbackslash|dag|textasciitilde|textasciicircum|textless|textgreater|textbar|ldots|ss|ae|AE"
     r"|o|O|oe|OE|l|L|i|S|P|copyright|pounds|allowbreak)\{\}"
     r"|\\[&%$#_{}]"
     r"|\\`\{\}"
@@ -58,8 +58,8 @@ def test_long_words_may_break_and_lose_nothing(text: str) -> None:
 
 def document(*tables: str) -> str:
     return "\n".join(
-        [r"\documentclass{article}", r"\usepackage{array,booktabs}", r"\begin{document}", *tables,
-         r"\end{document}", ""]
+        [r"\documentclass{article}", r"\usepackage{array,booktabs}", r"\begin{document}",
+         "\\clearpage\n".join(tables), r"\end{document}", ""]
     )  # fmt: skip
 
 

@@ -17,9 +17,14 @@ from test_latex import ENGINES, compiled, document, overfull
 from reports.drawing import style
 from reports.layout import arrange, chunks, drawable, sheet, wrap
 from reports.report import write_report
+from tests.fuzz import cases
 
 CENTIMETRE = 1 / 2.54
-LARGE = {"whole_store", "many_models", "many_settings", "odd_name", "extremes"}
+LARGEST = {"whole_store", "many_models", "many_settings"}
+LONG = (
+    pytest.mark.fuzz,
+    pytest.mark.skipif(cases(1) < 2, reason="takes minutes: make campaign, or LRA_FUZZ=2"),
+)
 LEAST = (4 * CENTIMETRE, 3 * CENTIMETRE)
 """Inches of the smallest plot."""
 
@@ -91,7 +96,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in STORES]
+    "name", [pytest.param(n, marks=LONG if n in LARGEST else ()) for n in STORES]
 )
 def test_figures_of_awkward_stores(name: str, seen: dict[str, list[str]], tmp_path: Path) -> None:
     write_report(STORES[name](), tmp_path, title=name, groups=GROUPS)
@@ -113,10 +118,11 @@ def test_all_kinds_of_figures_are_among_them(seen: dict[str, list[str]], tmp_pat
     assert not kinds - seen.keys()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not ENGINES, reason="no pdflatex or lualatex on this machine")
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=LONG if n in LARGEST else ()) for n in STORES]
+)
 def test_tables_of_awkward_stores_compile(
     name: str, engine: str, seen: dict[str, list[str]], tmp_path: Path
 ) -> None:
