@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runners.records import legible, text_of
+from tasks.storage import made_of
 
 STALE_S = 300.0
 """A file that nobody has touched for so long was left behind by a process that died."""
@@ -59,19 +60,12 @@ def storage_fault(error: BaseException) -> str | None:
     No space, no right, an exhausted quota, a read-only or a failing disk: nothing is wrong with the
     work, which succeeds once that is mended. The error may be wrapped in others.
     """
-    seen: dict[int, BaseException] = {}
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
-            continue
-        seen[id(each)] = each
+    for each in made_of(error):
         if isinstance(each, Unwritable):
             return str(each.strerror)
         found = _refused(each)
         if found is not None:
             return found
-        waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
     return None
 
 

@@ -40,8 +40,8 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _cause(error: BaseException) -> int | None:
-    """Return the number of the refusal that an error was made of, None for any other error."""
+def made_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and, each once, all that it was raised from, while handling, or as a group."""
     seen: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -49,12 +49,18 @@ def _cause(error: BaseException) -> int | None:
         if each is None or id(each) in seen:
             continue
         seen[id(each)] = each
+        yield each
+        waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+
+
+def _cause(error: BaseException) -> int | None:
+    """Return the number of the refusal that an error was made of, None for any other error."""
+    for each in made_of(error):
         number = getattr(each, "errno", None)
         if isinstance(each, OSError) and number in FULL:
             return int(number)
         if number is None and (said := WORDS.search(str(each))):
             return errno.EDQUOT if said[0] == os.strerror(errno.EDQUOT) else errno.ENOSPC
-        waiting += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
     return None
 
 

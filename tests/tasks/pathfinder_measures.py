@@ -1,5 +1,6 @@
 """What is measured on pictures of Pathfinder, ours and the authors' alike."""
 
+import hashlib
 import math
 from itertools import pairwise, product
 
@@ -134,3 +135,12 @@ def off(begin, end, after, beyond):
     onward = math.atan2(beyond[0] - after[0], beyond[1] - after[1])
     turn = abs(math.remainder(onward - ahead, 2 * math.pi))
     return math.inf if turn > math.pi / 2 else gap + 2 * turn
+
+
+def digest(draw, style, number):
+    """Hash the first pictures of seed 3, with their labels."""
+    found = hashlib.sha256()
+    for index in range(number):
+        picture = draw(style, 3, index)
+        found.update(picture.pixels.tobytes() + bytes([picture.label]))
+    return found.hexdigest()

@@ -1,4 +1,3 @@
-import hashlib
 import math
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from tasks.pathfinder import Drawing, Pathfinder, Source
 from tasks.pathfinder_separated import Board, _kind, draw, joined
 from tasks.pathfinder_stamps import coverage, disc, stamps
 from tasks.pathfinder_styles import STYLES, Words
+from tests.tasks.pathfinder_measures import digest
 
 SMALL = {"train_examples": 30, "validation_examples": 10, "test_examples": 10, "processes": 1}
 RECORDED = {
@@ -122,11 +122,7 @@ def test_processes_do_not_change_the_data(tmp_path, monkeypatch):
 @pytest.mark.parametrize("side", RECORDED)
 def test_separated_draws_the_bytes_of_version_1(side):
     number, recorded = RECORDED[side]
-    found = hashlib.sha256()
-    for index in range(number):
-        picture = draw(STYLES[side], 3, index)
-        found.update(picture.pixels.tobytes() + bytes([picture.label]))
-    assert found.hexdigest() == recorded
+    assert digest(draw, STYLES[side], number) == recorded
 
 
 def test_published_is_the_default_and_separated_other_data():

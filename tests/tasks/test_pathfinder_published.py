@@ -1,6 +1,5 @@
 """Pictures as the authors' generator draws them: its figures, and the truth of labels."""
 
-import hashlib
 import math
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from tasks.pathfinder_styles import STYLES, Words
 from tasks.pathfinder_trace import Dash, joined, readings
 from tasks.window_floor import Pictures
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
-from tests.tasks.pathfinder_measures import mean_and_error, measures, table
+from tests.tasks.pathfinder_measures import digest, mean_and_error, measures, table
 
 PICTURES = 300
 ERRORS = 4.5
@@ -138,11 +137,7 @@ def test_dashes_that_share_a_pivot_can_be_read_both_ways(pictures):
 @pytest.mark.parametrize("side", RECORDED)
 def test_the_same_bytes_on_every_machine(side):
     number, recorded = RECORDED[side]
-    found = hashlib.sha256()
-    for index in range(number):
-        picture = draw(STYLES[side], 3, index)
-        found.update(picture.pixels.tobytes() + bytes([picture.label]))
-    assert found.hexdigest() == recorded
+    assert digest(draw, STYLES[side], number) == recorded
 
 
 def test_bytes_are_resampled_as_an_image_library_does():
