@@ -131,6 +131,8 @@ class Cell:
     place: Mapping[str, str] = field(default_factory=dict)
     """Where files of the user's own were found: `folder`, in which the command was given, and its
     `config_dir`. No part of the identity: folders are moved."""
+    key: str = field(init=False)
+    """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
 
     def __post_init__(self) -> None:
         """Refuse a cell whose rows could not be written, before it runs for hours."""
@@ -142,11 +144,7 @@ class Cell:
             )
         for name in ("identity", "columns", "config", "overrides", "fingerprint"):
             _check_storable(name, getattr(self, name))
-
-    @property
-    def key(self) -> str:
-        """16 hexadecimal digits of the SHA-256 of the identity's canonical JSON."""
-        return digest(self.identity)
+        object.__setattr__(self, "key", digest(self.identity))
 
 
 def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
@@ -225,9 +223,12 @@ def _check_storable(name: str, value: Any) -> None:
         ) from error
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical(value: Any) -> str:
     """Return JSON with sorted keys and no spaces: equal values give equal text on any machine."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def digest(value: Any, digits: int = 16) -> str:

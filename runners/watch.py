@@ -22,19 +22,23 @@ from runners.disturbance import (
     reason,
 )
 from runners.gpu_watch import GpuWatch, gpu_watch
-from runners.witnesses import Counters, Machine, clock_hertz
+from runners.witnesses import Counters, Machine, Own, clock_hertz
 
 STRETCHES_S = (0.06, 0.25)
 """Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms. The
 short one sees what has just begun, if it is much; the long one sees less, if it lasts."""
 FRESH_S = 0.02
 """A younger reading of the machine is good enough: its file is long where processors are many."""
+PAST_S = 0.25
+"""A sample is also judged by so long before its end: one that fell between two waits, or between
+two stretches in which the process was held back, ran with cold caches and a low clock."""
 PAUSE_S = 0.05
 """Between looks whether a load has passed."""
 LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
 """Repeats may take so many seconds, or so many times what the rounds asked for took."""
 LEAST_SHARE = 0.5
-"""Where fewer of the rounds asked for are undisturbed, all are kept, and marked."""
+"""Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept, and
+marked."""
 LEAST_ROUNDS = 3
 
 
@@ -104,7 +108,9 @@ class Watch:
         self._counters = Counters() if counters is None else counters
         self._gpu = gpu_watch(device) if gpu is None and self.on_gpu else gpu
         self._trail: deque[Machine] = deque()
+        self._past: deque[Own] = deque()
         self._look()
+        self._before(self._counters.own())
 
     def _look(self) -> None:
         """Read the machine, unless that was done just now; forget what is long past."""
@@ -131,6 +137,20 @@ class Watch:
         known = [each for each in found if each is not None]
         return max(known, key=lambda each: max(each.others, each.steal) - each.unsure, default=None)
 
+    def _before(self, now: Own) -> str:
+        """Say what kept this process waiting for a while until `now`, pauses included; or "".
+
+        Between samples a thread may sleep, and a process read files: only waits for a processor
+        and the container's limit are looked at.
+        """
+        past = self._past
+        if not past or now.at - past[-1].at >= FRESH_S:
+            past.append(now)
+        while len(past) > 1 and past[1].at <= now.at - PAST_S:
+            past.popleft()
+        shares = replace(between(past[0], now), absent=None, memory_stall=None, faults=0)
+        return reason(shares, alone=self._alone())
+
     def sample(self, timed: Callable[[], float]) -> Sample:
         """Time something, and look at the machine before and after it.
 
@@ -140,15 +160,17 @@ class Watch:
         self._look()
         first = self._counters.own()
         seconds = timed()
-        shares = between(first, self._counters.own())
+        last = self._counters.own()
+        shares = between(first, last)
         if (others := self._load(first.at)) is not None:
             shares = replace(
                 shares, steal=others.steal, other_load=others.others, unsure=others.unsure
             )
         if self._gpu is not None:
             shares = replace(shares, gpu=self._gpu.disturbed())
+        before = self._before(last)
         words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
-        return Sample(seconds=seconds, shares=shares, reason=words)
+        return Sample(seconds=seconds, shares=shares, reason=words or before)
 
     def _alone(self) -> bool:
         """Tell whether every thread can have a processor: others wait for one another."""
@@ -185,7 +207,7 @@ class Watch:
             clock: in hertz, before the first.
         """
         clean = [each for each in every if not cause(each)]
-        enough = len(clean) >= max(LEAST_ROUNDS, math.ceil(LEAST_SHARE * asked))
+        enough = len(clean) >= max(LEAST_ROUNDS, math.ceil(LEAST_SHARE * max(asked, len(every))))
         after = self._clock() if clock else None
         last = [*every[-1].values()][-1]
         return Watched(
@@ -211,7 +233,8 @@ class Watch:
         slept = False
         while time.perf_counter() + PAUSE_S < until and not self.on_gpu:
             others = self._load(time.perf_counter())
-            if others is None or others.others <= OTHERS + others.unsure:
+            loaded = others is not None and others.others > OTHERS + others.unsure
+            if not self._before(self._counters.own()) and not loaded:
                 break
             time.sleep(PAUSE_S)
             slept = True

@@ -139,7 +139,7 @@ class _Unpacked(RawIOBase):
         super().__init__()
         self.path, self.packing, self.budget = path, packing, budget
         self.file = path.open("rb")
-        self.decoder, self.waiting = packing.decoder(), b""
+        self.decoder, self.waiting, self.broken = packing.decoder(), b"", False
 
     def readable(self) -> bool:
         return True
@@ -184,11 +184,28 @@ class _Unpacked(RawIOBase):
         return bool(self.waiting)
 
     def _broken(self, fault: str) -> BadData:
+        self.broken = True
         return BadData(
             f"{self.path}: the {self.packing.name} stream breaks within the first "
             f"{self.file.tell():,} of {self.budget.packed:,} packed bytes, "
             f"{self.budget.spent:,} bytes unpacked: {fault}; {FETCH}"
         )
+
+
+class _Stream(BufferedReader):
+    """What is unpacked. Where its content is refused, damage of the packing is named instead.
+
+    A changed byte of an archive shows as strange content first, and as a wrong checksum at the end.
+    """
+
+    raw: _Unpacked
+
+    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        try:
+            while isinstance(fault, ValueError) and not self.raw.broken and self.read(CHUNK_BYTES):
+                pass
+        finally:
+            self.close()
 
 
 def open_packed(path: Path, most: int | None = None) -> BufferedReader:
@@ -209,7 +226,7 @@ def open_packed(path: Path, most: int | None = None) -> BufferedReader:
 
 
 def _stream(path: Path, packing: _Packing, budget: Budget) -> BufferedReader:
-    return BufferedReader(_Unpacked(path, packing, budget), CHUNK_BYTES)
+    return _Stream(_Unpacked(path, packing, budget), CHUNK_BYTES)
 
 
 # --- tar -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, UInt8
 from tqdm import tqdm
 
 from tasks import (
@@ -296,13 +296,28 @@ class Pathfinder(GrayTask):
             )
         )
         if self.path is None:
-            answers = [joined(self.picture(split, index)) for index in range(len(data.targets))]
+            found += self._searches(split, data.targets.astype(bool))
+        return found
+
+    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Floor]:
+        """Compute the floors that know how each picture was drawn."""
+        drawn = [self.picture(split, index) for index in range(len(targets))]
+        found = [
+            floor(
+                "path_search",
+                np.array([joined(picture) for picture in drawn]) == targets,
+                "follows the drawn snakes from one disc: every label is right, and the task has a "
+                "solution",
+            )
+        ]
+        if self.drawing is Drawing.published:
+            published = (p for p in drawn if isinstance(p, pathfinder_trace.Picture))
             found.append(
                 floor(
-                    "path_search",
-                    np.array(answers) == data.targets.astype(bool),
-                    "follows the drawn snakes from one disc: every label is right, and the task "
-                    "has a solution",
+                    "straightest_dashes",
+                    np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
+                    "knows the dashes but not which snake they belong to, and goes straight on: "
+                    "where snakes cross, a viewer cannot always tell",
                 )
             )
         return found

@@ -84,11 +84,34 @@ def readings(picture: Picture) -> set[bool]:
     return found
 
 
+def straightest(picture: Picture) -> bool:
+    """Return whether a viewer who goes straight on takes the marks for joined.
+
+    From a dash that begins at the first mark to the one that turns least of those that may follow,
+    for as many dashes as a long snake has. Wrong where snakes cross and another goes on straighter.
+    """
+    dashes = [dash for snake in picture.snakes for dash in snake]
+    begin, finish = picture.marks
+    path = [min(dash for dash in dashes if dash.tail == begin)]
+    while len(path) < picture.style.contour:
+        last = path[-1]
+        after = [d for d in dashes if d not in path and follows(picture, last, d)]
+        if not after:
+            return False
+        path.append(min(after, key=lambda d: (_bend(last, d), d)))
+    return path[-1].head == finish
+
+
+def _bend(dash: Dash, after: Dash) -> float:
+    """Return by how much a dash turns away from another, in radians."""
+    return abs(math.remainder(after.turn - dash.turn, 2 * math.pi))
+
+
 def follows(picture: Picture, dash: Dash, after: Dash) -> bool:
     """Return whether a dash may come after another: where that leads, and not too sharp a turn."""
-    turn = abs(math.remainder(after.turn - dash.turn, 2 * math.pi))
     return (
-        after.pivot == _next_pivot(picture, dash) and turn * picture.style.continuity < math.pi / 2
+        after.pivot == _next_pivot(picture, dash)
+        and _bend(dash, after) * picture.style.continuity < math.pi / 2
     )
 
 

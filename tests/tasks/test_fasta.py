@@ -2,11 +2,13 @@ import bz2
 import gzip
 import logging
 import lzma
+from random import Random
 
 import pytest
 
 from tasks.errors import BadData
 from tasks.fasta import Record, accession, read
+from tests.fuzz import cases
 
 PLAIN = b">sp|P12345|NAME_ORG A protein OS=X\nMKTAY\nIAKQR\n>tr|Q1|N_O\nmsDL*\n"
 RECORDS = [Record("P12345", b"MKTAYIAKQR"), Record("Q1", b"MSDL")]
@@ -40,6 +42,20 @@ def test_packed_files(tmp_path, ending, pack):
     assert list(read(path)) == RECORDS
     path.write_bytes(pack(PLAIN)[:-9])
     with pytest.raises(BadData, match="truncated, damaged"):
+        list(read(path))
+
+
+def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_path):
+    lines = [b">a%d\n%s\n" % (number, b"MKTAYIAK" * 8) for number in range(300)]
+    whole, drawn, path = gzip.compress(b"".join(lines)), Random(3), tmp_path / "a.fasta.gz"
+    for _ in range(cases(60)):
+        spoilt = bytearray(whole)
+        spoilt[drawn.randrange(20, len(whole) - 8)] ^= 1 << drawn.randrange(8)
+        path.write_bytes(spoilt)
+        with pytest.raises(BadData, match="the gzip stream breaks within"):
+            list(read(path))
+    path.write_bytes(gzip.compress(b">a\nMK1\n"))
+    with pytest.raises(BadData, match="'1' at residue 3"):  # sound, and no protein
         list(read(path))
 
 

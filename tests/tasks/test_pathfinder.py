@@ -150,6 +150,7 @@ def test_the_task_and_its_oracle(drawing):
     floors = {floor.name: floor.accuracy for floor in task.floors("test")}
     assert floors["path_search"] == 1.0
     assert "disc_distance" in floors
+    assert ("straightest_dashes" in floors) == (drawing is Drawing.published)
     assert "on one path" in task.describe("test", 0) or "on two paths" in task.describe("test", 0)
 
 

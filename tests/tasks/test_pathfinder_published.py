@@ -11,7 +11,7 @@ from tasks import pathfinder_floor, pathfinder_ink, pathfinder_separated
 from tasks.pathfinder import Drawing, Pathfinder
 from tasks.pathfinder_published import draw
 from tasks.pathfinder_styles import STYLES, Words
-from tasks.pathfinder_trace import Dash, joined, readings
+from tasks.pathfinder_trace import Dash, joined, readings, straightest
 from tasks.window_floor import Pictures
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
 from tests.tasks.pathfinder_measures import digest, mean_and_error, measures, table
@@ -98,7 +98,7 @@ def parts(picture):
 def test_labels_are_true(side, pictures):
     """From the dashes alone: on from the first mark, by the rule of pivots, to the second."""
     drawn = pictures if side == 32 else [draw(STYLES[256], 0, index) for index in range(6)]
-    clear = 0
+    clear = straight = 0
     for picture in drawn:
         every, onward = parts(picture)
         paths = [[dash] for dash in every if dash.tail == picture.marks[0]]
@@ -110,7 +110,8 @@ def test_labels_are_true(side, pictures):
         assert bool(picture.label) in readings(picture)
         assert picture.snakes[0][-1].head != picture.snakes[1][-1].head
         clear += readings(picture) == {bool(picture.label)}
-    assert clear > 0.9 * len(drawn)
+        straight += straightest(picture) == bool(picture.label)
+    assert min(clear, straight) > 0.9 * len(drawn)
     assert {picture.label for picture in drawn} == {0, 1}
 
 
@@ -131,7 +132,12 @@ def test_dashes_that_share_a_pivot_can_be_read_both_ways(pictures):
     own = next(s for s in picture.snakes if s[0].tail == picture.marks[0])
     beside = own[-1]
     stray = Dash(beside.pivot, beside.tail, (beside.head[0] + 1, beside.head[1]), beside.turn)
-    assert readings(picture._replace(snakes=(*picture.snakes, (stray,)))) == {True, False}
+    crossed = picture._replace(snakes=(*picture.snakes, (stray,)))
+    assert readings(crossed) == {True, False}
+    assert straightest(crossed)  # both turn as little: the one that lies first is taken
+    straight = stray._replace(turn=own[-2].turn)
+    assert beside.turn != own[-2].turn
+    assert not straightest(picture._replace(snakes=(*picture.snakes, (straight,))))
 
 
 @pytest.mark.parametrize("side", RECORDED)
