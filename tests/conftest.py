@@ -5,8 +5,14 @@ import shutil
 
 import pytest
 
+from tests import shape_checks
 
-def pytest_collection_modifyitems(config, items):
+SHAPES = os.environ.get("LRA_SHAPES") != "0"
+if SHAPES:  # before anything imports what is tested
+    shape_checks.install()
+
+
+def pytest_collection_modifyitems(items):
     def leave_out(marker, reason):
         for item in items:
             if marker in item.keywords:
@@ -20,8 +26,10 @@ def pytest_collection_modifyitems(config, items):
     compiler = os.environ.get("CXX") or "g++"
     if not shutil.which(compiler):
         leave_out("compile", f"needs a C++ compiler: no {compiler} on PATH")
-    elif config.getoption("--jaxtyping-packages"):
-        leave_out("compile", "torch.compile cannot trace through the type-checking hook: make test")
+    elif SHAPES:
+        leave_out(
+            "compile", "torch.compile cannot trace through the comparison of shapes: make test"
+        )
 
 
 @pytest.fixture(autouse=True)

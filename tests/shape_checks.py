@@ -1,0 +1,129 @@
+"""Compares arrays with the shapes in annotations while tests run; LRA_SHAPES=0 does not.
+
+jaxtyping's own hook wraps every function and binds the shapes anew at every call, which doubles the
+time of the tests. This one wraps the functions whose annotations hold a shape, and asks jaxtyping
+once for each combination of shapes and types that a function meets. Plain types are mypy's work.
+"""
+
+import ast
+import re
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from inspect import get_annotations, isclass
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+from beartype import beartype
+from jaxtyping import AbstractArray, jaxtyped
+from torch import Tensor
+
+PACKAGES = ("models", "tasks", "runners")
+WRAPPER = "_with_its_shapes_compared"
+_SPELT = re.compile(r"\b(Float|Int|UInt|Bool|Complex|Num|Real|Inexact|Integer|Shaped)\w*\[")
+
+
+def has_shape(annotation: object) -> bool:
+    """Tell whether an annotation names a shape, anywhere in it."""
+    if isinstance(annotation, str):
+        return _SPELT.search(annotation) is not None
+    if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
+        return True
+    if isinstance(annotation, list):  # the arguments of a Callable
+        return any(map(has_shape, annotation))
+    return any(map(has_shape, typing.get_args(annotation)))
+
+
+def compared(thing: Any) -> Any:
+    """Return a function or class that compares its shapes, where it has any."""
+    if not any(map(has_shape, get_annotations(thing).values())):
+        return thing
+    checked = jaxtyped(typechecker=beartype)(thing)
+    return checked if isclass(thing) else _remembered(thing, checked)
+
+
+def _remembered(function: Callable[..., Any], checked: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is checked where it meets facts for the first time."""
+    met: dict[object, set[object]] = {}
+    results: list[Any] = []
+
+    @wraps(function)
+    def given(*_: Any, **__: Any) -> Any:
+        return results.pop()
+
+    as_given = jaxtyped(typechecker=beartype)(given)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        facts = _facts(args), _facts(kwargs)
+        known = met.get(facts)
+        if known is None:
+            result = checked(*args, **kwargs)
+            met[facts] = {_facts(result)}
+            return result
+        result = function(*args, **kwargs)
+        if (found := _facts(result)) not in known:
+            results.append(result)
+            as_given(*args, **kwargs)
+            known.add(found)
+        return result
+
+    return wrapper
+
+
+def _facts(value: object) -> object:
+    """Return what a check of a value depends on."""
+    if isinstance(value, Tensor | np.ndarray):
+        return type(value), tuple(value.shape), value.dtype
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(_facts, value))
+    if isinstance(value, dict):
+        return type(value), tuple(value), tuple(map(_facts, value.values()))
+    return type(value)
+
+
+class _Decorated(ast.NodeTransformer):
+    """Puts the wrapper around every function and class: next to the first, around the second."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        node.decorator_list.append(ast.copy_location(ast.Name(WRAPPER, ast.Load()), node))
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self.generic_visit(node)
+        node.decorator_list.insert(0, ast.copy_location(ast.Name(WRAPPER, ast.Load()), node))
+        return node
+
+
+class _Loader(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile anew: what is cached on disk is for everybody else."""
+        path = self.get_filename(fullname)
+        tree = ast.fix_missing_locations(_Decorated().visit(ast.parse(self.get_data(path), path)))
+        return compile(tree, path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__[WRAPPER] = compared
+        super().exec_module(module)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in PACKAGES:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+def install() -> None:
+    """Compare the shapes of every module of ours that is imported from now on."""
+    sys.meta_path.insert(0, _Finder())

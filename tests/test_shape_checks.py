@@ -1,0 +1,95 @@
+"""The tests' own check of shapes, without which a wrong annotation would go unnoticed."""
+
+import os
+from dataclasses import dataclass
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tests.shape_checks import WRAPPER, compared, has_shape
+
+Heads = tuple[Float[Tensor, "b t"], int]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shaped"),
+    [
+        (Float[Tensor, "b t"], True),
+        (Float[Tensor, "b t"] | None, True),
+        (list[tuple[int, Float[Tensor, "..."]]], True),
+        (Heads, True),
+        ("dict[str, Float[Tensor, 'b t']]", True),
+        (Tensor, False),
+        ("Tensor | None", False),
+        (dict[str, int], False),
+        (None, False),
+    ],
+)
+def test_shapes_are_found_in_annotations(annotation: object, shaped: bool) -> None:
+    assert has_shape(annotation) == shaped
+
+
+def test_functions_without_shapes_stay_what_they_are() -> None:
+    def plain(x: Tensor, count: int) -> Tensor:
+        return x * count
+
+    assert compared(plain) is plain
+
+
+def test_a_wrong_shape_is_an_error() -> None:
+    @compared
+    def pairs(x: Float[Tensor, "b t"], y: Float[Tensor, " b"]) -> Float[Tensor, "t b"]:
+        return x.mT if len(y) < 5 else x
+
+    pairs(torch.zeros(2, 3), torch.zeros(2))
+    with pytest.raises(Exception, match="Type-check error whilst checking the parameters"):
+        pairs(torch.zeros(2, 3), torch.zeros(3))
+    with pytest.raises(Exception, match="Type-check error whilst checking the return value"):
+        pairs(torch.zeros(5, 3), torch.zeros(5))
+
+
+def test_each_combination_is_compared_and_the_function_called_once() -> None:
+    calls = []
+
+    @compared
+    def halves(
+        x: Float[Tensor, "b t"], *, whole: bool = False, y: Float[Tensor, "b t"] | None = None
+    ) -> Float[Tensor, "b half"]:
+        calls.append(x)
+        return x if not whole else x.flatten()
+
+    for _ in range(3):
+        halves(torch.zeros(2, 4))
+        halves(torch.zeros(2, 4), y=torch.zeros(2, 4))
+    assert len(calls) == 6
+    for _ in range(2):  # the result differs although no shape of the parameters does
+        with pytest.raises(Exception, match="checking the return value"):
+            halves(torch.zeros(2, 4), whole=True)
+    assert len(calls) == 8
+    for wrong in (torch.zeros(2, 5), torch.zeros(2, 4, dtype=torch.long), torch.zeros(2)):
+        with pytest.raises(Exception, match="checking the parameters"):
+            halves(torch.zeros(2, 4), y=wrong)
+    assert len(calls) == 8
+
+
+def test_fields_of_dataclasses_are_compared() -> None:
+    @compared
+    @dataclass
+    class Both:
+        x: Float[Tensor, "b t"]
+        y: Float[Tensor, " b"]
+
+    Both(torch.zeros(2, 3), torch.zeros(2))
+    with pytest.raises(Exception, match="Type-check error"):
+        Both(torch.zeros(2, 3), torch.zeros(3))
+
+
+@pytest.mark.skipif(os.environ.get("LRA_SHAPES") == "0", reason="LRA_SHAPES=0 compares none")
+def test_it_is_at_work_in_the_packages() -> None:
+    import models.multi_head as module
+    from models.multi_head import MultiHead
+
+    assert hasattr(module, WRAPPER)
+    assert MultiHead.__module__ == "models.multi_head"
