@@ -181,8 +181,10 @@ def _interrupt(running: list[Child], cause: str | None) -> None:
 
 
 def _pause(running: list[Child], signals: "_Signals") -> None:
+    # In this order: what dies in between is still waited for, or due.
+    waitables = [signals.reader, *(w for child in running for w in child.waitables())]
     timeout = min(child.due() for child in running) - time.monotonic()
-    wait([signals.reader, *(w for child in running for w in child.waitables())], max(0.0, timeout))
+    wait(waitables, max(0.0, timeout))
     signals.drain()
 
 

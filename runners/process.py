@@ -66,6 +66,7 @@ class _Rank:
         self.ended_at: float | None = None
         self.failed_at: float | None = None
         self.died_at: float | None = None
+        self.noticed = False
         self.open = True
         self.mark = uuid4().hex
         reader, writer = CONTEXT.Pipe(duplex=False)
@@ -187,6 +188,8 @@ class Child:
         """Return the monotonic time at which `poll` must be called at the latest."""
         now = time.monotonic()
         times = [now + (0.02 if any(each.half_dead for each in self._ranks) else 60.0)]
+        if any(each.dead and not each.noticed for each in self._ranks):
+            times.append(now)  # it died after the last look, and nothing of it can be waited for
         times.extend(t for t in (self._kill_at, self._deadline) if t is not None)
         if self._log is not None:
             times.append(now + self._log.wait_s)
@@ -203,7 +206,7 @@ class Child:
             return []
         messages: list[object] = []
         for each in self._ranks:
-            was_dead = each.dead
+            was_dead = each.noticed = each.dead
             # A chatterbox must not keep us from looking at the clock.
             received = each.receive(at_most=sys.maxsize if was_dead else 1000)
             messages.extend(received)

@@ -192,6 +192,12 @@ def linger(argument, send):
     send("done")
 
 
+def go_slowly(argument, send):
+    import threading
+
+    threading.Thread(target=time.sleep, args=(argument,)).start()
+
+
 def talk(argument, send):
     sys.stdout.write("on the output\n")
     sys.stderr.write("on the error output\n")

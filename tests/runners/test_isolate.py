@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import isolated_jobs as jobs
@@ -237,6 +238,21 @@ def test_an_unreadable_message_is_a_crash():
 def test_a_child_that_lingers_is_killed_and_its_result_stands(monkeypatch):
     monkeypatch.setattr("runners.process._LINGER_S", 0.2)
     assert done(jobs.linger) == (["done"], Ending(Status.ok))
+
+
+def test_a_child_that_dies_between_two_looks_is_noticed_at_once():
+    child = start(Job(function=jobs.go_slowly, argument=0.5))
+    (rank,) = child._ranks
+    while rank.open:  # its last word has come, and its pipe is closed
+        child.poll()
+        time.sleep(0.001)
+    assert child.ending is None
+    while rank.process.exitcode is None:
+        time.sleep(0.01)
+    assert child.waitables() == []
+    assert child.due() <= time.monotonic()
+    child.poll()
+    assert child.ending == Ending(Status.ok)
 
 
 def test_work_that_cannot_be_imported_is_a_crash_with_its_reason(tmp_path, monkeypatch):
