@@ -37,7 +37,7 @@ PAUSE_S = 0.05
 LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
 """Repeats may take so many seconds, or so many times what the rounds asked for took."""
 LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
-"""Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept, and marked:
+"""Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept and marked:
 on a machine that is disturbed so often, what lies between runs with cold caches."""
 LEAST_ROUNDS = 3
 
