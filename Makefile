@@ -15,6 +15,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 OURS := lra models tasks runners reports
 # One test process per core, each with one thread: more threads than cores make tests slower.
 PROCESSES ?= auto
+SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
@@ -40,16 +41,16 @@ rules: $(VENV)/.dev
 
 # torch.compile cannot trace through the comparison of shapes, so its tests run without it.
 pytest: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m "not compile and not network and not parity"
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity"
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q -m compile
 
 FUZZ ?= 10
 campaign: $(VENV)/.dev
-	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q -n $(PROCESSES) --maxprocesses 8 -m fuzz
+	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m fuzz
 
 # LRA_PARITY makes a missing package a failure instead of a skipped test.
 parity: $(VENV)/.parity
-	LRA_PARITY=1 $(ONE_THREAD) $(BIN)/python -m pytest -q tests/parity
+	LRA_PARITY=1 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) tests/parity
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

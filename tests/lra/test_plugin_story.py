@@ -211,34 +211,42 @@ def test_strangers_do_not_matter_however_lra_is_called(
     assert log is None or "stranger" not in log.read_text()
 
 
+WRONG = {
+    "plugins=[acme_mixr]": ["no package 'acme_mixr'", "did you mean 'acme_mixer'"],
+    "plugins=[models]": ["'models'", "another name"],
+    "model.mixer.class_path=acme_mixer.mixer.Emma": ["unknown class 'Emma'", "'Ema'"],
+    "model.mixer.class_path=acme_mixer.mixr.Ema": ["unknown module 'mixr'", "'mixer'"],
+    "model.mixer.class_path=acme_mixer.torn.Ema": ["SyntaxError", "acme_mixer.torn"],
+    "model.mixer.class_path=acme_mixer.lacks.Ema": ["imports 'no_such_thing'"],
+    "model.mixer.class_path=acme_mixer.theirs.Ema": ["models.mine", "package of lra"],
+    "model.mixer.class_path=acme_mixer.leaves.Ema": ["SystemExit", "acme_mixer.leaves"],
+}
+"""What is wrong with a plug-in, and what the answer says."""
+ONE_AFTER_ANOTHER = """\
+import sys
+from lra.cli import main
+for word in sys.argv[2:]:
+    own = ["--config-dir", "my_conf", *([] if word.startswith("plugins") else [sys.argv[1]])]
+    status = main(["run", "model=ema", *own, word, "runner.dry_run=true"])
+    print(f"<{status}>", file=sys.stderr)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (("plugins=[acme_mixr]",), ["no package 'acme_mixr'", "did you mean 'acme_mixer'"]),
-        (("plugins=[models]",), ["'models'", "another name"]),
-        (("model.mixer.class_path=acme_mixer.mixer.Emma",), ["unknown class 'Emma'", "'Ema'"]),
-        (("model.mixer.class_path=acme_mixer.mixr.Ema",), ["unknown module 'mixr'", "'mixer'"]),
-        (("model.mixer.class_path=acme_mixer.torn.Ema",), ["SyntaxError", "acme_mixer.torn"]),
-        (("model.mixer.class_path=acme_mixer.lacks.Ema",), ["imports 'no_such_thing'"]),
-        (("model.mixer.class_path=acme_mixer.theirs.Ema",), ["models.mine", "package of lra"]),
-        (("model.mixer.class_path=acme_mixer.leaves.Ema",), ["SystemExit", "acme_mixer.leaves"]),
-    ],
-)
-def test_what_is_wrong_with_a_plug_in_is_one_sentence(
-    tmp_path: Path, words: tuple[str, ...], wanted: list[str]
-) -> None:
+def test_what_is_wrong_with_a_plug_in_is_one_sentence(tmp_path: Path) -> None:
     folder = repository(tmp_path / "own")
     (folder / "acme_mixer" / "torn.py").write_text("def (:\n")
     (folder / "acme_mixer" / "lacks.py").write_text("import no_such_thing\n")
     (folder / "acme_mixer" / "theirs.py").write_text("from models.mine import Mine\n")
     (folder / "acme_mixer" / "leaves.py").write_text("raise SystemExit(3)\n")
-    own = OWN if not words[0].startswith("plugins") else OWN[:2]
-    done = attempt(folder, "run", "model=ema", *own, *words, "runner.dry_run=true")
-    assert done.returncode == 2, done.stdout + done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    for text in wanted:
-        assert text in line
+    program = (sys.executable, "-P", "-c", ONE_AFTER_ANOTHER)
+    done = attempt(folder, OWN[2], *WRONG, how=program, path=str(HOME))
+    answers = done.stderr.strip().split("<2>")[:-1]
+    assert len(answers) == len(WRONG), done.stderr
+    for answer, (word, wanted) in zip(answers, WRONG.items(), strict=True):
+        (line,) = answer.strip().splitlines()
+        for text in wanted:
+            assert text in line, word
 
 
 def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
