@@ -26,12 +26,11 @@ from runners.witnesses import Counters, Machine, Own, clock_hertz
 
 STRETCHES_S = (0.06, 0.25)
 """Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms. The
-short one sees what has just begun, if it is much; the long one sees less, if it lasts."""
+short one sees what has just begun, if it is much; the long one sees less, if it lasts. By the long
+one a sample is judged that fell between two waits, or between two stretches in which the process
+was held back: it ran with cold caches and a low clock."""
 FRESH_S = 0.02
 """A younger reading of the machine is good enough: its file is long where processors are many."""
-PAST_S = 0.25
-"""A sample is also judged by so long before its end: one that fell between two waits, or between
-two stretches in which the process was held back, ran with cold caches and a low clock."""
 PAUSE_S = 0.05
 """Between looks whether a load has passed."""
 LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
@@ -146,7 +145,7 @@ class Watch:
         past = self._past
         if not past or now.at - past[-1].at >= FRESH_S:
             past.append(now)
-        while len(past) > 1 and past[1].at <= now.at - PAST_S:
+        while len(past) > 1 and past[1].at <= now.at - STRETCHES_S[-1]:
             past.popleft()
         shares = replace(between(past[0], now), absent=None, memory_stall=None, faults=0)
         return reason(shares, alone=self._alone())

@@ -5,7 +5,6 @@ further on that line: a rule of whole pixels, by which any drawn snake can be ch
 """
 
 import math
-from collections import defaultdict
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,34 +53,6 @@ def joined(picture: Picture) -> bool:
     if not found:
         raise ValueError(f"no snake begins at the mark {begin}")
     return any(snake[-1].head == finish for snake in found)
-
-
-def readings(picture: Picture) -> set[bool]:
-    """Return whether the marks are joined, for each way to follow the dashes between them.
-
-    Nothing of which dash belongs to which snake is used but the number of dashes of a long one:
-    from every dash that begins at the first mark, each possible successor is followed. Two values:
-    the dashes can be read both ways.
-    """
-    dashes = [dash for snake in picture.snakes for dash in snake]
-    at: dict[tuple[int, int], list[Dash]] = defaultdict(list)
-    for dash in dashes:
-        at[dash.pivot].append(dash)
-    begin, finish = picture.marks
-    found: set[bool] = set()
-    waiting: list[tuple[Dash, ...]] = [(dash,) for dash in dashes if dash.tail == begin]
-    while waiting:
-        path = waiting.pop()
-        if len(path) == picture.style.contour:
-            found.add(path[-1].head == finish)
-            continue
-        after = [
-            dash
-            for dash in at[_next_pivot(picture, path[-1])]
-            if dash not in path and follows(picture, path[-1], dash)
-        ]
-        waiting += [(*path, dash) for dash in after]
-    return found
 
 
 def straightest(picture: Picture) -> bool:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import Float
@@ -88,8 +89,10 @@ def test_fields_of_dataclasses_are_compared() -> None:
 
 @pytest.mark.skipif(os.environ.get("LRA_SHAPES") == "0", reason="LRA_SHAPES=0 compares none")
 def test_it_is_at_work_in_the_packages() -> None:
-    import models.multi_head as module
-    from models.multi_head import MultiHead
+    import tasks.pathfinder_floor as module
 
     assert hasattr(module, WRAPPER)
-    assert MultiHead.__module__ == "models.multi_head"
+    disc, picture = np.full((3, 3), 255, np.uint8), np.zeros((8, 8), np.uint8)
+    assert module.places(picture[None], disc).shape == (1, 2, 2)
+    with pytest.raises(Exception, match="Type-check error"):
+        module.places(picture, disc)

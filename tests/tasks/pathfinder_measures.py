@@ -6,6 +6,8 @@ from itertools import pairwise, product
 
 import numpy as np
 
+from tasks.pathfinder_trace import follows
+
 
 def measures(picture):
     """Return the measures of one picture; lengths in pixels, angles in degrees, levels to 255.
@@ -144,3 +146,23 @@ def digest(draw, style, number):
         picture = draw(style, 3, index)
         found.update(picture.pixels.tobytes() + bytes([picture.label]))
     return found.hexdigest()
+
+
+def readings(picture):
+    """Return whether the marks are joined, for each way to follow the dashes between them.
+
+    Nothing of which dash belongs to which snake is used but the number of dashes of a long one:
+    from every dash that begins at the first mark, each possible successor is followed. Two values:
+    the dashes can be read both ways.
+    """
+    dashes = [dash for snake in picture.snakes for dash in snake]
+    begin, finish = picture.marks
+    found, waiting = set(), [(dash,) for dash in dashes if dash.tail == begin]
+    while waiting:
+        path = waiting.pop()
+        if len(path) == picture.style.contour:
+            found.add(path[-1].head == finish)
+            continue
+        after = (d for d in dashes if d not in path and follows(picture, path[-1], d))
+        waiting += [(*path, dash) for dash in after]
+    return found

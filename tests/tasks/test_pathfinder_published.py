@@ -11,10 +11,10 @@ from tasks import pathfinder_floor, pathfinder_ink, pathfinder_separated
 from tasks.pathfinder import Drawing, Pathfinder
 from tasks.pathfinder_published import draw
 from tasks.pathfinder_styles import STYLES, Words
-from tasks.pathfinder_trace import Dash, joined, readings, straightest
+from tasks.pathfinder_trace import Dash, joined, straightest
 from tasks.window_floor import Pictures
 from tests.tasks.pathfinder_authors import AUTHORS, RECORDED
-from tests.tasks.pathfinder_measures import digest, mean_and_error, measures, table
+from tests.tasks.pathfinder_measures import digest, mean_and_error, measures, readings, table
 
 PICTURES = 300
 ERRORS = 4.5
