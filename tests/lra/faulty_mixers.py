@@ -42,7 +42,7 @@ CONSTRUCTORS = {
 AT_WORK = {
     "raises": lambda: _raise(KeyError("in the forward pass")),
     "no memory": lambda: np.ones(1 << 40, dtype=np.uint8),
-    "hangs": lambda: time.sleep(6),  # longer than the limit, and the signal at its end
+    "hangs": lambda: time.sleep(12),  # longer than the limit, and the signal at its end
     "wrapped": lambda: _raise_wrapped(),
     "said": lambda: _raise(
         RuntimeError("unable to write to file </torch_1>: No space left on device")

@@ -156,9 +156,12 @@ def test_a_disk_that_is_full(whole, tmp_path):
 
 
 def test_whatever_a_constructor_does_is_its_row(tmp_path, capsys):
-    faults = ",".join(f'"{name}"' for name in CONSTRUCTORS)
-    words = ("-m", *SHORT, f"+model.mixer.constructor={faults},''", "runner.timeout_s=2")
-    assert run(tmp_path, *words) == 1
+    """Only the cell that hangs has a short limit: a busy machine is slow to begin the others."""
+    faults = ",".join(f'"{name}"' for name in CONSTRUCTORS if name != "hangs")
+    assert run(tmp_path, "-m", *SHORT, f"+model.mixer.constructor={faults},''") == 1
+    assert "[9/9]" in capsys.readouterr().out
+    words = ("+model.mixer.constructor=hangs", "runner.timeout_s=2")
+    assert run(tmp_path, *SHORT, *words) == 1
     rows = read_rows(tmp_path)
     store = Store(tmp_path)
     ended = {}
@@ -174,7 +177,6 @@ def test_whatever_a_constructor_does_is_its_row(tmp_path, capsys):
         **dict.fromkeys(CONSTRUCTORS, crashed), "refuses": {"unsupported"}, "hangs": {"timeout"},
         "huge": {"out_of_memory"}, "": {"ok"},
     }  # fmt: skip
-    assert "[10/10]" in capsys.readouterr().out
 
 
 def test_a_constructor_that_reads_its_weights_works(tmp_path):
@@ -203,8 +205,9 @@ def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
 def test_a_failed_cell_has_no_score(work, status, curve, tmp_path):
     """It fails in the evaluation of the second split, when there are scores of the first."""
     calls = 6 + 50 + 10  # steps, all batches of the first split and some of the second
-    words = ("runner.evaluation_batch_size=8", "runner.timeout_s=5")
-    run(tmp_path, *SHORT, *words, f"+model.mixer.work='{work}'", f"+model.mixer.call={calls}")
+    limit = ("runner.timeout_s=10",) if status == "timeout" else ()
+    words = ("runner.evaluation_batch_size=8", f"+model.mixer.work='{work}'", *limit)
+    run(tmp_path, *SHORT, *words, f"+model.mixer.call={calls}")
     rows = read_rows(tmp_path)
     (failed,) = rows[rows["status"] != "ok"].itertuples()
     assert failed.status == status
