@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -209,6 +209,9 @@ class Family(ByName, nn.Module):
     Options may be given by name, see `conf.choices`. A batch without rows or without tokens passes
     `forward` and `extend` as it is: no formula of a family has to divide nothing into blocks.
     """
+
+    version: ClassVar[int] = 1
+    """Raised where the same options give other numbers than before; a part of every result's key."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
