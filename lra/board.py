@@ -308,6 +308,6 @@ class Board:
 
 def _alike(cell: Cell) -> str:
     """Return what cells that take about as long have in common."""
-    optim = cell.identity.get("optim", {})
+    optim = cell.described.get("optim", {})
     work = {name: optim.get(name) for name in ("steps", "batch_size")}
-    return canonical({**cell.identity, **dict.fromkeys(UNLIKE), "optim": work})
+    return canonical({**cell.described, **dict.fromkeys(UNLIKE), "optim": work})

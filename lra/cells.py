@@ -5,21 +5,17 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra import cli
-from lra.binding import plain
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
+from lra.identity import identity, version
 from lra.kinds import KINDS
 from lra.trainings import trainings
 from runners.fingerprint import digests, summary
 from runners.hardware import Device, device_name
 from runners.progress import heard, phase
-from runners.records import SCHEMA, Cell, text_of
-from tasks.sources import remembered_sha256
+from runners.records import Cell, text_of
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -44,12 +40,6 @@ class Known:
         if asked not in self.sources:
             self.sources[asked] = digests(asked)
         return self.sources[asked]
-
-
-@lru_cache
-def version(package: str) -> str:
-    """Return the version of an installed package, which stays while a process lives."""
-    return metadata.version(package)
 
 
 def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) -> list[Cell]:
@@ -84,48 +74,7 @@ def _cell(
     """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
-    machine = device_name(hardware.device)
-    threads = hardware.timing_threads() if kind.timed else hardware.training_threads
-    options = plain(run.runner)
-    for name in getattr(run.runner, "files", ()):
-        if options[name] is not None:  # what is in a file decides, not where it lies
-            options[name] = remembered_sha256(Path(options[name]))
-    identity: dict[str, Any] = {
-        "schema": SCHEMA,
-        "runner": {"name": runner, **{k: v for k, v in options.items() if k not in _APART}},
-        "mode": mode,
-        "length": length,
-        "task": {"name": run.task_name, "version": spec.version, "source": spec.source},
-    }
-    if kind.models:
-        identity |= {
-            "model": run.model,
-            "mixer": dict(run.mixer_options),
-            "backbone": plain(run.backbone),
-            "seed": run.seed,
-            "device": str(hardware.device),
-            "precision": str(hardware.precision),
-            "matmul_precision": str(hardware.matmul_precision),
-            "compile": hardware.compile,
-        }
-    if kind.data:
-        identity["task"] |= {"data": spec.data_hash, "options": dict(run.task_options)}
-    else:
-        identity["task"] |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
-    if kind.timed:
-        identity["machine"] = {
-            "name": machine,
-            "threads": threads,
-            "torch": version("torch"),
-            "token_budget": hardware.token_budget,
-        }
-    elif hardware.device is Device.cpu and kind.models and threads != 1:
-        # More threads add in another order. One, the default, was never a part of the key.
-        identity["threads"] = threads
-    if kind.trains:
-        identity["optim"] = plain(run.optim)
-    if started:
-        identity["trainings"] = dict(started)
+    decided = identity(run, mode, length, started, shared["place"])
     columns = {
         "runner": runner,
         "mode": mode,
@@ -137,11 +86,11 @@ def _cell(
         "seed": run.seed if kind.models else 0,
         "causal": str(facts(run, length).head) == "language_modelling",
         "hardware": hardware.name,
-        "device": machine,
+        "device": device_name(hardware.device),
         "precision": str(hardware.precision),
-        "threads": threads,
+        "threads": hardware.timing_threads() if kind.timed else hardware.training_threads,
     }
-    return Cell(identity=identity, columns=columns, **shared)
+    return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
 
 
 def _modules(run: Run, runner: str) -> list[str]:
@@ -154,11 +103,6 @@ def _modules(run: Run, runner: str) -> list[str]:
         reference = core_of(bundled_family(name, "runner.references"), ())[2]
         named.append(str(reference["class_path"]).rpartition(".")[0])
     return named
-
-
-_APART = frozenset({"lengths", "modes", "repeat_limit_s"})
-"""Options that are no part of a key: each cell has one length and one mode; and how long one looks
-for undisturbed samples decides none of them."""
 
 
 def marks(run: Run) -> dict[str, str]:

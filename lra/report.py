@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from lra.listing import choices
 from lra.suggest import UnknownName, unknown
 from lra.variants import tell_apart
 from lra.yaml_text import load
+
+KEPT = ("identity", "described", "overrides", "environment")
+"""What `publish` keeps of a cell."""
 
 
 def stored(
@@ -46,7 +49,7 @@ def stored(
         raise left_out[0]
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    named = tell_apart(sound, {key: cell["identity"] for key, cell in cells.items()})
+    named = tell_apart(sound, {key: cell["described"] for key, cell in cells.items()})
     return named, cells, [str(error) for error in left_out]
 
 
@@ -78,7 +81,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     for key in rows["cell"].unique():
         cell = store.describe(key)
         (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
-        about[key] = {k: cell[k] for k in ("identity", "overrides", "environment") if k in cell}
+        about[key] = {k: cell[k] for k in KEPT if k in cell}
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -106,12 +109,20 @@ def told_apart(path: Path) -> pd.DataFrame:
     if not beside.is_file():
         return rows
     cells = read_object(beside).items()
-    identities = {
-        key: cell["identity"]
+    found = {
+        key: _described(cell)
         for key, cell in cells
         if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
     }
-    return tell_apart(rows, identities)
+    return tell_apart(rows, found)
+
+
+def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a published cell, spelled out."""
+    from runners import schema_1
+
+    found = cell.get("described")
+    return found if isinstance(found, Mapping) else schema_1.described(cell["identity"])
 
 
 def main(argv: list[str]) -> int:

@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     found = store.describe(key)
     cell = Cell(
         identity=found["identity"],
+        described=found["described"],
         columns=found["columns"],
         config=found["config"],
         overrides=tuple(found["overrides"]),

@@ -32,7 +32,7 @@ def title(cell: Cell) -> str:
         return f"{columns['mode']} {columns['model']} at {columns['length']}"
     if not KINDS[columns["runner"]].models:
         return f"floors of {columns['task']}"
-    start = cell.identity.get("runner", {}).get("source")
+    start = cell.described.get("runner", {}).get("source")
     begun = f" from {start}" if start else ""
     return (
         f"{columns['mode']} {columns['model']}{begun} on {columns['task']}, seed {columns['seed']}"
@@ -103,9 +103,9 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
 
     By the name on the command line, as canonical JSON.
     """
-    flat = _flat(planned.cell.identity)
+    flat = _flat(planned.cell.described)
     for source in planned.trainings.values():  # its own options are what its key stands for
-        flat = {**_flat(source.identity), **flat}
+        flat = {**_flat(source.described), **flat}
     by_length = KINDS[str(planned.cell.columns["runner"])].by_length
     titled = (*TITLED, "length" if by_length else "seed")
     derived = {

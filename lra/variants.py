@@ -77,7 +77,8 @@ def own_name(cell: Mapping[str, Any]) -> str:
         cell: its cell.json.
     """
     model = str(cell["columns"]["model"])
-    options = flatten(cell.get("identity", {}).get("mixer", {}))
+    options = flatten(cell.get("described", {}).get("mixer", {}))
+    options.pop("version", None)
     usual = _defaults(model)
     if usual is not None:
         given = {key: value for key, value in options.items() if usual.get(key) != value}
@@ -94,7 +95,11 @@ def own_name(cell: Mapping[str, Any]) -> str:
 @cache
 def _defaults(model: str) -> Mapping[str, str] | None:
     file = roots()[-1] / "model" / f"{model}.yaml"
-    return flatten(load(file).get("mixer", {})) if file.is_file() else None
+    if not file.is_file():
+        return None
+    found = flatten(load(file).get("mixer", {}))
+    found.pop("class_path", None)
+    return found
 
 
 def _text(value: str, longest: int = 60) -> str:

@@ -66,6 +66,8 @@ class DecodeConfig:
 
     direction: ClassVar[Direction] = Direction.causal
     """Whatever the task asks: a language model over its vocabulary."""
+    incidental: ClassVar[frozenset[str]] = frozenset({"repeat_limit_s"})
+    """Options that change no number: not part of a result's identity."""
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     """Tokens of the context."""

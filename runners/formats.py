@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from runners import schema_1
 from runners.records import CELL_COLUMNS, SCHEMA, Outcomes, digest
 from runners.row_check import columns_fault, encodable, first_fault
 
@@ -179,7 +180,9 @@ _DEEPEST = 60
 
 
 _AGAIN = "move it away with the rows file beside it, and the cell runs again"
-_CELL = {"identity": dict, "columns": dict, "config": dict, "overrides": list}
+_CELL = {
+    "identity": dict, "described": dict, "columns": dict, "config": dict, "overrides": list,
+}  # fmt: skip
 
 
 def read_cell(folder: Path) -> dict[str, Any]:
@@ -191,11 +194,13 @@ def read_cell(folder: Path) -> dict[str, Any]:
         raise BadStore(
             f"{path}: written with schema {schema}, this version reads up to {SCHEMA}; update lra"
         )
-    if schema != SCHEMA or found.get("cell") != folder.name:
+    if type(schema) is not int or schema < 1 or found.get("cell") != folder.name:
         raise Damaged(
             f"{path}: describes cell {found.get('cell')!r} in schema {schema!r}; wanted "
-            f"{folder.name!r} in schema {SCHEMA}; {_AGAIN}"
+            f"{folder.name!r} in schema 1 to {SCHEMA}; {_AGAIN}"
         )
+    if schema == 1 and type(found.get("identity")) is dict:
+        found["described"] = schema_1.described(found["identity"])
     for name, wanted in _CELL.items():
         if type(found.get(name)) is not wanted:
             raise Damaged(

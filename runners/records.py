@@ -14,7 +14,8 @@ from typing import Any
 
 from runners.metrics import METRICS
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of rows and cells that are written; those of 1 are read as well."""
 
 COLUMNS = (
     "schema", "cell", "fingerprint", "created", "runner", "mode", "model", "task", "task_version",
@@ -117,13 +118,15 @@ class Cell:
     """One unit of work: a process of its own, whose rows appear together or not at all."""
 
     identity: Mapping[str, Any]
-    """What decides the result: plain JSON. Its hash is the key."""
+    """What decides the result and differs from the defaults: plain JSON. Its hash is the key."""
     columns: Mapping[str, Any]
     """The values of the row columns that describe the cell (runner … threads)."""
     config: Mapping[str, Any]
     """The resolved configuration from which a child process rebuilds everything."""
     overrides: tuple[str, ...] = ()
     """The command-line words that lead to this cell, for `lra show`."""
+    described: Mapping[str, Any] = field(default_factory=dict)
+    """The identity with every option spelled out: what tells cells apart in words."""
     fingerprint: str = ""
     """Hash of the sources that the cell uses."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -142,7 +145,7 @@ class Cell:
             raise ValueError(
                 f"columns must be exactly CELL_COLUMNS: missing {missing}, unknown {unknown}"
             )
-        for name in ("identity", "columns", "config", "overrides", "fingerprint"):
+        for name in ("identity", "described", "columns", "config", "overrides", "fingerprint"):
             _check_storable(name, getattr(self, name))
         object.__setattr__(self, "key", digest(self.identity))
 

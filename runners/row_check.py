@@ -84,7 +84,7 @@ def _integer(least: int, most: int, *, empty: bool = False) -> _Column:
 
 
 _CHECKS = {
-    "schema": _integer(SCHEMA, SCHEMA),
+    "schema": _integer(1, SCHEMA),
     "cell": _name("0-9a-f"),
     "fingerprint": _name("0-9a-z"),
     "created": _Column(frozenset({str}), _is_time, "a time in ISO 8601 with its zone"),
@@ -159,13 +159,14 @@ def columns_fault(columns: Mapping[str, Any]) -> str | None:
 
 def _shape(line: int, row: Any) -> Fault:
     if not isinstance(row, dict):
-        return Fault(line, f"not a row of schema {SCHEMA}: got {_seen(row)}; wanted an object")
+        return Fault(line, f"not a row of schema 1 to {SCHEMA}: got {_seen(row)}; wanted an object")
     schema = row.get("schema")
     if type(schema) is int and schema > SCHEMA:
         return _newer(line, schema)
     missing, unknown = sorted(_COLUMNS - row.keys()), sorted(row.keys() - _COLUMNS)
     return Fault(
-        line, f"not a row of schema {SCHEMA}: lacks {_seen(missing)}, has besides {_seen(unknown)}"
+        line,
+        f"not a row of schema 1 to {SCHEMA}: lacks {_seen(missing)}, has besides {_seen(unknown)}",
     )
 
 

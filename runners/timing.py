@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -16,6 +17,9 @@ REPEAT_LIMIT_S = 10.0
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """Warm-up and samples."""
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"repeat_limit_s"})
+    """Options that change no number: not part of a result's identity."""
 
     warmup_steps: int = 2
     timed_steps: int = 10

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from typing import ClassVar
 
 from conf.choices import by_name
 from tasks.task import SPLITS
@@ -19,6 +20,9 @@ class Keep(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """What a training run does besides moving weights."""
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"log_every_steps", "checkpoint_every_s"})
+    """Options that change no number: not part of a result's identity."""
 
     evaluate_every_steps: int = 0
     """Validation during training; 0 = only at the end."""
