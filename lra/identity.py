@@ -7,7 +7,7 @@ configuration file, no interval of logs or checkpoints, no place of a file.
 `described` is the same with every option spelled out: what reports and titles compare.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from importlib import metadata
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from lra.binding import plain, schema
 from lra.class_path import locate
-from lra.compose import Run, group_file
+from lra.compose import Run, bundled_family, core_of, group_file
 from lra.configuration import ConfigError
 from lra.kinds import KINDS
 from runners.hardware import Device, device_name
@@ -63,7 +63,7 @@ def identity(
         "task": task,
     }
     less: dict[str, Any] = {
-        **whole, "runner": {"name": runner, **decisive(type(run.runner), options)}
+        **whole, "runner": {"name": runner, **_set(type(run.runner), options)}
     }  # fmt: skip
     if kind.models:
         shared = {
@@ -79,8 +79,10 @@ def identity(
         less |= {
             **shared,
             "mixer": _mixer(run, plugins, place, decisive),
-            "backbone": decisive(type(run.backbone), backbone),
+            "backbone": _set(type(run.backbone), backbone),
         }
+        if references := _references(getattr(run.runner, "references", ())):
+            whole["references"] = less["references"] = references
     if kind.data:
         of_task = dict(run.task_options)
         made = _registered("task", run.task_name, of_task.pop("class_path"), place)
@@ -104,7 +106,7 @@ def identity(
             less["threads"] = hardware.training_threads
     if kind.trains:
         optim = plain(run.optim)
-        whole["optim"], less["optim"] = optim, decisive(type(run.optim), optim)
+        whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
     return Identity(less, whole)
@@ -154,6 +156,15 @@ def _family(
     }
 
 
+def _references(names: Iterable[str]) -> dict[str, int]:
+    """Return the versions above 1 of the families that a runner measures beside the model."""
+    found = {}
+    for name in names:
+        options = core_of(bundled_family(name, "runner.references"), ())[2]
+        found[name] = int(getattr(locate(str(options["class_path"])), "version", 1))
+    return {name: version for name, version in found.items() if version != 1}
+
+
 def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]) -> dict[str, str]:
     """Return nothing where a configuration file gives the name this class; else the class."""
     folders = [Path(place["folder"], place["config_dir"])] if "config_dir" in place else []
@@ -164,6 +175,12 @@ def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]
     if group == "model":
         node = node.get("mixer") or node.get("stack") or {}
     return {} if node.get("class_path") == class_path else {"class": class_path}
+
+
+def _set(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `decisive` options; with the version of their kind, once a default has moved."""
+    version = getattr(kind, "version", 1)
+    return {**({} if version == 1 else {"version": version}), **decisive(kind, options)}
 
 
 def all_of(_: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def stored(
         raise left_out[0]
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
-    named = tell_apart(sound, {key: cell["described"] for key, cell in cells.items()})
+    named = tell_apart(sound, cells)
     return named, cells, [str(error) for error in left_out]
 
 
@@ -108,13 +108,12 @@ def told_apart(path: Path) -> pd.DataFrame:
     rows, beside = published(path), path.with_suffix(".json")
     if not beside.is_file():
         return rows
-    cells = read_object(beside).items()
-    found = {
-        key: _described(cell)
-        for key, cell in cells
+    cells = {
+        key: {**cell, "described": _described(cell)}
+        for key, cell in read_object(beside).items()
         if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
     }
-    return tell_apart(rows, found)
+    return tell_apart(rows, cells)
 
 
 def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:

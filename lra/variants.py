@@ -29,16 +29,17 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Return `rows` with models renamed where one name stands for several configurations.
 
     Cells of the same model, task and runner whose identities differ in more than length, mode and
     seed are different things: their names gain the keys that differ, as in
-    `performer (mixer.features=64)`. A table that averaged over them would be wrong.
+    `performer (mixer.features=64)`. A table that averaged over them would be wrong. An option that
+    is younger than some of the cells tells them from the others only where it is not its default.
 
     Args:
         rows: frame with the columns of `runners.records.COLUMNS`.
-        identities: identity of each cell by its key.
+        cells: cell.json of each cell by its key, of which `described` and `identity` are read.
     """
     names: dict[tuple[str, str], str] = {}
     own = rows[~rows["model"].str.startswith("floor/")]
@@ -46,13 +47,14 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
     for key, group in distinct.groupby(["model", "task", "runner"], sort=False):
         model = str(key[0])
         flat: dict[str, dict[str, str]] = {}
+        set_by_hand: dict[str, set[str]] = {}
         for cell in group["cell"]:
-            identity = identities.get(cell, {})
-            flat[cell] = flatten({k: v for k, v in identity.items() if k not in AXES})
-            flat[cell] |= flatten(identity.get("runner", {}), "runner.")
+            flat[cell] = _flat(cells.get(cell, {}).get("described", {}))
+            set_by_hand[cell] = {*_flat(cells.get(cell, {}).get("identity", {}))}
+        _fill(flat, set_by_hand)
         keys = sorted(set().union(*flat.values()))
         unnamed = [key for key in keys if not key.startswith(LABELLED)]
-        seeds = {cell: str(identities.get(cell, {}).get("seed")) for cell in flat}
+        seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
         # What else differs says better how the weights came about than the key of a training.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
@@ -65,6 +67,28 @@ def tell_apart(rows: pd.DataFrame, identities: Mapping[str, Mapping[str, Any]]) 
         return rows
     pairs = zip(rows["model"], rows["cell"], strict=True)
     return rows.assign(model=[names.get((model, cell), model) for model, cell in pairs])
+
+
+def _flat(described: Mapping[str, Any]) -> dict[str, str]:
+    own = flatten({k: v for k, v in described.items() if k not in AXES})
+    return own | flatten(described.get("runner", {}), "runner.")
+
+
+def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
+    """Give cells that are older than an option its default, where another cell has it."""
+    usual = {
+        key: value
+        for cell, values in flat.items()
+        for key, value in values.items()
+        if key not in set_by_hand[cell]
+    }
+    for values in flat.values():
+        values.update({key: value for key, value in usual.items() if key not in values})
+
+
+def _of_training(described: Mapping[str, Any]) -> str:
+    """Return what cells share whose trainings may have one key: the seed and the schema."""
+    return f"{described.get('seed')} {described.get('schema')}"
 
 
 def own_name(cell: Mapping[str, Any]) -> str:

@@ -211,7 +211,7 @@ class Family(ByName, nn.Module):
     """
 
     version: ClassVar[int] = 1
-    """Raised where the same options give other numbers than before; a part of every result's key."""
+    """Raised where the same options give other numbers than before; a part of every key."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -126,7 +126,7 @@ class Cell:
     overrides: tuple[str, ...] = ()
     """The command-line words that lead to this cell, for `lra show`."""
     described: Mapping[str, Any] = field(default_factory=dict)
-    """The identity with every option spelled out: what tells cells apart in words."""
+    """The identity with every option spelled out, defaults too: what tells cells apart in words."""
     fingerprint: str = ""
     """Hash of the sources that the cell uses."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -148,6 +148,7 @@ class Cell:
         for name in ("identity", "described", "columns", "config", "overrides", "fingerprint"):
             _check_storable(name, getattr(self, name))
         object.__setattr__(self, "key", digest(self.identity))
+        object.__setattr__(self, "described", self.described or self.identity)
 
 
 def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:

@@ -213,7 +213,7 @@ class Store:
             "schema": SCHEMA,
             "cell": cell.key,
             "identity": cell.identity,
-            "described": cell.described or cell.identity,
+            "described": cell.described,
             "columns": cell.columns,
             "config": cell.config,
             "overrides": list(cell.overrides),

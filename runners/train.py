@@ -329,7 +329,8 @@ class Trainer:
     def identity(self) -> str:
         """Return a hash of what must agree before a checkpoint may be continued."""
         shapes = {name: list(value.shape) for name, value in self.model.state_dict().items()}
-        options = [asdict(self.optim), asdict(self.config), str(self.hardware.precision)]
+        config = {k: v for k, v in asdict(self.config).items() if k not in self.config.incidental}
+        options = [asdict(self.optim), config, str(self.hardware.precision)]
         return digest([self.seed, self.task.spec.data_hash, options, shapes])
 
     def state(self) -> dict[str, Any]:

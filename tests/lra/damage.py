@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 HOSTILE = [
@@ -158,7 +159,7 @@ def besides(path, random):
 
 
 def newer(path, random):
-    put(path, text_of(path).replace('"schema":1', '"schema":99').replace(": 1,", ": 99,", 1))
+    put(path, re.sub(r'("schema": ?)\d+', r"\g<1>99", text_of(path), count=1))
 
 
 def of_another_cell(path, random):

@@ -64,6 +64,18 @@ def test_defaults_are_no_part_of_an_identity() -> None:
     assert other.identity["mixer"] == {"version": 1, "features": 32}
 
 
+def test_what_is_measured_beside_a_model_counts_with_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from models.families.sdpa import SDPA
+
+    words = ("model=linear", "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]")
+    before = key(*words)
+    assert key(*words, "runner.references=[softmax]") != before
+    monkeypatch.setattr(SDPA, "version", 2)
+    assert key(*words) != before
+
+
 @pytest.mark.parametrize("word", ["runner.log_every_steps=7", "runner.checkpoint_every_s=9.5"])
 def test_what_moves_no_number_moves_no_key(word: str) -> None:
     assert key("model=linear") == key("model=linear", word)
@@ -124,3 +136,15 @@ def test_every_option_that_differs_is_there() -> None:
         for name, value in usual.items():
             other = changed(value)
             assert decisive(kind, {**usual, name: other}) == {name: other}, name
+
+
+def test_a_kind_of_options_may_have_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from models.backbone import BackboneConfig
+    from runners.scaling import ScalingConfig
+
+    before = key("model=linear")
+    monkeypatch.setattr(BackboneConfig, "version", 2, raising=False)
+    moved = key("model=linear")
+    assert moved != before
+    monkeypatch.setattr(ScalingConfig, "version", 2, raising=False)
+    assert key("model=linear") == moved

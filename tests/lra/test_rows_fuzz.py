@@ -240,8 +240,8 @@ def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, cap
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "written with schema 2, this version reads up to 1; update lra"),
-        ({"schema": True}, "schema True; wanted an integer from 1 to 1"),
+        ({"schema": 3}, "written with schema 3, this version reads up to 2; update lra"),
+        ({"schema": True}, "schema True; wanted an integer from 1 to 2"),
         ({"cell": "../x"}, "cell '../x'; wanted 1 to 64 of the characters 0-9a-f"),
         ({"created": "yesterday"}, "created 'yesterday'; wanted a time in ISO 8601"),
         ({"model": ""}, "model ''; wanted printable text of 1 to 200 characters"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.variants import tell_apart
+from lra import variants
 from runners.records import COLUMNS
 
 
@@ -16,6 +16,12 @@ def _rows(*cells: tuple[str, str]) -> pd.DataFrame:
             for cell, model in cells
         ]
     )
+
+
+def tell_apart(rows: pd.DataFrame, identities: dict[str, Any]) -> pd.DataFrame:
+    """Tell cells apart of which every option was set by hand."""
+    cells = {key: {"identity": each, "described": each} for key, each in identities.items()}
+    return variants.tell_apart(rows, cells)
 
 
 def _identity(features: int, seed: int) -> dict[str, Any]:
@@ -97,3 +103,20 @@ def test_values_that_fit_no_name_are_cut_and_stay_apart() -> None:
     rows = tell_apart(_rows(*((cell, "m") for cell in cells)), cells)
     assert rows["model"].nunique() == 3
     assert all(len(name) < 200 and name.isprintable() for name in rows["model"])
+
+
+def test_an_option_that_is_younger_than_a_cell_is_no_difference() -> None:
+    old = {"identity": {"mixer": {"window": 4}}, "described": {"mixer": {"window": 4}}}
+    usual = {
+        "identity": {"mixer": {}}, "described": {"mixer": {"window": 4, "scale": 1.0}}
+    }  # fmt: skip
+    other = {
+        "identity": {"mixer": {"scale": 2.0}}, "described": {"mixer": {"window": 4, "scale": 2.0}}
+    }  # fmt: skip
+    rows = _rows(("a", "m"), ("b", "m"))
+    assert list(variants.tell_apart(rows, {"a": old, "b": usual})["model"]) == ["m", "m"]
+    told = variants.tell_apart(rows, {"a": old, "b": other})["model"]
+    assert list(told) == ["m (scale=none)", "m (scale=2.0)"]
+    rows = _rows(("a", "m"), ("b", "m"), ("c", "m"))
+    told = variants.tell_apart(rows, {"a": old, "b": usual, "c": other})["model"]
+    assert list(told) == ["m (scale=1.0)", "m (scale=1.0)", "m (scale=2.0)"]

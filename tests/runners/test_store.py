@@ -101,6 +101,7 @@ def test_description_says_what_the_cell_is_and_where_it_ran(store):
         "schema": SCHEMA,
         "cell": cell.key,
         "identity": {"seed": 1},
+        "described": {"seed": 1},
         "columns": dict(cell.columns),
         "config": {"seed": 1, "nested": {"list": [1, 2]}},
         "overrides": ["model=linear", "seed=1"],
@@ -207,8 +208,8 @@ def test_two_halves_do_not_make_a_whole(store):
     ("line", "message"),
     [
         ('{"schema": 1, "cel', "line 2: torn, not JSON"),
-        ("[1, 2]", "line 2: not a row of schema 1"),
-        ('{"schema": 1}', "line 2: not a row of schema 1"),
+        ("[1, 2]", "line 2: not a row of schema 1 to 2"),
+        ('{"schema": 1}', "line 2: not a row of schema 1 to 2"),
         ('{"schema": 99, "new": true}', "line 2: written with schema 99.*update lra"),
         ("", "line 2: torn, not JSON"),
         ("\udcff", "line 2: not UTF-8"),

@@ -147,6 +147,24 @@ def test_a_stopped_run_resumes_to_the_bit(at: int, tmp_path: Path, monkeypatch) 
     assert sorted(path.name for path in tmp_path.iterdir()) == [WEIGHTS]
 
 
+def test_another_interval_of_logs_goes_on_from_a_checkpoint(tmp_path: Path, caplog) -> None:
+    whole = model()
+    list(run(whole, config=TrainConfig(log_every_steps=3)))
+    half = run(
+        model(), folder=tmp_path, config=TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)
+    )
+    for item in half:
+        if isinstance(item, Measurement) and item.step == 9:
+            break
+    half.close()  # type: ignore[attr-defined]
+    resumed = model(seed=99)
+    found = list(run(resumed, folder=tmp_path, config=TrainConfig(log_every_steps=4)))
+    assert not caplog.records
+    assert same(whole, resumed)
+    steps = [item.step for item in found if isinstance(item, Measurement) and item.step]
+    assert steps == sorted(steps)
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path, caplog) -> None:
     options: dict[str, Any] = {"config": TrainConfig(log_every_steps=3, checkpoint_every_s=1e-9)}
     whole = model()

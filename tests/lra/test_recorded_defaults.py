@@ -1,0 +1,41 @@
+"""A default that moves raises the version of what has it."""
+
+import copy
+import json
+
+import pytest
+from recorded_defaults import RECORD, moved, today
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LRA_DATA", str(tmp_path_factory.mktemp("no_data")))
+        return today()
+
+
+def test_every_default_is_the_recorded_one(found):
+    """Where this fails: raise the version, then `python tests/lra/recorded_defaults.py`."""
+    recorded = json.loads(RECORD.read_text())
+    assert list(moved(recorded, found)) == []
+    assert found == recorded
+
+
+@pytest.mark.parametrize("part", ["model performer", "task listops", "backbone", "runner train"])
+def test_a_default_that_moves_is_found_out(part, found):
+    option, value = next(iter(found[part]["defaults"].items()))
+    other = copy.deepcopy(found)
+    other[part]["defaults"][option] = [value]
+    (sentence,) = moved(found, other)
+    assert part in sentence
+    assert option in sentence
+    del other[part]["defaults"][option]
+    assert "is gone" in next(moved(found, other))
+    other[part]["version"] += 1
+    assert list(moved(found, other)) == []
+
+
+def test_data_that_move_are_found_out(found):
+    other = copy.deepcopy(found)
+    other["task listops"]["data"] = ["0"]
+    assert list(moved(found, other)) == ["task listops: its default options give other data"]
