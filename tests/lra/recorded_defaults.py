@@ -13,7 +13,7 @@ from typing import Any
 
 from lra.binding import plain, schema
 from lra.class_path import locate
-from lra.compose import build_task_by_name, group_file
+from lra.compose import build_task, group_file
 from lra.kinds import KINDS
 from lra.listing import names
 from tasks.errors import NotPrepared
@@ -56,12 +56,12 @@ def today() -> dict[str, dict[str, Any]]:
 
 def _facts(name: str, task: type) -> dict[str, Any]:
     """Return the version of a task and, where it needs no file of the user's, its data."""
-    for words in ((), ("source=sample",)):
+    for more in ({}, {"source": "sample"}):
         try:
-            spec = build_task_by_name(name, words).spec
+            spec = build_task({**group_file("task", name), **more}).spec
         except (ValueError, NotPrepared):
             continue
-        return {"version": spec.version, "data": [*words, spec.data_hash]}
+        return {"version": spec.version, "data": [*more.values(), spec.data_hash]}
     return {"version": vars(sys.modules[task.__module__])["VERSION"]}
 
 
