@@ -136,6 +136,8 @@ class Traits:
     """Has weights that `attention_dropout` can act on."""
     cross: bool = False
     """Keys and values may have another length than the queries: cross attention."""
+    shared_query_key: bool = False
+    """One vector is query and key: `k` of the attention core is not looked at."""
     surrogate_gradient: bool = False
     """Backward is meant to be something else than the derivative of forward."""
     training_noise: bool = False

@@ -32,6 +32,15 @@ class Core(Protocol):
         ...
 
 
+@runtime_checkable
+class HasCore(Protocol):
+    """A mixer whose attention is a function of queries, keys and values."""
+
+    def attention_core(self) -> Core:
+        """Return that function; raise `Unsupported` where these options have none."""
+        ...
+
+
 class MultiHead(Family):
     """q, k, v and output projections of width `site.width` with biases, around `core`.
 
@@ -62,6 +71,14 @@ class MultiHead(Family):
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
         self.traits = replace(core.traits, positions=offered)
+
+    def attention_core(self) -> Core:
+        """Return what stands between the projections, to be measured by itself.
+
+        Raises:
+            Unsupported: With these options it estimates no attention function.
+        """
+        return cast(Core, self.core)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""

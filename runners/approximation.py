@@ -22,7 +22,7 @@ from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention_errors import Errors, Exact, Heads
-from runners.cores import SharedCore, placed
+from runners.cores import placed
 from runners.device import DTYPES, autocast
 from runners.hardware import HardwareProfile
 from runners.measure import in_turns
@@ -202,7 +202,7 @@ class _Lab:
 
     def exact(self, layer: int) -> Exact:
         core = placed(self.cores.exact(layer=layer), self.device, torch.float64)
-        if isinstance(core, SharedCore) and self.config.qk is QK.trained:
+        if core.traits.shared_query_key and self.config.qk is QK.trained:
             raise Unsupported(
                 "this family takes one vector as query and as key, and a softmax model was trained "
                 "with two: choose runner.qk=random"

@@ -36,6 +36,7 @@ from runners.measure import (
     synchronise,
     timed,
 )
+from runners.objective import whole_batch
 from runners.optim import OptimConfig, build_optimiser, set_learning_rate
 from runners.progress import phase, within
 from runners.records import Measurement, Status
@@ -232,11 +233,7 @@ class _Bench:
 
     def _loss(self, model: Backbone) -> Tensor:
         with autocast(self.hardware):
-            outcome = model(self.tokens, self.target)
-            loss: Tensor = outcome.nll.mean()
-            for penalty in outcome.penalties.values():
-                loss = loss + penalty
-            return loss
+            return whole_batch(model(self.tokens, self.target))
 
     def own(self) -> Backbone:
         """Return the model under test."""
@@ -260,9 +257,9 @@ class _Bench:
             target = torch.empty_like(self.target, device="cpu")
 
             def once() -> None:
-                loss = model(tokens, target).nll.mean()
+                outcome = model(tokens, target)
                 if self.mode is Mode.step:
-                    torch.autograd.backward(loss)
+                    torch.autograd.backward(whole_batch(outcome))
 
             with torch.set_grad_enabled(self.mode is Mode.step):
                 return count_operations(once)

@@ -62,8 +62,8 @@ from models.families.random_features import (
     performer_maps,
     reference_maps,
 )
-from models.mixer import Layout, Site, Traits, Variant
-from models.multi_head import MultiHead
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.multi_head import Core, MultiHead
 
 
 class Stabiliser(StrEnum):
@@ -259,6 +259,16 @@ class Performer(MultiHead):
         projection = draw(site.generator).to(torch.empty(())) if options.projected else None
         super().__init__(site, PerformerCore(projection, options, chunk=chunk, causal=site.causal))
         self.draw, self.redraw_every = draw, options.redraw_every
+
+    def attention_core(self) -> Core:
+        """Return the core. Raises `Unsupported` for a kernel that estimates no softmax."""
+        kernel = cast(PerformerCore, self.core).options.kernel
+        if kernel.generalised:
+            raise Unsupported(
+                f"kernel={kernel} is a kernel of its own and estimates no softmax: choose "
+                "kernel=softmax, hyperbolic or trigonometric"
+            )
+        return super().attention_core()
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Draw the projection again when its time has come."""

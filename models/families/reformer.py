@@ -90,6 +90,29 @@ def draw_rotations(
     return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
+class ReformerCore(nn.Module):
+    """Attention by hashing with queries that are keys as well: `k` is not looked at."""
+
+    def __init__(
+        self, rules: Rules, factors: list[int], rotations: Float[Tensor, "r #h k f"], traits: Traits
+    ) -> None:
+        super().__init__()
+        self.rules, self.factors, self.traits = rules, factors, traits
+        self.rotations = rotations
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend."""
+        del k
+        buckets = hash_buckets(q, self.rotations.expand(-1, q.shape[1], -1, -1), self.factors)
+        return lsh_attention(q, v, buckets, self.rules, keep=layout.keep)
+
+
 class Reformer(Family):
     """Multi-head attention with shared queries and keys, found by hashing.
 
@@ -165,6 +188,7 @@ class Reformer(Family):
             selection_leak=site.causal,
             row_stochastic=True,
             weight_dropout=True,
+            shared_query_key=True,
             random_draws=True,
         )
         generator, own_draws = site.generator, site.heads
@@ -202,6 +226,15 @@ class Reformer(Family):
         self.traits = Traits(
             honours=frozenset({"start"}), operations_exponent=2.0, row_stochastic=True
         )
+
+    def attention_core(self) -> ReformerCore:
+        """Return the attention among hashed tokens. Raises `Unsupported` for variant=lra."""
+        if self.lra:
+            raise Unsupported(
+                "variant=lra of Reformer computes another function at every length: choose "
+                "variant=faithful"
+            )
+        return ReformerCore(self.rules, self.factors, self.rotations, self.traits)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""
