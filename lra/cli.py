@@ -70,6 +70,7 @@ choices:
 examples:
   lra run model=performer task=listops                     one training run
   lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
+  lra run -m model=all; model=causal; model=exact_attention  every model, or those of a kind
   lra run -m +experiment=quickstart                        a preset; those that sweep need no -m
   lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
   lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do

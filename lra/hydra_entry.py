@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from lra import guard
 from lra.configuration import ConfigError, check
 from lra.progress import counted
+from lra.selection import spelt_out
 from lra.suggest import unknown
 
 MULTIRUN = ("-m", "--multirun")
@@ -58,6 +59,8 @@ def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> li
     version.setbase("1.3")
     _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    flags.overrides = [spelt_out(word, folders) for word in flags.overrides]
     _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
     try:
         with explained(flags.overrides, flags.config_dir):
@@ -283,7 +286,9 @@ def _combinations(
     from lra.combinations import expand
 
     sweeper = master.hydra.sweeper
-    words = [f"{key}={value}" for key, value in (sweeper.params or {}).items()]
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    params = (sweeper.params or {}).items()
+    words = [spelt_out(f"{key}={value}", folders) for key, value in params]
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
     found = expand(parsed, sweeper.max_batch_size)

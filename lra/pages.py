@@ -12,7 +12,8 @@ import pandas as pd
 from lra.arguments import add_own
 from lra.explain import own_options, spelt
 from lra.listing import choices
-from lra.report import kinds, published
+from lra.report import published
+from lra.selection import kinds
 from lra.yaml_text import load
 from runners.fingerprint import sources
 

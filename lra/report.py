@@ -3,16 +3,15 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lra.listing import choices
+from lra.selection import kinds
 from lra.suggest import UnknownName, unknown
 from lra.variants import tell_apart
-from lra.yaml_text import load
 
 KEPT = ("identity", "described", "overrides", "environment")
 """What `publish` keeps of a cell."""
@@ -56,16 +55,6 @@ def stored(
 def place(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
     return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
-
-
-def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Return the families of every kind, as the YAML files name it, in the order of the kinds."""
-    found: dict[str, list[str]] = {}
-    for file in choices("model", config_dirs):
-        kind = (load(file).get("about") or {}).get("kind")
-        if kind:
-            found.setdefault(str(kind), []).append(file.stem)
-    return dict(sorted(found.items()))
 
 
 def publish(root: Path, sweep: str, target: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra import progress
 from lra.hydra_entry import MULTIRUN, Entry, entries
+from lra.selection import kinds
 from lra.volume import Volume, taken
 from runners import isolate
 
@@ -94,9 +95,7 @@ def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> Non
             print(f"left out: {line}")
         if wanted:
             folder, title = report.place(sweep.root, sweep.name)
-            written = write_report(
-                rows, folder, title=title, groups=report.kinds(), left_out=left_out
-            )
+            written = write_report(rows, folder, title=title, groups=kinds(), left_out=left_out)
             for line in conclusions(rows):
                 print(line)
         if mirrored:

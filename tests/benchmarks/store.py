@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from lra.report import kinds, stored
+from lra.report import stored
+from lra.selection import kinds
 from reports.report import write_report
 from runners import durable
 from runners.audit import audit

@@ -1,0 +1,77 @@
+"""Sets of models stand for what their files say of them."""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from lra.compose import core_of, group_file, make
+from lra.configuration import ConfigError
+from lra.hydra_entry import entries
+from lra.listing import names
+from lra.selection import sets, spelt_out
+from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.mixer import Unsupported
+
+
+def test_all_is_every_model_once() -> None:
+    assert sorted(sets()["all"]) == names("model")
+
+
+def test_every_model_is_of_one_kind() -> None:
+    known = sets()
+    kinds = [known[name] for name in known if name not in ("all", "causal")]
+    assert sorted(chain(*kinds)) == names("model")
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_causal_ones_are_those_that_can_be_built_so(name: str) -> None:
+    node = group_file("model", name)
+    mixers, stack, _ = core_of(node, [])
+    options = {**(node.get("backbone") or {}), "depth": 2, "width": 32, "heads": 2}
+    config = make(BackboneConfig, options, "model.backbone")
+    facts = Facts(
+        head=Head.language_modelling, vocabulary=10, classes=10, max_length=128, padded=False
+    )
+    try:
+        Backbone(config, facts, mixers, stack=stack, seed=0)
+        causal = True
+    except Unsupported:
+        causal = False
+    assert (name in sets()["causal"]) == causal
+
+
+def test_words_are_spelt_out() -> None:
+    assert spelt_out("model=softmax,all").startswith("model=softmax,identity,sdpa,")
+    assert spelt_out("model=exact_attention") == "model=identity,sdpa,softmax"
+    for word in ("model=linear", "model=linear,fnet", "task=all", "model.mixer.kind=all", "model"):
+        assert spelt_out(word) == word
+
+
+def test_one_of_the_users_own_is_among_them(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    text = "name: mine\nabout: {summary: mine, kind: hashing and sorting}\n"
+    (tmp_path / "model/mine.yaml").write_text(text + "mixer: {class_path: models.m.M}\n")
+    known = sets([tmp_path])
+    assert "mine" in known["all"]
+    assert "mine" in known["hashing_and_sorting"]
+    assert "mine" not in known["causal"]
+
+
+def test_a_file_of_a_sets_name_is_the_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/all.yaml").write_text("name: all\nmixer: {class_path: models.m.M}\n")
+    assert spelt_out("model=all", [tmp_path]) == "model=all"
+
+
+def test_a_sweep_over_a_set() -> None:
+    words = ("-m", "model=exact_attention", "task=listops", "logger=none")
+    found = [entry.config["model"]["name"] for entry in entries(words, execute=list)]
+    assert found == ["identity", "sdpa", "softmax"]
+    with pytest.raises(ConfigError, match="several values are a sweep"):
+        entries(words[1:], execute=list)
+
+
+def test_presets_of_every_family_have_every_family() -> None:
+    found = entries(("-m", "+experiment=families", "logger=none"), execute=list)
+    assert sorted(entry.config["model"]["name"] for entry in found) == names("model")
