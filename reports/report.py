@@ -1,6 +1,5 @@
 """Write every table and figure that the rows allow, and a page that shows them."""
 
-import html
 import json
 import re
 import shutil
@@ -35,6 +34,7 @@ from reports.efficiency import (
     modes,
 )
 from reports.extrapolation import extrapolation_parts
+from reports.page import render
 from reports.panels import line_figures
 from reports.peers import peer_parts
 from reports.recovery import recovery_parts
@@ -66,11 +66,20 @@ class Occupied(FileExistsError):
 
 @dataclass(slots=True)
 class _Section:
-    """One heading of the page."""
+    """One heading of the page, with a table or a figure."""
 
     heading: str
     markdown: str
-    html: str
+    file: str
+    """Name of its files, without the ending."""
+    forms: tuple[str, ...]
+    """Endings of its files that the page links to."""
+    table: str = ""
+    """As HTML; empty for a figure."""
+    drawing: str = ""
+    """An SVG from behind its first `<svg`; empty for a table."""
+    text: str = ""
+    """What a figure shows."""
 
 
 @dataclass(slots=True)
@@ -90,17 +99,17 @@ class _Draft:
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
         (self.folder / f"{file}.tex").write_text(to_latex(table), encoding="utf-8")
         files = f"Files: [{file}.csv]({file}.csv), [{file}.tex]({file}.tex)"
-        page = f'<p class="files">{_links(file, ("csv", "tex"))}</p>'
-        self.sections.append(_Section(heading, f"{markdown}\n{files}", to_html(table) + page))
+        self.sections.append(
+            _Section(heading, f"{markdown}\n{files}", file, ("csv", "tex"), table=to_html(table))
+        )
 
     def figure(self, file: str, heading: str, text: str) -> None:
         """Show one figure whose files were saved."""
         forms = ("pdf", "svg", "png", "csv")
         links = ", ".join(f"[{file}.{form}]({file}.{form})" for form in forms)
         markdown = f"![{escape_markdown(text)}]({file}.png)\n\nFiles: {links}"
-        drawing = _inline_svg((self.folder / f"{file}.svg").read_text(encoding="utf-8"), file, text)
-        page = f'<figure>{drawing}</figure>\n<p class="files">{_links(file, forms)}</p>'
-        self.sections.append(_Section(heading, markdown, page))
+        drawing = _inline_svg((self.folder / f"{file}.svg").read_text(encoding="utf-8"), file)
+        self.sections.append(_Section(heading, markdown, file, forms, drawing=drawing, text=text))
 
 
 def write_report(
@@ -302,51 +311,17 @@ def _pages(draft: _Draft, frame: pd.DataFrame, title: str) -> None:
     lines += [f"- {escape_markdown(line)}" for line in left_out] or ["Nothing."]
     (draft.folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def listed(items: Sequence[str]) -> str:
-        return "<ul>" + "".join(f"<li>{html.escape(i)}</li>" for i in items) + "</ul>"
-
-    body = [f"<h1>{html.escape(title)}</h1>", listed(facts)]
-    for section in draft.sections:
-        body += [f"<h2>{html.escape(section.heading)}</h2>", section.html]
-    body += ["<h2>Left out, and why</h2>", listed(left_out) if left_out else "<p>Nothing.</p>"]
-    page = _PAGE.format(title=html.escape(title), body="\n".join(body))
+    page = render(
+        "report.html.j2", title=title, facts=facts, sections=draft.sections, left_out=left_out
+    )
     (draft.folder / "report.html").write_text(page, encoding="utf-8")
 
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; color: #1a1a1a; background: #fff; }}
-table {{ border-collapse: collapse; margin: 1rem 0 .3rem; font-size: 13px;
-  font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; padding-bottom: .4rem; }}
-th, td {{ padding: .15rem .6rem; text-align: right; }}
-th:first-child {{ text-align: left; font-weight: normal; }}
-thead {{ border-bottom: 1px solid #000; border-top: 2px solid #000; }}
-tbody {{ border-bottom: 1px solid #999; }}
-tr.section th {{ text-align: left; font-style: italic; padding-top: .5rem; }}
-td.absent {{ color: #777; }}
-.notes, .files {{ font-size: 12px; color: #444; }}
-figure {{ margin: 1rem 0 0; }} svg {{ max-width: 100%; height: auto; }}
-</style></head><body>
-{body}
-</body></html>
-"""
-
-
-def _links(file: str, forms: Sequence[str]) -> str:
-    return " · ".join(f'<a href="{file}.{form}">{file}.{form}</a>' for form in forms)
-
-
-def _inline_svg(text: str, file: str, label: str) -> str:
-    """Return the drawing for a page that holds several: identifiers gain the file's name."""
-    drawing = text[text.index("<svg") :]
+def _inline_svg(text: str, file: str) -> str:
+    """Return a drawing from behind its `<svg`, for a page of several: ids gain the file's name."""
+    drawing = text[text.index("<svg") + len("<svg") :]
     drawing = re.sub(r'\bid="', f'id="{file}-', drawing)
-    drawing = re.sub(r'(href="#|url\(#)', rf"\g<1>{file}-", drawing)
-    name = html.escape(label, quote=True)
-    return drawing.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+    return re.sub(r'(href="#|url\(#)', rf"\g<1>{file}-", drawing)
 
 
 # --------------------------------------------------------------------------------- files

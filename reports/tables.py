@@ -1,7 +1,6 @@
 """One table type, and its four forms: Markdown, CSV, LaTeX (booktabs) and HTML."""
 
 import csv
-import html
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.latex import breakable, escape_latex, stacked
+from reports.page import render
 from reports.statistics import Interval
 
 
@@ -317,33 +317,6 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[Row]) -> list[s
 
 def to_html(table: Table) -> str:
     """Render a fragment without scripts; the page around it brings the style."""
-
-    def cell(entry: Entry) -> str:
-        marks = ",".join(str(n) for n in table.numbers(entry))
-        kind = "" if entry.status == "ok" else ' class="absent"'
-        mark = f"<sup>{marks}</sup>" if marks else ""
-        return f"<td{kind}>{html.escape(entry.text)}{mark}</td>"
-
-    width = len(table.columns) + 1
-    caption = f"<b>{html.escape(table.title)}.</b> {html.escape(table.caption)}"
-    lines = ["<table>", f"<caption>{caption}</caption>", "<thead>"]
-    groups = _groups(table.columns)
-    if any(name for name, _ in groups):
-        spans = "".join(f'<th colspan="{n}">{html.escape(name)}</th>' for name, n in groups)
-        lines.append(f"<tr><th></th>{spans}</tr>")
-    titles = "".join(f"<th>{html.escape(c.title)}</th>" for c in table.columns)
-    lines.append(f"<tr><th>{html.escape(table.stub)}</th>{titles}</tr></thead>")
-    for section, rows in _sections(table.rows):
-        lines.append("<tbody>")
-        if section:
-            title = html.escape(section)
-            lines.append(f'<tr class="section"><th colspan="{width}">{title}</th></tr>')
-        for row in rows:
-            cells = "".join(map(cell, row.entries))
-            lines.append(f"<tr><th>{html.escape(row.title)}</th>{cells}</tr>")
-        lines.append("</tbody>")
-    lines.append("</table>")
-    if table.footnotes():
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.footnotes())
-        lines.append(f'<ol class="notes">{notes}</ol>')
-    return "\n".join(lines) + "\n"
+    return render(
+        "table.html.j2", table=table, groups=_groups(table.columns), sections=_sections(table.rows)
+    )

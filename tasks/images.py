@@ -3,9 +3,9 @@
 Readers return (images [n, side, side] uint8, labels [n] uint8) by split, in the official order.
 
 CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the binary archive, whose rows are
-a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is read too where a
-user has it, without unpickling (`tasks.cifar_pickle`). Gray is that of TensorFlow's
-`rgb_to_grayscale` on bytes, which the Long Range Arena uses.
+a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is not read: a pickle
+is a program. Gray is that of TensorFlow's `rgb_to_grayscale` on bytes, which the Long Range Arena
+uses.
 MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import Image, UnidentifiedImageError
 
-from tasks import cifar_pickle, hub
+from tasks import hub
 from tasks.archives import open_member, open_packed, opened_zip, tar_members
 from tasks.errors import BadData, NotPrepared
 from tasks.labels import whole_labels
@@ -140,8 +140,8 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     """Read CIFAR-10 in gray.
 
     Args:
-        path: The binary or the Python archive, a folder with the files of one of them, or a folder
-            with cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
+        path: The binary archive, a folder with its files, or a folder with
+            cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
 
     Raises:
         NotPrepared: Nothing readable is there.
@@ -155,23 +155,18 @@ def read_cifar(path: Path | None) -> dict[str, Images]:
     if path.is_dir() and (path / "cifar10_gray_train.npz").is_file():
         return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
     files = dict(_members(path))
+    names = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
     found: dict[str, Images] = {}
-    for suffix, parse in ((".bin", _cifar_binary), ("", _cifar_pickle)):
-        names = {
-            "train": [f"data_batch_{i}{suffix}" for i in range(1, 6)],
-            "test": [f"test_batch{suffix}"],
-        }
-        for split, wanted in names.items():
-            parts = [parse(files[name], f"{path}: {name}") for name in wanted if name in files]
-            if parts:
-                found[split] = _joined(parts)
-        if found:
-            break
+    for split, wanted in names.items():
+        parts = [_cifar_binary(files[name], f"{path}: {name}") for name in wanted if name in files]
+        if parts:
+            found[split] = _joined(parts)
     absent = {"train", "test"} - found.keys()
     if absent:
         raise NotPrepared(
-            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1 to 5 "
-            f"and test_batch, with or without .bin, as in {CIFAR_ARCHIVE.url}"
+            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin to "
+            f"5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the batches of Python pickles, "
+            "which have no .bin, are not read; task.source=datasets needs no archive"
         )
     return found
 
@@ -205,17 +200,8 @@ def _cifar_binary(content: bytes, where: str) -> Images:
             "truncated or another one; fetch it again"
         )
     rows = np.frombuffer(content, np.uint8).reshape(-1, row)
-    return _from_planes(rows[:, 1:], rows[:, 0], where)
-
-
-def _cifar_pickle(content: bytes, where: str) -> Images:
-    rows = cifar_pickle.read(content, where)
-    return _from_planes(rows.planes, rows.labels, where)
-
-
-def _from_planes(planes: np.ndarray, labels: np.ndarray, where: str) -> Images:
-    images = planes.reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
-    return gray(images), whole_labels(labels, CLASSES, where)
+    images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
+    return gray(images), whole_labels(rows[:, 0], CLASSES, where)
 
 
 def _read_npz(path: Path) -> Images:

@@ -5,7 +5,6 @@ that a reader never meets half a file, however the writer ended.
 """
 
 import errno
-import fcntl
 import hashlib
 import http.client
 import json
@@ -47,19 +46,27 @@ def data_root() -> Path:
 def lock(name: str) -> Iterator[None]:
     """Hold the lock `name` of this cache; wait while another process has it.
 
-    The kernel frees the lock when its holder ends in any way, so none is ever stale.
+    The kernel frees the lock when its holder ends in any way, so none is ever stale. On a file
+    system without such locks it is a file that names its holder.
+
+    Temporary files and folders are held by themselves (`tasks.leftovers`), not by a lock beside
+    them: this is how what a killed writer left is told from what is still written.
     """
+    from filelock import FileLock, Timeout
+
     folder = data_root() / "locks"
     with full_disk_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        opened = (folder / f"{name}.lock").open("a")
-    with opened as file:
+        held = FileLock(folder / f"{name}.lock")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            held.acquire(blocking=False)
+        except Timeout:
             log.info("waiting for another process that prepares %s", name)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            held.acquire()
+    try:
         yield
+    finally:
+        held.release()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is built must run elsewhere: the wheel carries its YAML and its figure style."""
+"""What is built must run elsewhere: the wheel carries YAML, figure style and templates."""
 
 import os
 import subprocess
@@ -39,11 +39,12 @@ def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
     wanted = {
         str(file.relative_to(ROOT))
         for room in ROOMS
-        for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv")
+        for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv", "*.j2")
         for file in (ROOT / room).rglob(pattern)
     }
     assert {"conf/config.yaml", "conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)
+    assert "reports/templates/report.html.j2" in wanted
     assert wanted - packed == set()
 
 

@@ -1,0 +1,31 @@
+"""HTML from the templates of this package: every value is escaped, none may be missing."""
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("reports"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a template of `reports/templates`, filled in.
+
+    Args:
+        template: name of the file.
+        values: what the template names. Text is escaped, unless the template calls it safe.
+
+    Raises:
+        jinja2.TemplateNotFound: there is no such file.
+        jinja2.UndefinedError: the template names a value that is not given.
+    """
+    return _environment().get_template(template).render(**values)
