@@ -71,10 +71,8 @@ def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
         new = after.get(name)
         if new is None or new["version"] != old["version"]:
             continue
-        for option, value in old["defaults"].items():
-            if option not in new["defaults"]:
-                yield f"{name}: the default of {option} is gone"
-            elif new["defaults"][option] != value:
+        for option, value in old["defaults"].items():  # one that is gone is in no key from now on
+            if new["defaults"].get(option, value) != value:
                 yield f"{name}: {option} was {value!r} and is {new['defaults'][option]!r}"
         if new.get("data") != old.get("data"):
             yield f"{name}: its default options give other data"
