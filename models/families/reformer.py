@@ -40,6 +40,7 @@ from models.families.lsh_lists import hash_buckets
 from models.mixer import (
     Family,
     Flow,
+    Growth,
     Layout,
     Positions,
     Site,
@@ -166,6 +167,7 @@ class Reformer(Family):
             row_stochastic=True,
             weight_dropout=True,
             random_draws=True,
+            operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
         )
         generator, own_draws = site.generator, site.heads
         if self.lra:
@@ -200,7 +202,7 @@ class Reformer(Family):
         scale = math.sqrt(site.head_width)
         self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
-            honours=frozenset({"start"}), operations_exponent=2.0, row_stochastic=True
+            honours=frozenset({"start"}), operations=Growth(2.0), row_stochastic=True
         )
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:

@@ -11,6 +11,8 @@ import spoilt_passes as passes
 import torch
 from spoilt_mixers import declaring, with_core
 
+from models.mixer import Growth
+
 
 class Fault(NamedTuple):
     """One spoilt mixer."""
@@ -160,10 +162,10 @@ PLANTED = [
     core("state", "wrote into the state", layouts.WritesToState, causal=True),
     core("history", "second segment", mixers.Cutting, causal=True),
     Fault(
-        "declared n^1, counted n^2",
+        "declared n, counted n²",
         "operations",
-        "declared 1.00",
-        declaring(operations_exponent=1.0),
+        "grow as n² up to length 8192: declared n",
+        declaring(operations=Growth(1.0)),
     ),
     whole("operations", "all pairs", numbers.DenseOnTheSide),
     whole("operations", "without gradient", numbers.DenseWithoutGradient),
@@ -171,7 +173,7 @@ PLANTED = [
         "a dense mask",
         "memory",
         "needs traits.simulated=True",
-        declaring(mixers.DenseWindow, operations_exponent=1.0, memory_exponent=1.0),
+        declaring(mixers.DenseWindow, operations=Growth(1.0), memory=Growth(1.0)),
     ),
 ]
 RAISED = [
