@@ -21,19 +21,24 @@ FURTHER_LENGTHS = (2**12, 2**14)
 """Counted besides, one after the other, where they are not: another growth f(n) beside these two
 takes four counts, sizes that are rounded, a step or a term in log n a fifth."""
 FAR_LENGTH = 2**18
-"""Counted besides where steps, such as of a number of hash buckets, hide a growth near n."""
+"""Counted besides where steps, such as of a number of hash buckets, look like a faster growth."""
+HALF = 0.5
+"""A faster growth with less than this share of the longest count may be nothing but steps."""
 PRETENDED = 2**12
 """From this length on tensors have no contents; below it is quicker to compute."""
 EXACT = 1e-6
 """Relative error of a fit that is none but rounding, and share of a count that is none."""
 STEPS = 0.25
 """Largest relative error of a fit to a count in steps: a last block that is filled up."""
+AS_NEAR = 2.0
+"""Errors of two fits to a count in steps that differ by less than this factor are alike."""
 SOME = 3.0
 """A term is there if its share of the longest count is so many times the error of the fit."""
 ROOM_BESIDE = 0.3
 """How much faster than declared may grow what no declaration is about: a forward pass alone, and
 what is no product. Of the order n x n, a fifth of the work at the shorter length is beyond that."""
 CONSTANT, LOGARITHM, LINEAR = Growth(0.0), Growth(0.0, log=True), Growth(1.0)
+ROOT = Growth(1.5)
 LADDER = frozenset(
     {
         CONSTANT,
@@ -145,15 +150,15 @@ def exact_growth(
 def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth | None, float]:
     """Return the growth that is nearest to counts in steps, and its error; None if none is near.
 
-    It is `declared` where that has the same exponent and is as near: steps may hide a log n.
+    It is `declared` where that is about as near: steps do not tell the two apart, and hide a log n.
     """
     fits = {each: fit(counts, each) for each in sorted(LADDER | {declared})}
     possible = {each: found.error for each, found in fits.items() if found.possible}
     if not possible:
         return None, math.inf
     nearest = min(possible, key=lambda each: possible[each])
-    same = nearest.exponent == declared.exponent
-    if same and fits[declared].error < 2 * possible[nearest]:
+    near = fits[declared].error < AS_NEAR * possible[nearest]
+    if near and (declared in possible or declared.exponent == nearest.exponent):
         return declared, fits[declared].error
     return nearest, possible[nearest]
 
@@ -187,7 +192,8 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Seen:
     if found := exact_growth(last, declared):
         return answer(found)
     found, error = stepped_growth(count(), declared)
-    if found != declared and max(declared, found or declared) < Growth(1.5, log=True):
+    little = found is not None and fit(count(), found).share < HALF
+    if found != declared and little and declared < ROOT:
         found, error = stepped_growth(count(FAR_LENGTH), declared)
     return answer(found, f", in steps of {error:.1%}")
 

@@ -135,6 +135,10 @@ PLANTED = [
     whole("slopes", "detached", numbers.DetachedInPart),
     core("slopes", "detached", numbers.DetachedNorm),
     whole("slopes", "of the input", numbers.DetachedFromTheSecondChunk),
+    *(
+        Fault(f"detached {path}", "slopes", "detached", numbers.detaching(path))
+        for path in ("q", "k", "v", "out_proj.bias")
+    ),
     Fault("gradient x 1.01", "slopes", "not the derivative", numbers.scaled(1.01)),
     Fault("gradient x -1", "slopes", "not the derivative", numbers.scaled(-1.0)),
     Fault("gradient x 1.01 under a mask", "slopes", "mask", numbers.scaled(1.01, masked=True)),
@@ -161,6 +165,8 @@ PLANTED = [
     core("state", "not the first axis", mixers.BatchLast, causal=True),
     core("state", "wrote into the state", layouts.WritesToState, causal=True),
     core("history", "second segment", mixers.Cutting, causal=True),
+    core("history", "second segment by the input", numbers.DetachedSums, causal=True),
+    whole("history", "second segment by k_proj", numbers.DetachedWeights, causal=True),
     Fault(
         "declared n, counted n²",
         "operations",

@@ -79,7 +79,6 @@ def test_growths_are_ordered_and_have_a_value():
         (partial(Reformer, chunk=8), N_LOG, N, True),
         (partial(Reformer, buckets=[64]), N, N, False),
         (partial(Reformer, variant=Variant.lra), SQUARE, N, False),
-        (partial(Synthesizer, components=[Component.factorised_dense]), SQUARE, N, False),
         (partial(Synthesizer, components=[Component.random, Component.dot]), SQUARE, N, True),
         (partial(Nystromformer, inverse=Inverse.ridge, conv_kernel=0), N, N, False),
         (partial(Skyformer, form=SkyformerForm.kernelised), SQUARE, N, False),
