@@ -26,8 +26,10 @@ HALF = 0.5
 """A faster growth with less than this share of the longest count may be nothing but steps."""
 PRETENDED = 2**12
 """From this length on tensors have no contents; below it is quicker to compute."""
-EXACT = 1e-6
-"""Relative error of a fit that is none but rounding, and share of a count that is none."""
+EXACT = 1e-9
+"""Relative error of a fit that is none but rounding: counts are whole numbers."""
+SHARE = 1e-7
+"""A growth with less than this share of the longest count is not among it."""
 STEPS = 0.25
 """Largest relative error of a fit to a count in steps: a last block that is filled up."""
 AS_NEAR = 2.0
@@ -109,7 +111,7 @@ class Fit(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether the counts are that, to the last digit, and the growth is among it."""
-        return self.error <= EXACT < self.share
+        return self.error <= EXACT and self.share > SHARE
 
     @property
     def possible(self) -> bool:
