@@ -64,8 +64,11 @@ def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str
     exact = "exact: no value and no choice depends on later tokens"
     leak = "values exact, but later tokens move earlier choices (selection leak)"
     lines += [
-        ("operations", f"{operations} in the sequence length, by counting"),
-        ("activations", f"{activations}, by counting"),
+        (
+            "operations",
+            f"as {operations}, n the sequence length: declared, and checked by counting",
+        ),
+        ("activations", f"as {activations}"),
         ("length", "up to the model's longest input" if longest else "any"),
         ("padding", "left out exactly" if "keep" in facts["honours"] else "cannot be left out"),
         ("positions inside", ", ".join(facts["positions"]) or "none"),

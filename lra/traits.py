@@ -88,8 +88,9 @@ def print_traits(
 
 def growth(facts: Mapping[str, Any]) -> tuple[str, str]:
     """Return how operations and activations grow with the length n."""
-    logarithm = " log n" if facts["operations_log"] else ""
-    return f"n^{facts['operations_exponent']:.3g}{logarithm}", f"n^{facts['memory_exponent']:.3g}"
+    from models.mixer import Growth
+
+    return str(Growth(**facts["operations"])), str(Growth(**facts["memory"]))
 
 
 def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:

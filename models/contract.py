@@ -8,6 +8,8 @@ not apply to a mixer pass and say why. Everything runs on the CPU, in float64 by
 bound of 1e-9 shows leaks that float32 would hide in rounding.
 """
 
+from dataclasses import fields
+
 import torch
 
 from models.contract_case import AGREEMENT, Case, Check, Finding, Seen
@@ -49,7 +51,7 @@ from models.contract_time import (
     check_state,
     check_without_state,
 )
-from models.mixer import MixerFactory, Unsupported
+from models.mixer import MixerFactory, Traits, Unsupported
 
 __all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
 
@@ -134,7 +136,10 @@ def check_mixer(
         return [Finding(f"{name}.builds", True, f"refused: {refusal}")]
     except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
         hint = ""
-        if isinstance(error, TypeError) and "argument" in str(error):
+        if isinstance(error, TypeError) and "Traits.__init__" in str(error):
+            names = ", ".join(each.name for each in fields(Traits))
+            hint = f"; Traits takes {names}; growth is declared as operations=Growth(1.0, log=True)"
+        elif isinstance(error, TypeError) and "argument" in str(error):
             hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
         return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
     findings = [Finding(f"{name}.builds", True, "builds from a site")]

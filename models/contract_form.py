@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.contract_case import Case, Seen, call, seeded, traits_of, worst
-from models.mixer import AfterStep, Layout, Penalised, Positions, Tuned
+from models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
 
 EXERCISED: Mapping[str, str] = {
     "keep": "padding",
@@ -29,6 +29,9 @@ def check_traits(case: Case) -> Seen:
         return Seen(False, f"honours names {unknown}: wanted fields of Layout {Layout._fields}")
     if unknown := sorted(traits.positions - set(Positions)):
         return Seen(False, f"positions names {unknown}: wanted some of {[*Positions]}")
+    for name in ("operations", "memory"):
+        if not isinstance(grown := getattr(traits, name), Growth):
+            return Seen(False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²")
     if case.causal and not traits.causal:
         return Seen(False, "built at a causal site: traits.causal is False, wanted True")
     if traits.max_length is not None and traits.max_length < case.max_length:

@@ -166,7 +166,10 @@ def check_state(case: Case) -> Seen:
 
 
 def check_history(case: Case) -> Seen:
-    """Gradients flow from one segment into the one before: the mixer does not detach."""
+    """Gradients flow from one segment into the one before: the mixer does not detach.
+
+    Those of the input and of every parameter are those of one pass, whose are finite differences.
+    """
     mixer = remembering(case)
     if isinstance(mixer, str):
         return Seen(True, mixer)
@@ -176,6 +179,16 @@ def check_history(case: Case) -> Seen:
     direction = case.input(length, salt=3)[:, cut:]
     pieces = list(torch.split(x, [cut, length - cut], dim=1))
     y, _ = stream(mixer, pieces, empty(mixer, case))
-    seen = torch.autograd.grad((y[:, cut:] * direction).sum(), x)[0]
-    wanted = torch.autograd.grad((call(mixer, x)[:, cut:] * direction).sum(), x)[0]
-    return case.agree("gradient of the second segment", seen, wanted)
+    moved = {"the input": x, **{n: p for n, p in mixer.named_parameters() if p.requires_grad}}
+
+    def gradients(y: Tensor) -> tuple[Tensor, ...]:
+        late = (y[:, cut:] * direction).sum()
+        return torch.autograd.grad(late, [*moved.values()], materialize_grads=True)
+
+    pairs = zip(moved, gradients(y), gradients(call(mixer, x)), strict=True)
+    return worst(
+        [
+            case.agree(f"gradient of the second segment by {name}", seen, wanted)
+            for name, seen, wanted in pairs
+        ]
+    )

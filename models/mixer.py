@@ -6,6 +6,7 @@ token. A family file imports from this module and from `models.multi_head`, and 
 of ours.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -113,6 +114,34 @@ class Site:
         return values[self.layer]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Growth:
+    """How a cost grows with the length n: n^exponent, times log n where `log` is set.
+
+    Declared from the family's mathematics and its options, never fitted: what grows more slowly
+    beside it (projections, landmarks, the edges of a window) is no part of it. Ordered by growth.
+    """
+
+    exponent: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exponent < math.inf:
+            raise ValueError(
+                f"exponent must be 0 or more, and finite: got {self.exponent}; 1 is linear growth"
+            )
+
+    def at(self, length: float) -> float:
+        """Return its value at a length of 2 or more; the logarithm is that to base 2."""
+        return float(length**self.exponent * (math.log2(length) if self.log else 1.0))
+
+    def __str__(self) -> str:
+        """Return it as tables print it: n, n log n, n^1.5, n²."""
+        powers = {0.0: "" if self.log else "1", 1.0: "n", 2.0: "n²", 3.0: "n³"}
+        power = powers.get(self.exponent, f"n^{self.exponent:g}")
+        return f"{power} log n".strip() if self.log else power
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What this instance guarantees. The contract kit chooses its checks from it."""
@@ -124,10 +153,11 @@ class Traits:
     causal: bool = False
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
-    operations_exponent: float = 1.0
-    operations_log: bool = False
-    """Operations carry a factor log(length) besides, as a Fourier transform's do."""
-    memory_exponent: float = 1.0
+    operations: Growth = Growth(1.0)
+    """Of products, convolutions and Fourier transforms, forward and backward; a table or a number
+    of buckets that the site's longest input decides grows with it."""
+    memory: Growth = Growth(1.0)
+    """Of the activations that autograd keeps."""
     selection_leak: bool = False
     """Causal values, but later tokens move earlier choices (hashing)."""
     row_stochastic: bool = False

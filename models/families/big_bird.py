@@ -41,7 +41,7 @@ from models.families.big_bird_plan import Pattern, PlanChoice
 from models.families.block_lists import BlockListAttention
 from models.families.sdpa import sdpa
 from models.families.softmax import distance_bias, visibility
-from models.mixer import Layout, Positions, Site, Traits, Unsupported, Variant
+from models.mixer import Growth, Layout, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes
 
@@ -78,7 +78,7 @@ class BigBirdCore(nn.Module):
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
-            operations_exponent=2.0 if self.full else 1.0,
+            operations=Growth(2.0 if self.full else 1.0),
             row_stochastic=True,
             weight_dropout=not lra,
             random_draws=not self.full and pattern.random(blocks),

@@ -37,7 +37,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.families.feature_product import blocks, full_precision, sum_dtype
-from models.mixer import Family, Layout, Site, Traits, Unsupported
+from models.mixer import Family, Growth, Layout, Site, Traits, Unsupported
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""
@@ -191,8 +191,9 @@ class FNet(Family):
         self.traits = Traits(
             honours=frozenset(),
             max_length=site.max_length if square else None,
-            operations_exponent=2.0 if square or method == Method.matmul else 1.0,
-            operations_log=not square and method == Method.fft,
+            operations=(
+                Growth(2.0) if square or method == Method.matmul else Growth(1.0, log=True)
+            ),
             random_draws=form == Form.random,
         )
 

@@ -11,7 +11,6 @@ Cost: 48 m^3 operations forward for six steps and 132 m^3 backward; kept are the
 Z. Source: Xiong et al., "Nystromformer", arXiv:2102.03902, after Razavi et al. 2014.
 """
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
@@ -20,9 +19,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-GROWTH_LENGTHS = 4096, 16384
-"""Lengths between which growth is declared."""
 
 
 class Inverse(StrEnum):
@@ -133,21 +129,3 @@ class InverseRule:
             together = self.initialisation == Initialisation.original
             z = iterative_inverse(a, self.iterations, together=together)
         return z
-
-    def products(self) -> int:
-        """Return how many m x m x m products the inverse takes, forward and backward."""
-        return {Inverse.iterative: 15 * self.iterations, Inverse.exact: 8, Inverse.ridge: 4}[
-            self.inverse
-        ]
-
-    def kept(self) -> int:
-        """Return how many m x m matrices per head the inverse keeps for the backward pass."""
-        return {Inverse.iterative: self.iterations, Inverse.exact: 0, Inverse.ridge: 2}[
-            self.inverse
-        ]
-
-
-def growth(per_token: int, fixed: int) -> float:
-    """Return the e of n^e with which n per_token + fixed grows from 4,096 to 16,384 tokens."""
-    first, last = (per_token * length + fixed for length in GROWTH_LENGTHS)
-    return round(math.log(last / first) / math.log(GROWTH_LENGTHS[1] / GROWTH_LENGTHS[0]), 3)

@@ -278,12 +278,3 @@ class Rectangles(_Set):
 
 
 KeySet: TypeAlias = Blocks | Rectangles
-
-
-def count_scores(keyset: KeySet) -> int:
-    """Return how many scores the set works out, hidden ones inside a rectangle included."""
-    total = 0
-    for job in keyset.jobs(PASS_ELEMENTS["cpu"]):
-        rectangles = job.rectangles.stop - job.rectangles.start
-        total += rectangles * (job.queries.stop - job.queries.start) * job.keys
-    return total

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.families.feature_product import full_precision, sum_dtype
-from models.families.iterative_inverse import Initialisation, Inverse, InverseRule, growth
+from models.families.iterative_inverse import Initialisation, Inverse, InverseRule
 from models.families.value_convolution import ValueConvolution
 from models.mixer import Layout, Site, Traits, Unsupported
 from models.multi_head import MultiHead
@@ -125,19 +125,7 @@ class NystromCore(nn.Module):
             raise ValueError(f"landmarks must be at least 1: got {landmarks}; the paper's 64")
         self.landmarks, self.inverse = landmarks, inverse
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
-        self.traits = self._traits(site, conv_kernel)
-
-    def _traits(self, site: Site, conv_kernel: int) -> Traits:
-        """Return growth below 1 where the landmarks cost much beside the tokens."""
-        width, m = site.width, self.landmarks
-        per_token = 24 * width + 28 * m + (6 * (conv_kernel + 31) if conv_kernel else 0)
-        fixed = 2 * site.heads * m**3 * self.inverse.products() + 12 * m**2 * width
-        kept_per_token = (6 if conv_kernel else 5) * width + 2 * site.heads
-        kept = (2 + self.inverse.kept()) * site.heads * m**2 + 4 * m * width
-        return Traits(
-            operations_exponent=growth(per_token * width, fixed),
-            memory_exponent=growth(kept_per_token, kept),
-        )
+        self.traits = Traits()
 
     def forward(
         self,

@@ -40,6 +40,7 @@ from models.families.lsh_lists import hash_buckets
 from models.mixer import (
     Family,
     Flow,
+    Growth,
     Layout,
     Positions,
     Site,
@@ -190,6 +191,7 @@ class Reformer(Family):
             weight_dropout=True,
             shared_query_key=True,
             random_draws=True,
+            operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
         )
         generator, own_draws = site.generator, site.heads
         if self.lra:
@@ -224,7 +226,7 @@ class Reformer(Family):
         scale = math.sqrt(site.head_width)
         self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
-            honours=frozenset({"start"}), operations_exponent=2.0, row_stochastic=True
+            honours=frozenset({"start"}), operations=Growth(2.0), row_stochastic=True
         )
 
     def attention_core(self) -> ReformerCore:

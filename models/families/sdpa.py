@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.families.softmax import ExactCore
-from models.mixer import Site
+from models.mixer import Growth, Site
 from models.multi_head import MultiHead
 
 
@@ -67,4 +67,4 @@ class SDPA(MultiHead):
     """Multi-head softmax attention through the fastest kernel that PyTorch has here."""
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:
-        super().__init__(site, ExactCore(site, sdpa, memory_exponent=1.0), bias=bias)
+        super().__init__(site, ExactCore(site, sdpa, memory=Growth(1.0)), bias=bias)

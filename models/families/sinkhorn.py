@@ -25,8 +25,7 @@ attention, the paper's hybrid.
 Cost: forward 8 n C D + 4 n^2 D / C operations, the second for the sorting: it stays quadratic at a
 fixed C. `block: null` takes C near sqrt(n / 2) for the model's longest input, which balances the
 two and grows as n^1.5. SortCut attends for 4 n c C D and sorts for 4 c n D, topk sorts for nothing.
-Autograd keeps 9 n D numbers and 3 H (n / C)^2. The declared exponents count the whole layer, whose
-projections and networks weigh in at these lengths: they lie below 1.5, and below 2 at a fixed C.
+Autograd keeps 9 n D numbers and 3 H (n / C)^2, and 2 or 3 C n weights of each local head.
 
 Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296. Notation: the paper's block length
 and number of blocks are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
@@ -42,7 +41,6 @@ match its blocks, so padding is refused. Causal, that code does not run.
 """
 
 import math
-from collections.abc import Callable
 from enum import StrEnum, auto
 from typing import NamedTuple, cast
 
@@ -56,11 +54,8 @@ from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
 from models.families.sliding_window import window_attention
 from models.families.softmax import visibility
-from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
+from models.mixer import Growth, Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
-
-LENGTHS = (2**12, 2**14)
-"""Between these the declared exponents are taken."""
 
 
 class SortNet(StrEnum):
@@ -125,70 +120,6 @@ def balanced_block(length: int) -> int:
     return max(1, round(math.sqrt(length / 2) / 16)) * 16
 
 
-class Costs(NamedTuple):
-    """What one layer does and keeps for one example, by counting."""
-
-    options: Options
-    site: Site
-
-    def cut(self, length: int) -> tuple[int, int]:
-        """Return size and number of the blocks of a model for that length."""
-        block = self.options.block or balanced_block(length)
-        return block, -(-length // block)
-
-    @property
-    def local(self) -> float:
-        """The part of the heads that is local."""
-        return self.options.local_heads / self.site.heads
-
-    @property
-    def window(self) -> int:
-        """Number of blocks that a local head reads."""
-        return 2 if self.site.causal else 3
-
-    @property
-    def taken(self) -> int:
-        """Number of sorted blocks beside the own one."""
-        return self.options.top_blocks if self.options.sort == Sort.topk else 1
-
-    def operations(self, length: int) -> float:
-        """Count the operations of forward and backward."""
-        options, width, (block, count) = self.options, self.site.width, self.cut(length)
-        fused, thrice = 3.5, 3.0  # a fused kernel makes its scores once more in backward
-        total = thrice * 8 * length * width**2
-        if options.variant == Variant.lra:
-            return total + fused * 8 * length * block * width
-        if options.mixture:
-            total += fused * 4 * length**2 * width
-        total += thrice * 4 * length * self.window * block * width * self.local
-        rows = min(options.sortcut or count, count)
-        reach = rows if options.sortcut else 1 + self.taken
-        sorting = fused * 4 * count * block * reach * block
-        if options.sort != Sort.topk:
-            sorting += thrice * 4 * rows * (count + self.site.causal) * block
-        mlp = options.sort_net == SortNet.mlp
-        per_block = count + (width + self.site.causal if mlp else 0)
-        sorting += thrice * 2 * count * per_block
-        return total + sorting * width * (1 - self.local)
-
-    def numbers(self, length: int) -> float:
-        """Count what is kept for the backward pass."""
-        options, width, (block, count) = self.options, self.site.width, self.cut(length)
-        if options.variant == Variant.lra:
-            return 7.0 * length * width
-        per_token = width * (1 + 4 * self.local + 4 * options.mixture + (0 < self.local < 1))
-        per_token += width * (1 - self.local) * (4 if options.sortcut else 4 + 4 * self.taken)
-        per_token += options.local_heads * self.window * block
-        per_pair = 1 + (options.sort_net == SortNet.mlp) + (options.sort == Sort.sinkhorn)
-        return length * per_token + per_pair * (self.site.heads - options.local_heads) * count**2
-
-
-def growth(cost: Callable[[int], float]) -> float:
-    """Return the power of the length with which a cost grows between `LENGTHS`."""
-    short, long = LENGTHS
-    return math.log(cost(long) / cost(short)) / math.log(long / short)
-
-
 class SinkhornCore(nn.Module):
     """Sorting and attention; the scores of the blocks may come from outside."""
 
@@ -205,19 +136,31 @@ class SinkhornCore(nn.Module):
             self.null_value = nn.Parameter(torch.empty(shape))
             for null in (self.null_key, self.null_value):
                 nn.init.normal_(null, std=0.02)
-        costs = Costs(options, site)
         fixed = self.sorted_heads and options.sort_net == SortNet.mlp
         plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
             honours=frozenset({"start"} if self.lra else {"keep", "start"}),
             causal=site.causal,
             max_length=site.max_length if fixed else None,
-            operations_exponent=growth(costs.operations),
-            memory_exponent=growth(costs.numbers),
+            operations=self.growth(),
+            memory=self.memory(),
             row_stochastic=plain and not site.causal,  # the null block has a value of its own
             weight_dropout=True,
             training_noise=self.sorted_heads > 0 and options.gumbel,
         )
+
+    def growth(self) -> Growth:
+        """Return how operations grow: sorting as (n / C)^2, attention as n C, both of all heads."""
+        balanced = self.options.block is None  # C grows with the square root
+        if self.options.mixture or (self.sorted_heads and not balanced):
+            return Growth(2.0)
+        return Growth(1.5 if balanced else 1.0)
+
+    def memory(self) -> Growth:
+        """Return how kept numbers grow: (n / C)^2 for sorting, n C for the weights of a window."""
+        if self.options.block is None:
+            return Growth(1.5 if self.options.local_heads else 1.0)
+        return Growth(2.0 if self.sorted_heads else 1.0)
 
     def forward(
         self,

@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.gaussian_product import gaussian_product
-from models.families.iterative_inverse import Initialisation, Inverse, InverseRule, growth
-from models.mixer import Layout, Site, Traits, Unsupported
+from models.families.iterative_inverse import Initialisation, Inverse, InverseRule
+from models.mixer import Growth, Layout, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 
 DRAW_BITS = 31
@@ -128,7 +128,7 @@ class GaussianCore(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.traits = Traits(operations_exponent=2.0, cross=True)
+        self.traits = Traits(operations=Growth(2.0), cross=True)
 
     def forward(
         self,
@@ -148,7 +148,6 @@ class SkyformerCore(nn.Module):
 
     def __init__(
         self,
-        site: Site,
         draws: Int[Tensor, "2 m"],
         *,
         inverse: InverseRule,
@@ -158,15 +157,7 @@ class SkyformerCore(nn.Module):
         super().__init__()
         self.register_buffer("draws", draws)
         self.inverse, self.gamma, self.sampling = inverse, gamma, sampling
-        m, width, heads = 2 * draws.shape[1], site.width, site.heads
-        per_token = 24 * width**2 + m * (28 * width + 32 * heads)
-        fixed = 2 * heads * m**3 * inverse.products() + 12 * m**2 * width
-        kept = (6 + inverse.kept()) * heads * m**2 + 6 * m * width
-        self.traits = Traits(
-            operations_exponent=growth(per_token, fixed),
-            memory_exponent=growth(5 * width, kept),
-            random_draws=True,
-        )
+        self.traits = Traits(random_draws=True)
 
     def forward(
         self,
@@ -220,7 +211,7 @@ class Skyformer(MultiHead):
         if form == Form.skyformer:
             # Drawn on the CPU, then where the module's parameters are: also the meta device.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
-            core = SkyformerCore(site, draws, inverse=rule, gamma=gamma, sampling=sampling)
+            core = SkyformerCore(draws, inverse=rule, gamma=gamma, sampling=sampling)
         super().__init__(site, core)
         self.landmarks, self.redraw_every = landmarks, redraw_every
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.families import kv_cache
-from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes
 
@@ -109,7 +109,7 @@ class ExactCore(nn.Module):
 
     slopes: Tensor | None
 
-    def __init__(self, site: Site, attend: Attend, *, memory_exponent: float) -> None:
+    def __init__(self, site: Site, attend: Attend, *, memory: Growth) -> None:
         super().__init__()
         self.attend, self.dropout = attend, site.attention_dropout
         alibi = site.positions == Positions.alibi
@@ -118,8 +118,8 @@ class ExactCore(nn.Module):
             honours=frozenset({"keep", "start", "document", "prefix"}),
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
-            operations_exponent=2.0,
-            memory_exponent=memory_exponent,
+            operations=Growth(2.0),
+            memory=memory,
             row_stochastic=True,
             weight_dropout=True,
             cross=not site.causal,
@@ -179,4 +179,4 @@ class SoftmaxAttention(MultiHead):
     """Multi-head softmax attention with materialised scores."""
 
     def __init__(self, site: Site, *, bias: bool = True) -> None:
-        super().__init__(site, ExactCore(site, softmax_attention, memory_exponent=2.0), bias=bias)
+        super().__init__(site, ExactCore(site, softmax_attention, memory=Growth(2.0)), bias=bias)

@@ -45,9 +45,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.families import kv_cache
-from models.families.key_sets import FINEST, Blocks, KeySet, Rectangles, count_scores
+from models.families.key_sets import FINEST, Blocks, KeySet, Rectangles
 from models.families.merging import union_attention
-from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes
 
@@ -200,10 +200,17 @@ class SparseCore(nn.Module):
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
             causal=self.causal and not self.outside,
-            operations_exponent=self.exponent(site.width),
+            operations=self.growth(),
             row_stochastic=True,
             weight_dropout=True,
         )
+
+    def growth(self) -> Growth:
+        """Return how operations grow: near keys as the stride, far ones as the length over it."""
+        near_alone = self.head_use == HeadUse.interleave and self.layer % 2 == 0
+        if self.stride is None:  # it grows with the square root
+            return Growth(1.5)
+        return Growth(1.0 if near_alone else 2.0)
 
     def for_length(self, longest: int) -> Sparsity:
         """Return the patterns of a model for so many tokens."""
@@ -238,20 +245,6 @@ class SparseCore(nn.Module):
     def part(self, sparsity: Sparsity, head: int) -> int:
         """Return which columns of a block are the summary of a far head."""
         return (head - self.heads // 2) % (sparsity.stride // sparsity.summary)
-
-    def exponent(self, width: int) -> float:
-        """Return how operations grow with the length, projections included, by counting them.
-
-        Between 4,096 and 16,384 tokens, and with the stride that a model of that length would have.
-        """
-
-        def operations(length: int) -> float:
-            shares = self.shares(self.for_length(length), 1, length)
-            scores = sum(count_scores(keyset) for _, sets in shares for keyset in sets)
-            # A score costs 2 products forward and 5 backward, a projection 1 and 2.
-            return 24 * length * width**2 + 14 * (width / self.heads) * scores
-
-        return math.log(operations(2**14) / operations(2**12), 4)
 
     def forward(
         self,

@@ -53,7 +53,6 @@ from models.families import kv_cache
 from models.families.feature_product import sum_dtype
 from models.families.synthetic_attention import (
     NEVER,
-    ROWS,
     Logits,
     fused_attention,
     synthetic_attention,
@@ -61,6 +60,7 @@ from models.families.synthetic_attention import (
 from models.mixer import (
     Family,
     Flow,
+    Growth,
     Layout,
     Positions,
     Site,
@@ -71,9 +71,6 @@ from models.mixer import (
     blanked,
 )
 from models.positions import alibi_slopes, rotate
-
-LENGTHS = (2**12, 2**14)
-"""Between these the declared exponent is taken."""
 
 
 class Component(StrEnum):
@@ -171,7 +168,7 @@ class Synthesizer(Family):
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,
             max_length=site.max_length,
-            operations_exponent=self._growth(site, rank),
+            operations=Growth(2.0),
             row_stochastic=True,
             weight_dropout=True,
             random_draws=Component.fixed_random in has,
@@ -202,27 +199,6 @@ class Synthesizer(Family):
                 inner, outer = factors(longest)
                 self.first_proj = projection(width, heads * inner, bias)
                 self.second_proj = projection(width, heads * outer, bias)
-
-    def _growth(self, site: Site, rank: int) -> float:
-        """Return the power with which the whole layer's operations grow between `LENGTHS`."""
-        counts = []
-        for length in LENGTHS:
-            has, width, heads = set(self.components), site.width, site.heads
-            features = site.head_width * (Component.dot in has) + rank * (
-                Component.factorised_random in has
-            )
-            features += (site.head_width + 1) * (Component.dense in has)
-            projections = 2 + 2 * (Component.dot in has) + (Component.dense in has)
-            linear = projections * width**2
-            if Component.factorised_dense in has:
-                linear += width * heads * sum(factors(length))
-            pairs = length * (length + ROWS) / 2 if site.causal else length**2
-            # forward, again in backward, and two gradients; with the values all but "again"
-            core = pairs * (8 * features * heads + 6 * width)
-            if self.fused:
-                core = 14 * length**2 * features * heads
-            counts.append(6 * length * linear + core)
-        return math.log(counts[1] / counts[0]) / math.log(LENGTHS[1] / LENGTHS[0])
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""

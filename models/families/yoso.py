@@ -41,7 +41,7 @@ from models.families.collision_chance import Chance, Gradient, chance_product, p
 from models.families.collisions import Sides, collected, draw_planes, hash_codes, paired
 from models.families.feature_product import full_precision, reciprocal, sum_dtype
 from models.families.value_convolution import ValueConvolution
-from models.mixer import Layout, Site, Traits, Unsupported
+from models.mixer import Growth, Layout, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 
 LONGEST = 24
@@ -170,8 +170,7 @@ class YosoCore(nn.Module):
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
         hashed = planes is not None
         self.traits = Traits(
-            operations_exponent=1.0 if hashed else 2.0,
-            operations_log=hashed and tau_grows,
+            operations=Growth(1.0, log=tau_grows) if hashed else Growth(2.0),
             cross=self.conv is None,
             surrogate_gradient=gradient == Gradient.surrogate,
             random_draws=hashed and tau > 0,

@@ -100,7 +100,8 @@ def test_traits_are_read_off_instances_without_weights(capsys):
     assert found["broken"] == {}
     assert found["models"].keys() == set(listing.names("model"))
     softmax, linear = found["models"]["softmax"], found["models"]["linear"]
-    assert (softmax["operations_exponent"], linear["operations_exponent"]) == (2, 1)
+    assert softmax["operations"] == softmax["memory"] == {"exponent": 2.0, "log": False}
+    assert linear["operations"] == {"exponent": 1.0, "log": False}
     assert linear["directions"] == ["bidirectional", "causal"]
     assert linear["state"] is True
 
@@ -110,7 +111,9 @@ def test_traits_as_a_table(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["model", "directions", "operations"]
     (line,) = [line for line in lines if line.startswith("sdpa ")]
-    assert line.split()[1:4] == ["both", "n^2", "n^1"]
+    assert line.split()[1:4] == ["both", "n²", "n"]
+    (line,) = [line for line in lines if line.startswith("fnet ")]
+    assert line.split()[1:6] == ["bidirectional", "n", "log", "n", "n"]
 
 
 def test_a_model_that_cannot_be_built_is_told_and_fails(tmp_path, capsys):

@@ -25,7 +25,7 @@ MIXER = '''
 import torch
 from torch import nn
 
-from models.mixer import Family, Traits, Unsupported
+from models.mixer import Family, Growth, Traits, Unsupported
 from acme_mixer.weights import decays
 
 
@@ -41,7 +41,7 @@ class Ema(Family):
         if site.causal:
             raise Unsupported("this average looks both ways")
         self.decay, self.value = decay, nn.Linear(site.width, site.width)
-        self.traits = Traits(operations_exponent=2.0, memory_exponent=2.0)
+        self.traits = Traits(operations=Growth(2.0), memory=Growth(2.0))
 
     def forward(self, x, layout):
         values = self.value(x)

@@ -11,6 +11,8 @@ import spoilt_passes as passes
 import torch
 from spoilt_mixers import declaring, with_core
 
+from models.mixer import Growth
+
 
 class Fault(NamedTuple):
     """One spoilt mixer."""
@@ -133,6 +135,10 @@ PLANTED = [
     whole("slopes", "detached", numbers.DetachedInPart),
     core("slopes", "detached", numbers.DetachedNorm),
     whole("slopes", "of the input", numbers.DetachedFromTheSecondChunk),
+    *(
+        Fault(f"detached {path}", "slopes", "detached", numbers.detaching(path))
+        for path in ("q", "k", "v", "out_proj.bias")
+    ),
     Fault("gradient x 1.01", "slopes", "not the derivative", numbers.scaled(1.01)),
     Fault("gradient x -1", "slopes", "not the derivative", numbers.scaled(-1.0)),
     Fault("gradient x 1.01 under a mask", "slopes", "mask", numbers.scaled(1.01, masked=True)),
@@ -159,11 +165,13 @@ PLANTED = [
     core("state", "not the first axis", mixers.BatchLast, causal=True),
     core("state", "wrote into the state", layouts.WritesToState, causal=True),
     core("history", "second segment", mixers.Cutting, causal=True),
+    core("history", "second segment by the input", numbers.DetachedSums, causal=True),
+    whole("history", "second segment by k_proj", numbers.DetachedWeights, causal=True),
     Fault(
-        "declared n^1, counted n^2",
+        "declared n, counted n²",
         "operations",
-        "declared 1.00",
-        declaring(operations_exponent=1.0),
+        "grow as n² up to length 8192: declared n",
+        declaring(operations=Growth(1.0)),
     ),
     whole("operations", "all pairs", numbers.DenseOnTheSide),
     whole("operations", "without gradient", numbers.DenseWithoutGradient),
@@ -171,7 +179,7 @@ PLANTED = [
         "a dense mask",
         "memory",
         "needs traits.simulated=True",
-        declaring(mixers.DenseWindow, operations_exponent=1.0, memory_exponent=1.0),
+        declaring(mixers.DenseWindow, operations=Growth(1.0), memory=Growth(1.0)),
     ),
 ]
 RAISED = [

@@ -6,7 +6,7 @@ import torch
 from spoilt_mixers import Honest, KernelCore
 from torch import Tensor
 
-from models.mixer import Flow, Layout, Positions, Site, Traits
+from models.mixer import Flow, Growth, Layout, Positions, Site, Traits
 from models.multi_head import MultiHead
 from models.positions import rotate
 
@@ -73,7 +73,7 @@ class GradientsReachPadding(Honest):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self.traits = Traits(causal=site.causal, operations_exponent=1.0, surrogate_gradient=True)
+        self.traits = Traits(causal=site.causal, operations=Growth(1.0), surrogate_gradient=True)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         keep = torch.ones_like(x[..., :1])
@@ -126,7 +126,7 @@ class Reader(KernelCore):
 
     def __init__(self, site: Site) -> None:
         fields = frozenset(Layout._fields)
-        super().__init__(site, honours=fields, operations_exponent=2.0)
+        super().__init__(site, honours=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
         return (place - place[:, None]).abs() <= self.reach

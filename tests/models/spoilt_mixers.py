@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from models.mixer import Flow, Layout, Site, State, Traits, Unsupported
+from models.mixer import Flow, Growth, Layout, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
 
 
@@ -14,7 +14,7 @@ class KernelCore(nn.Module):
 
     def __init__(self, site: Site, **traits: object) -> None:
         super().__init__()
-        told = {"operations_exponent": 2.0, "memory_exponent": 2.0, "row_stochastic": True}
+        told = {"operations": Growth(2.0), "memory": Growth(2.0), "row_stochastic": True}
         self.traits = Traits(causal=site.causal, **{**told, **traits})  # type: ignore[arg-type]
 
     def features(self, x: Tensor) -> Tensor:

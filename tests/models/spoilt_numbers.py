@@ -4,7 +4,7 @@ import torch
 from spoilt_mixers import Honest, KernelCore, declaring
 from torch import Tensor, nn
 
-from models.mixer import Layout, Site, Traits
+from models.mixer import Flow, Layout, Site, State, Traits
 
 
 class _Scaled(torch.autograd.Function):
@@ -58,6 +58,59 @@ class DetachedFromTheSecondChunk(Honest):
         q, k, v = self.project(x, layout)
         k = torch.cat((k[:, :, :128], k[:, :, 128:].detach()), dim=2)
         return self.merge(self.core(q, k, v, layout))
+
+
+def detaching(path: str) -> type[Honest]:
+    """Queries, keys, values or a parameter of that name are taken for constants."""
+
+    class Detaching(Honest):
+        def project(self, x: Tensor, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+            parts = dict(zip("qkv", super().project(x, layout), strict=True))
+            if path in parts:
+                parts[path] = parts[path].detach()
+            return parts["q"], parts["k"], parts["v"]
+
+        def merge(self, o: Tensor) -> Tensor:
+            y = super().merge(o)
+            if path != "out_proj.bias":
+                return y
+            bias = self.out_proj.bias  # half of what it learns is left
+            return y + (bias.detach() - bias) / 2
+
+    return Detaching
+
+
+class DetachedSums(KernelCore):
+    """What a state has summed up is a constant for those that read it."""
+
+    def extend(self, q, k, v, layout: Layout, state) -> tuple[Tensor, State]:
+        (sums, norm) = state
+        return super().extend(q, k, v, layout, (sums.detach(), norm))
+
+
+class DetachedWeights(Honest):
+    """Along time the weights of the keys learn nothing, the input does."""
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        if flow.state is None:
+            return super().extend(flow, layout)
+        linear = {"weight": self.k_proj.weight.detach(), "bias": self.k_proj.bias.detach()}
+        honest, self.k_proj = self.k_proj, _Constant(**linear)
+        try:
+            return super().extend(flow, layout)
+        finally:
+            self.k_proj = honest
+
+
+class _Constant(nn.Module):
+    """A projection of which nothing is learnt."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.map = weight, bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, *self.map)
 
 
 class _FrozenTogether(torch.autograd.Function):

@@ -26,7 +26,7 @@ from spoilt_mixers import (
 from torch import nn
 
 from models.contract import CHECKS, check_mixer, verify
-from models.mixer import Positions, Site, Traits, Unsupported
+from models.mixer import Growth, Positions, Site, Traits, Unsupported
 
 SMALL = {"max_length": 128, "width": 16}
 
@@ -93,19 +93,19 @@ def test_wrong_states_are_found(make, wanted):
 
 
 def test_a_wrong_exponent_is_found(averaging):
-    assert failures(declaring(operations_exponent=1.0), causal=False) == {"operations"}
-    assert failures(declaring(memory_exponent=1.5), causal=False) == {"memory"}
+    assert failures(declaring(operations=Growth(1.0)), causal=False) == {"operations"}
+    assert failures(declaring(memory=Growth(1.5)), causal=False) == {"memory"}
 
     class Modest(averaging):
         def __init__(self, site: Site) -> None:
             super().__init__(site)
-            self.traits = Traits(causal=site.causal, operations_exponent=2.0)
+            self.traits = Traits(causal=site.causal, operations=Growth(2.0))
 
     assert failures(Modest, causal=False) == {"operations"}
 
 
 def test_a_dense_mask_must_be_declared():
-    linear = {"operations_exponent": 1.0, "memory_exponent": 1.0}
+    linear = {"operations": Growth(1.0), "memory": Growth(1.0)}
     found = check_mixer(declaring(DenseWindow, **linear), causal=False, **SMALL)
     wrong = {finding.check: finding.detail for finding in found if not finding.passed}
     assert set(wrong) == {"bidirectional.operations", "bidirectional.memory"}

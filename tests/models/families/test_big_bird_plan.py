@@ -26,7 +26,7 @@ from models.families.big_bird import BigBird
 from models.families.big_bird_plan import PlanChoice, choose
 from models.families.softmax import softmax_attention
 from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Layout, Site, Unsupported, Variant
+from models.mixer import Growth, Layout, Site, Unsupported, Variant
 
 
 @pytest.mark.parametrize("random_blocks", [0, 1, 3])
@@ -139,7 +139,7 @@ def test_lra_form_is_full_when_causal_and_has_no_dropout() -> None:
     mixer = built(causal=True, variant=Variant.lra)
     qkv = heads(61)
     agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv, causal=True), qkv)
-    assert mixer.traits.operations_exponent == 2.0
+    assert mixer.traits.operations == Growth(2.0)
     assert not mixer.traits.random_draws
     for causal in (False, True):
         mixer = built(causal=causal, variant=Variant.lra, attention_dropout=0.5)

@@ -1,7 +1,5 @@
 """The Nystromformer against its literal form, its limits, and what padding may not do."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +9,6 @@ from models.families.iterative_inverse import (
     Initialisation,
     Inverse,
     InverseRule,
-    growth,
     iterative_inverse,
 )
 from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
@@ -241,11 +238,6 @@ def test_half_precision_is_computed_in_float32():
     assert all(x.isfinite().all() for x in gradients)
     single = built(conv_kernel=3).bfloat16()
     assert single(drawn(2, 20, 12).bfloat16(), Layout()).dtype is torch.bfloat16
-
-
-def test_growth_is_that_of_a_line_with_a_start():
-    assert growth(3, 0) == 1
-    assert growth(1, 4096) == round(math.log(5 / 2, 4), 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"inverse": Inverse.ridge}, {"landmarks": 200}])

@@ -15,9 +15,8 @@ from sinkhorn_forms import (
 
 from models.contract import check_mixer
 from models.families import sinkhorn_sorting as sorting
-from models.families.sinkhorn import Costs, Sinkhorn, Sort, SortNet, balanced_block
+from models.families.sinkhorn import Sinkhorn, Sort, SortNet, balanced_block
 from models.families.softmax import softmax_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Site, Unsupported, Variant
 
 
@@ -109,42 +108,7 @@ def test_variant_lra_is_what_its_code_computes(length):
     assert not hasattr(mixer, "sort_in")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"sort_net": SortNet.attention, "sort": Sort.softmax},
-        {"sort": Sort.topk, "top_blocks": 2},
-        {"sortcut": 2},
-        {"local_heads": 1},
-        {"mixture": True},
-        {"variant": Variant.lra},
-    ],
-)
-@DIRECTIONS
-def test_costs_are_what_is_counted(options, causal):
-    length, made = 512, partial(Sinkhorn, block=16, **options)
-    with pretending():
-        site = Site(width=32, heads=2, max_length=length, causal=causal)
-        if causal and ("sortcut" in options or "variant" in options):
-            with pytest.raises(Unsupported):
-                made(site)
-            return
-        mixer = made(site)
-        x = torch.empty(1, length, 32, requires_grad=True)
-        operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
-        others = [*mixer.parameters(), *mixer.buffers()]
-        kept = saved_bytes(lambda: mixer(x, Layout()), others) / 4
-    costs = Costs(mixer.core.options, site)
-    gaps = 0.01 if "local_heads" in options else 0  # between the rows of a window
-    assert costs.operations(length) == pytest.approx(operations, rel=gaps)
-    assert costs.numbers(length) == pytest.approx(kept, rel=0.06)
-
-
-def test_balanced_blocks_grow_slower_than_fixed_ones():
-    sites = [Site(width=512, heads=8, max_length=2**14) for _ in range(2)]
-    balanced, fixed = (Sinkhorn(s, block=b) for s, b in zip(sites, (None, 8), strict=True))
-    assert 1.0 < balanced.traits.operations_exponent < 1.5 < fixed.traits.operations_exponent < 2
+def test_balanced_blocks_grow_with_the_square_root():
     assert [balanced_block(length) for length in (2, 256, 4096, 8192, 16384)] == [
         16,
         16,
@@ -152,7 +116,7 @@ def test_balanced_blocks_grow_slower_than_fixed_ones():
         64,
         96,
     ]
-    assert balanced.block == 96
+    assert Sinkhorn(Site(width=16, heads=2, max_length=2**14)).block == 96
 
 
 @pytest.mark.parametrize(

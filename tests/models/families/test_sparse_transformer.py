@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.contract_case import Case
-from models.contract_costs import check_operations
-from models.families import key_sets
 from models.families.merging import union_attention
 from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
 from models.flops import pretending, saved_bytes
@@ -321,30 +318,6 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
         assert (sparsity.stride, sparsity.summary) == (stride, 8)
     lra = built(stride=None, summary=None, variant=Variant.lra, max_length=5000).core.sparsity
     assert (lra.stride, lra.summary) == (50, 10)
-
-
-@pytest.mark.parametrize(
-    ("options", "causal", "keys"),
-    [
-        ({"pattern": Pattern.strided}, False, lambda n: 2.5 * n**0.5 + n**0.5),
-        (
-            {"pattern": Pattern.strided, "stride": 64, "head_use": HeadUse.heads},
-            True,
-            lambda n: (96 + n / 64 / 2) / 2,
-        ),
-        ({"variant": Variant.lra}, False, lambda n: 50 + n / 50 * 11 / 2),
-    ],
-    ids=["strided", "heads", "lra"],
-)
-def test_declared_growth_is_counted_and_follows_the_keys(options, causal, keys, monkeypatch):
-    monkeypatch.setitem(key_sets.PASS_ELEMENTS, "cpu", 1 << 24)  # fewer passes to pretend
-    count = 2 if "head_use" in options else 1
-    case = Case(make=partial(SparseTransformer, **options), causal=causal, heads=count)
-    short, long = ((24 * 32 + 14 * keys(n)) * n for n in (2**12, 2**14))
-    declared = case.build().traits.operations_exponent
-    assert abs(declared - math.log(long / short, 4)) < 0.03
-    passed, detail = check_operations(case)
-    assert passed, detail
 
 
 class Largest(TorchDispatchMode):
