@@ -85,6 +85,7 @@ class FamilyCores:
         site = Site(
             width=backbone.width,
             heads=backbone.heads,
+            own_head_width=backbone.head_width,
             max_length=self.length,
             causal=self.causal,
             layer=layer,

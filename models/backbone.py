@@ -161,6 +161,7 @@ class Backbone(nn.Module):
         site = Site(
             width=config.width,
             heads=config.heads,
+            own_head_width=config.head_width,
             max_length=self.facts.max_length + self.has_cls,
             causal=self.causal,
             layer=layer,
@@ -179,6 +180,7 @@ class Backbone(nn.Module):
         masked = self.facts.padded and config.padding == Padding.masked
         return admit(
             part,
+            site=site,
             positions=config.positions,
             causal=self.causal,
             max_length=site.max_length,

@@ -75,6 +75,8 @@ class BackboneConfig:
     depth: int = 2
     width: int = 64
     heads: int = 2
+    head_width: int | None = None
+    """Width of one head's queries, keys and values; None = width / heads, which must divide."""
     feed_forward_width: int = 128
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_chunks: int = 1
@@ -113,8 +115,8 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
-        for name in ("depth", "width", "heads", "feed_forward_width", "feed_forward_chunks",
-                     "head_hidden_width"):  # fmt: skip
+        for name in ("depth", "width", "heads", "head_width", "feed_forward_width",
+                     "feed_forward_chunks", "head_hidden_width"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         cutoffs = self.softmax_cutoffs

@@ -65,6 +65,11 @@ class Variant(StrEnum):
     """That of the code behind the published Long Range Arena results."""
 
 
+SITE_OPTIONS: Mapping[str, str] = MappingProxyType({"head_width": "own_head_width"})
+"""Options of the backbone that only some mixers can apply, and the field of `Site` of each; None
+there is the default, which every mixer knows."""
+
+
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -83,18 +88,28 @@ class Site:
     """Whether position 0 holds the CLS vector, which tasks read the answer from."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """For draws at construction; seeded from (run seed, layer)."""
+    own_head_width: int | None = None
+    """Width of one head where it is not `width / heads`; None = that. See `head_width`."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
     """One per model: modules that several layers hold."""
 
     @property
     def head_width(self) -> int:
-        """Width of one head. ValueError where `heads` does not divide `width`."""
+        """Width of one head. ValueError where `heads` would have to divide `width`."""
+        if self.own_head_width is not None:
+            return self.own_head_width
         if self.width % self.heads:
             raise ValueError(
                 f"heads must divide width: got heads={self.heads}, width={self.width}; "
-                f"set model.backbone.width to a multiple of {self.heads}"
+                f"set model.backbone.width to a multiple of {self.heads}, or say "
+                "model.backbone.head_width"
             )
         return self.width // self.heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width of all heads together: of queries, of keys and of values."""
+        return self.heads * self.head_width
 
     def share(self, name: str, make: Callable[[], M]) -> M:
         """Return the module that all layers hold under `name`, made by the first that asks."""
@@ -121,6 +136,9 @@ class Traits:
     """Fields of `Layout` that it respects exactly."""
     positions: frozenset[str] = frozenset()
     """Encodings among `Positions` that it applies itself when the site asks for them."""
+    options: frozenset[str] = frozenset()
+    """Options of the site, among `SITE_OPTIONS`, that it applies where they differ from the
+    default. A mixer that lacks one is refused where a model asks for it."""
     causal: bool = False
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None

@@ -32,8 +32,21 @@ class Core(Protocol):
         ...
 
 
+APPLIED = frozenset({"head_width"})
+"""Options of the site that `MultiHead` applies for any core."""
+
+
+def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
+    """Return a linear map with Xavier-uniform weights and, where there is one, a bias of zeros."""
+    layer = nn.Linear(width_in, width_out, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
 class MultiHead(Family):
-    """q, k, v and output projections of width `site.width` with biases, around `core`.
+    """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
     Rotary positions, where the site asks for them, are applied here, before the core.
     """
@@ -50,21 +63,19 @@ class MultiHead(Family):
         self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
-                f"rotary positions need an even head width: got width={site.width} / "
-                f"heads={site.heads} = {self.head_width}; change heads, or positions"
+                f"rotary positions need an even head width: got {_origin(site)}; change heads, "
+                "head_width, or positions"
             )
-        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
-            self.add_module(name, projection)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            self.add_module(name, projection(site.width, site.inner_width, bias=bias))
+        self.out_proj = projection(site.inner_width, site.width, bias=bias)
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
-        self.traits = replace(core.traits, positions=offered)
+        applied = core.traits.options | APPLIED
+        self.traits = replace(core.traits, positions=offered, options=applied)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width into heads."""
+        """Fold the width of all heads into heads."""
         return x.reshape(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
 
     def project(
@@ -137,3 +148,10 @@ class MultiHead(Family):
             (batch_size, self.heads, memory, self.head_width, self.head_width), like
         )
         return state
+
+
+def _origin(site: Site) -> str:
+    """Say where the width of a head comes from."""
+    if site.own_head_width is not None:
+        return f"head_width={site.own_head_width}"
+    return f"width={site.width} / heads={site.heads} = {site.head_width}"

@@ -16,12 +16,14 @@ from torch.utils.checkpoint import checkpoint
 
 from models.mixer import (
     INSIDE,
+    SITE_OPTIONS,
     Extends,
     Flow,
     Layout,
     Mixer,
     Positions,
     Remembers,
+    Site,
     State,
     Unsupported,
 )
@@ -65,6 +67,7 @@ def admit(
     positions: Positions,
     causal: bool,
     max_length: int,
+    site: Site | None = None,
     padded: bool = False,
     per_token: bool = False,
 ) -> nn.Module:
@@ -72,8 +75,8 @@ def admit(
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
-        Unsupported: It lacks positions, causality, length, a mask or an output for each token that
-            the model needs.
+        Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
+            option of its `site` that the model needs.
     """
     if not isinstance(mixer, nn.Module):
         raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
@@ -83,6 +86,13 @@ def admit(
             f"{family(mixer)} does not apply {positions.value} positions itself: got "
             f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
         )
+    for name, fact in SITE_OPTIONS.items() if site is not None else ():
+        if (value := getattr(site, fact)) is not None and name not in traits.options:
+            raise Unsupported(
+                f"{family(mixer)} has no use for {name} (traits.options lacks it): got "
+                f"model.backbone.{name}={str(value).lower()}; set it to null, or choose another "
+                "family"
+            )
     if causal and not traits.causal:
         raise Unsupported(
             f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "

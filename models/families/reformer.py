@@ -49,6 +49,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
+from models.multi_head import APPLIED, projection
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
@@ -161,6 +162,7 @@ class Reformer(Family):
         )
         self.traits = Traits(
             positions=frozenset({Positions.rotary.value, Positions.alibi.value}),
+            options=APPLIED,
             causal=site.causal,
             selection_leak=site.causal,
             row_stochastic=True,
@@ -182,11 +184,9 @@ class Reformer(Family):
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
         )
         for name in ("qk_proj", "v_proj") if self.lra else ("qk_proj", "v_proj", "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
-            self.add_module(name, projection)
+            ends = [site.width, site.inner_width]
+            layer = projection(*(ends[::-1] if name == "out_proj" else ends), bias=bias)
+            self.add_module(name, layer)
 
     def _become_lra(self, site: Site, given: list[Any]) -> None:
         if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:

@@ -70,6 +70,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
+from models.multi_head import APPLIED, projection
 from models.positions import alibi_slopes, rotate
 
 LENGTHS = (2**12, 2**14)
@@ -102,15 +103,6 @@ def drawn(*shape: int) -> nn.Parameter:
     for matrix in made:
         nn.init.xavier_uniform_(matrix)
     return made
-
-
-def projection(width_in: int, width_out: int, bias: bool) -> nn.Linear:
-    """Return a linear layer drawn by Xavier, without an offset at first."""
-    layer = nn.Linear(width_in, width_out, bias=bias)
-    nn.init.xavier_uniform_(layer.weight)
-    if bias:
-        nn.init.zeros_(layer.bias)
-    return layer
 
 
 class Synthesizer(Family):
@@ -154,8 +146,8 @@ class Synthesizer(Family):
         self.dropout, self.rotary = site.attention_dropout, site.positions == Positions.rotary
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None, False)
-        self.v_proj = projection(site.width, site.width, bias)
-        self.out_proj = projection(site.width, site.width, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=bias)
+        self.out_proj = projection(site.inner_width, site.width, bias=bias)
         for component in components:
             self._add(component, site, rank, bias)
         self.alpha = None
@@ -168,6 +160,7 @@ class Synthesizer(Family):
         honours = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
             honours=frozenset(fact for fact, is_honoured in honours.items() if is_honoured),
+            options=APPLIED,
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,
             max_length=site.max_length,
@@ -181,11 +174,11 @@ class Synthesizer(Family):
         width, heads, longest = site.width, site.heads, site.max_length
         match component:
             case Component.dot:
-                self.q_proj = projection(width, width, bias)
-                self.k_proj = projection(width, width, bias)
+                self.q_proj = projection(width, site.inner_width, bias=bias)
+                self.k_proj = projection(width, site.inner_width, bias=bias)
             case Component.dense:
                 kinds = 1 if self.lra else heads
-                self.dense_in = projection(width, width, bias)
+                self.dense_in = projection(width, site.inner_width, bias=bias)
                 self.dense_out = drawn(kinds, longest, site.head_width)
                 self.dense_bias = nn.Parameter(torch.zeros(kinds, longest, 1))
             case Component.random:
@@ -200,8 +193,8 @@ class Synthesizer(Family):
                 self.left, self.right = (drawn(heads, longest, rank) for _ in range(2))
             case Component.factorised_dense:
                 inner, outer = factors(longest)
-                self.first_proj = projection(width, heads * inner, bias)
-                self.second_proj = projection(width, heads * outer, bias)
+                self.first_proj = projection(width, heads * inner, bias=bias)
+                self.second_proj = projection(width, heads * outer, bias=bias)
 
     def _growth(self, site: Site, rank: int) -> float:
         """Return the power with which the whole layer's operations grow between `LENGTHS`."""

@@ -61,6 +61,41 @@ def test_prefill_segments_and_steps_equal_one_pass(family, positions):
         torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
+WITHOUT_HEAD_WIDTH = {"fnet", "luna", "tlb"}
+"""Families without heads, or whose heads are cut out of the width of the model."""
+
+
+@pytest.mark.parametrize("head", [Head.classification, Head.language_modelling])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head):
+    """12 instead of 8: counted, with gradients, and in any partition the same function."""
+    if family in WITHOUT_HEAD_WIDTH:
+        mixers, stack, needs = core(family)
+        options = {"width": 16, **needs, "head_width": 12}
+        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
+        with pytest.raises(Unsupported, match=r"no use for head_width .* set it to null"):
+            Backbone(BackboneConfig(**options), facts, mixers, stack=stack, seed=0)
+        return
+    model, plain = build(family, head, head_width=12), build(family, head)
+    for block, narrow in zip(model.stack.blocks, plain.stack.blocks, strict=True):
+        assert block.mixer.v_proj.weight.shape == (24, 16)
+        assert block.mixer.out_proj.weight.shape == (16, 24)
+        assert narrow.mixer.v_proj.weight.shape == (16, 16)
+    target = tokens()[:, 0] if head in TOKEN_HEADS else torch.tensor([0, 1, 2])
+    model(tokens(), target).nll.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    if head in TOKEN_HEADS:
+        try:
+            state = model.initial_state(3, LENGTH)
+        except Unsupported:
+            return
+        pieces = []
+        for piece in tokens().split([23, 1, 1, 15], dim=-1):
+            logits, state = model.predict(piece, state=state)
+            pieces.append(logits)
+        torch.testing.assert_close(torch.cat(pieces, 1), model.predict(tokens())[0])
+
+
 @pytest.mark.parametrize("head", list(Head))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recomputation_gives_identical_gradients_under_dropout(family, head):

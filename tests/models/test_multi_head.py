@@ -23,20 +23,20 @@ def site(**changes: object) -> Site:
     return Site(**{"width": 12, "heads": 3, "max_length": 16, **changes})  # type: ignore[arg-type]
 
 
-def literal(module: MultiHead, x: Tensor, *, rotary: bool) -> Tensor:
+def literal(module: MultiHead, x: Tensor, *, rotary: bool, width: int = 4) -> Tensor:
     """Head by head and row by row."""
     out = []
     for row in x:
         heads = []
         for head in range(3):
-            part = slice(4 * head, 4 * head + 4)
+            part = slice(width * head, width * head + width)
             q, k, v = (
                 row @ layer.weight[part].T + layer.bias[part]
                 for layer in (module.q_proj, module.k_proj, module.v_proj)
             )
             if rotary:
                 q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
-            heads.append((q @ k.T / 2).softmax(-1) @ v)
+            heads.append((q @ k.T / width**0.5).softmax(-1) @ v)
         out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
     return torch.stack(out)
 
@@ -50,6 +50,22 @@ def test_projections_equal_the_literal_form(positions):
             nn.init.normal_(parameter)
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     wanted = literal(module, x, rotary=positions is Positions.rotary)
+    torch.testing.assert_close(module(x, Layout()), wanted)
+
+
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_heads_of_a_width_of_their_own_equal_the_literal_form(positions):
+    """Three heads of 6 beside a width of 14, which 3 does not divide."""
+    torch.manual_seed(0)
+    module = MultiHead(site(width=14, own_head_width=6, positions=positions), Explicit()).double()
+    shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if "weight" in name}
+    inward = {f"{name}_proj.weight": (18, 14) for name in "qkv"}
+    assert shapes == {**inward, "out_proj.weight": (14, 18)}
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    x = torch.randn(2, 5, 14, dtype=torch.float64)
+    wanted = literal(module, x, rotary=positions is Positions.rotary, width=6)
     torch.testing.assert_close(module(x, Layout()), wanted)
 
 
@@ -91,6 +107,8 @@ def test_heads_must_divide_width():
 def test_rotary_needs_an_even_head_width():
     with pytest.raises(ValueError, match="even head width: got width=12 / heads=4 = 3"):
         MultiHead(site(heads=4, positions=Positions.rotary), Explicit())
+    with pytest.raises(ValueError, match="even head width: got head_width=5; change heads"):
+        MultiHead(site(own_head_width=5, positions=Positions.rotary), Explicit())
 
 
 def test_a_core_without_state_refuses():
