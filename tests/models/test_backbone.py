@@ -52,7 +52,7 @@ def test_classification_judges_each_example(averaging, pooling, positions):
     assert torch.equal(outcome.hit, logits.argmax(-1) == target)
 
 
-@pytest.mark.parametrize("pooling", [Pooling.cls, Pooling.mean])
+@pytest.mark.parametrize("pooling", [Pooling.cls, Pooling.mean, Pooling.last])
 def test_padding_changes_nothing(averaging, pooling):
     model = build(averaging, pooling=pooling)
     padded, _ = model.predict(tokens(), KEEP[:, None])
@@ -352,7 +352,7 @@ def test_attention_dropout_is_reported_where_it_acts(averaging):
     ("changes", "message"),
     [
         ({"heads": 3}, "heads must divide width: got heads=3, width=8"),
-        ({"head_width": 3}, "Averaging has no use for head_width .*backbone.head_width=3; set it to"),
+        ({"head_width": 3}, "Averaging has no use for head_width .*head_width=3; set it to null"),
         ({"head_width": 0}, "head_width must be at least 1: got 0"),
         ({"depth": 0}, "depth must be at least 1: got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
