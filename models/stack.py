@@ -76,7 +76,7 @@ def admit(
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
         Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
-            option of its `site` that the model needs.
+            option of its `site` that the model needs; or the answer is read where it sees nothing.
     """
     if not isinstance(mixer, nn.Module):
         raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
@@ -97,6 +97,12 @@ def admit(
         raise Unsupported(
             f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
             "a causal model; choose a causal family or a task with the whole sequence in view"
+        )
+    if site is not None and site.cls and traits.causal:
+        raise Unsupported(
+            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that a CLS "
+            "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
+            "last, or mean"
         )
     if padded and "keep" not in traits.honours:
         raise Unsupported(

@@ -73,7 +73,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         detach_every: Chunks after which gradients stop going back; 0 = never.
 
     Raises:
-        Unsupported: Asked for a causal model, for pooling other than a mean, or for positions inside
+        Unsupported: Asked for a causal model, for pooling but by a mean, or for positions inside
             mixers.
     """
 

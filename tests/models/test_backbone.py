@@ -364,6 +364,26 @@ def test_what_does_not_fit_is_refused(averaging, changes, message):
         build(averaging, **changes)
 
 
+@pytest.mark.parametrize("head", [Head.classification, Head.pair])
+def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
+    class OneWay(averaging):
+        """Causal wherever it is built, as a recurrence is."""
+
+        def __init__(self, site: Site) -> None:
+            super().__init__(dataclasses.replace(site, causal=True))
+
+    with pytest.raises(Unsupported, match=r"position 0 sees only itself.*set it to last"):
+        build(OneWay, head)
+    with pytest.raises(Unsupported, match="OneWay looks at earlier tokens alone"):
+        Backbone(CONFIG, facts(head), [averaging, OneWay], seed=0)
+    parts = 2 if head is Head.pair else 1
+    for pooling in (Pooling.last, Pooling.mean):
+        model = build(OneWay, head, pooling=pooling)
+        changed = tokens(parts).clone()
+        changed[:, :, 0] = (changed[:, :, 0] + 1) % VOCABULARY
+        assert not torch.allclose(model.predict(tokens(parts))[0], model.predict(changed)[0])
+
+
 def test_a_mixer_that_refuses_the_task_is_not_caught(averaging):
     class Encoder(averaging):
         def __init__(self, site: Site) -> None:
