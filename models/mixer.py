@@ -259,7 +259,11 @@ class Remembers(Extends, Protocol):
     """A mixer with a state along time."""
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty state for `memory` tokens; raise `Unsupported` if there is none."""
+        """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
+
+        Where a state grows with what it remembers, `memory` tokens are the last ones, the token
+        that is asked included: what came before is out of sight.
+        """
         ...
 
 

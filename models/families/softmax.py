@@ -146,7 +146,7 @@ class ExactCore(nn.Module):
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty memory; `Unsupported` for a core that looks ahead."""
+        """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
         if not self.traits.causal:
             raise Unsupported("bidirectional attention has no state along time: set causal")
         return kv_cache.empty(shape, like)
@@ -159,20 +159,21 @@ class ExactCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query."""
+        """Attend to the remembered tokens and to the new ones up to each query.
+
+        A query sees the last `memory` tokens, itself included: with more, a window that slides.
+        """
         if layout.document is not None or layout.prefix is not None:
             raise ValueError(
                 "extend with a state knows one document without a prefix per row: "
                 "reset rows where documents begin, and pass a prefix through forward"
             )
-        keys, values, visible, state = kv_cache.append(state, k, v)
-        keys, values = keys.to(q.dtype), values.to(v.dtype)
-        told = {"causal": True, "visible": visible, "dropout": self.rate()}
+        seen = kv_cache.append(state, k, v)
+        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
+        told = {"causal": True, "visible": seen.visible, "dropout": self.rate()}
         if self.slopes is not None:
-            own = visible.sum(-1, keepdim=True) - 1
-            distance = own - torch.arange(keys.shape[2], device=q.device)
-            told["bias"] = distance_bias(self.slopes, distance)
-        return self.attend(q, keys, values, **told), state
+            told["bias"] = distance_bias(self.slopes, seen.distance)
+        return self.attend(q, keys, values, **told), seen.state
 
 
 class SoftmaxAttention(MultiHead):

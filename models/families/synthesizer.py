@@ -307,12 +307,19 @@ class Synthesizer(Family):
             q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
             if self.rotary:
                 q, k = rotate(q, seen), rotate(k, seen)
-        keys, values, visible, state = kv_cache.append(flow.state, k, v)
-        logits = self.rows(x, q @ keys.to(q.dtype).mT, seen)
-        weights = logits.masked_fill(~visible, NEVER).softmax(-1)
+        if not kv_cache.fits(flow.state, x.shape[1]):
+            memory = cast(tuple[Tensor, ...], flow.state)[1].shape[2]
+            raise ValueError(
+                f"the memory is full: it holds {int(seen.max())} of {memory} tokens and "
+                f"{x.shape[1]} more came; logits belong to positions from the first on, so none "
+                "can be dropped: ask for a larger memory, up to max_length, or start anew"
+            )
+        found = kv_cache.append(flow.state, k, v)
+        logits = self.rows(x, q @ found.keys.to(q.dtype).mT, seen)
+        weights = logits.masked_fill(~found.visible, NEVER).softmax(-1)
         weights = F.dropout(weights, self.dropout if self.training else 0.0)
-        o = weights.to(v.dtype) @ values.to(v.dtype)
-        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=state)
+        o = weights.to(v.dtype) @ found.values.to(v.dtype)
+        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=found.state)
 
     def rows(
         self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]

@@ -61,6 +61,37 @@ def test_prefill_segments_and_steps_equal_one_pass(family, positions):
         torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
+SHORT = 9
+"""Tokens of a memory that a text does not fit into."""
+MEMORY_ENDS = {"synthesizer": "none can be dropped", "h_transformer": "ask for a larger memory"}
+"""Families that say so where their memory is full; in others it is a window, or no matter."""
+
+
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary, Positions.alibi])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_short_memory_is_the_same_function_in_any_partition(family, positions):
+    model = build(family, Head.language_modelling, positions=positions)
+    try:
+        fresh = model.initial_state(3, SHORT)
+    except Unsupported as refusal:
+        pytest.skip(f"no state: {refusal}")
+
+    def read(cuts: list[int]) -> torch.Tensor:
+        state, pieces = fresh, []
+        for piece in tokens().split(cuts, dim=-1):
+            logits, state = model.predict(piece, state=state)
+            pieces.append(logits)
+        return torch.cat(pieces, 1)
+
+    if family in MEMORY_ENDS:
+        with pytest.raises(ValueError, match=MEMORY_ENDS[family]):
+            read([LENGTH])
+        return
+    one_by_one = read([1] * LENGTH)
+    for cuts in ([LENGTH], [23, 1, 1, 15], [SHORT, 31], [5, 5, 30], [2] * 20):
+        torch.testing.assert_close(read(cuts), one_by_one)
+
+
 WITHOUT_HEAD_WIDTH = {"fnet", "luna", "tlb"}
 """Families without heads, or whose heads are cut out of the width of the model."""
 
