@@ -18,6 +18,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
         feed_forward=config.feed_forward,
         feed_forward_width=config.feed_forward_width,
         dropout=config.dropout,
+        feed_forward_bias=config.feed_forward_bias,
         chunks=config.feed_forward_chunks,
         norm_epsilon=config.norm_epsilon,
     )

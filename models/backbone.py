@@ -162,6 +162,8 @@ class Backbone(nn.Module):
             width=config.width,
             heads=config.heads,
             own_head_width=config.head_width,
+            qkv_bias=config.qkv_bias,
+            output_bias=config.output_bias,
             max_length=self.facts.max_length + self.has_cls,
             causal=self.causal,
             layer=layer,
@@ -197,6 +199,7 @@ class Backbone(nn.Module):
             ("padding", Padding.masked),
             ("activation_checkpointing", False),
             ("feed_forward_chunks", 1),
+            ("feed_forward_bias", True),
         ):
             if (value := getattr(config, name)) != wanted:
                 raise Unsupported(

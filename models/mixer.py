@@ -65,7 +65,9 @@ class Variant(StrEnum):
     """That of the code behind the published Long Range Arena results."""
 
 
-SITE_OPTIONS: Mapping[str, str] = MappingProxyType({"head_width": "own_head_width"})
+SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
+)
 """Options of the backbone that only some mixers can apply, and the field of `Site` of each; None
 there is the default, which every mixer knows."""
 
@@ -90,6 +92,10 @@ class Site:
     """For draws at construction; seeded from (run seed, layer)."""
     own_head_width: int | None = None
     """Width of one head where it is not `width / heads`; None = that. See `head_width`."""
+    qkv_bias: bool | None = None
+    """Whether what makes queries, keys and values has biases; None = as the family's `bias`."""
+    output_bias: bool | None = None
+    """The same of the projection back."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
     """One per model: modules that several layers hold."""
 

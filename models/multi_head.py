@@ -1,7 +1,7 @@
 """The four projections around an attention core, written once: weights load across families."""
 
 from dataclasses import replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class Core(Protocol):
         ...
 
 
-APPLIED = frozenset({"head_width"})
+APPLIED = frozenset({"head_width", "qkv_bias", "output_bias"})
 """Options of the site that `MultiHead` applies for any core."""
 
 
@@ -43,6 +43,35 @@ def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
     if bias:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+class Biases(NamedTuple):
+    """Which projections of a family have biases."""
+
+    qkv: bool
+    output: bool
+
+
+def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
+    """Return what the backbone says of biases, else the family's own option `bias`.
+
+    Args:
+        site: With what the backbone says.
+        bias: The family's option.
+        default: The default of that option.
+
+    Raises:
+        ValueError: Both say something.
+    """
+    said = {name: getattr(site, name) for name in ("qkv_bias", "output_bias")}
+    said = {name: value for name, value in said.items() if value is not None}
+    if said and bias != default:
+        given = ", ".join(f"model.backbone.{key}={str(said[key]).lower()}" for key in said)
+        raise ValueError(
+            f"bias={str(bias).lower()} of the family and {given} both say which projections have "
+            f"biases: leave bias at {str(default).lower()}, or set the other to null"
+        )
+    return Biases(said.get("qkv_bias", bias), said.get("output_bias", bias))
 
 
 class MultiHead(Family):
@@ -66,9 +95,10 @@ class MultiHead(Family):
                 f"rotary positions need an even head width: got {_origin(site)}; change heads, "
                 "head_width, or positions"
             )
+        has = biases(site, bias)
         for name in ("q_proj", "k_proj", "v_proj"):
-            self.add_module(name, projection(site.width, site.inner_width, bias=bias))
-        self.out_proj = projection(site.inner_width, site.width, bias=bias)
+            self.add_module(name, projection(site.width, site.inner_width, bias=has.qkv))
+        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
         applied = core.traits.options | APPLIED

@@ -45,13 +45,14 @@ class FeedForward(StrEnum):
 
 
 def gelu_network(
-    width: int, hidden: int, dropout: float, *, by_tanh: bool = False
+    width: int, hidden: int, dropout: float, *, by_tanh: bool = False, bias: bool = True
 ) -> nn.Sequential:
-    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases."""
-    layers = (nn.Linear(width, hidden), nn.Linear(hidden, width))
+    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases where there are any."""
+    layers = (nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias))
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(layer.bias)
+        if bias:
+            nn.init.zeros_(layer.bias)
     gelu = nn.GELU("tanh" if by_tanh else "none")
     return nn.Sequential(layers[0], gelu, nn.Dropout(dropout), layers[1])
 
@@ -138,6 +139,7 @@ class Block(nn.Module):
         feed_forward: FeedForward,
         feed_forward_width: int,
         dropout: float,
+        feed_forward_bias: bool = True,
         chunks: int = 1,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
@@ -152,7 +154,9 @@ class Block(nn.Module):
         if feed_forward != FeedForward.none:
             by_tanh = feed_forward == FeedForward.gelu_tanh
             self.network_norm = nn.LayerNorm(width, norm_epsilon)
-            self.network = gelu_network(width, feed_forward_width, dropout, by_tanh=by_tanh)
+            self.network = gelu_network(
+                width, feed_forward_width, dropout, by_tanh=by_tanh, bias=feed_forward_bias
+            )
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
         """Mix along the length, then transform each position."""

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
-from models.multi_head import APPLIED, projection
+from models.multi_head import APPLIED, biases, projection
 
 
 class Identity(Family):
@@ -27,8 +27,9 @@ class Identity(Family):
             causal=site.causal,
             row_stochastic=True,
         )
-        self.v_proj = projection(site.width, site.inner_width, bias=bias)
-        self.out_proj = projection(site.inner_width, site.width, bias=bias)
+        has = biases(site, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=has.qkv)
+        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Project twice: no token sees another."""

@@ -49,7 +49,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
-from models.multi_head import APPLIED, projection
+from models.multi_head import APPLIED, biases, projection
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
@@ -183,10 +183,12 @@ class Reformer(Family):
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
         )
+        has = biases(site, bias, default=False)
         for name in ("qk_proj", "v_proj") if self.lra else ("qk_proj", "v_proj", "out_proj"):
-            ends = [site.width, site.inner_width]
-            layer = projection(*(ends[::-1] if name == "out_proj" else ends), bias=bias)
-            self.add_module(name, layer)
+            ends, has_bias = (site.width, site.inner_width), has.qkv
+            if name == "out_proj":
+                ends, has_bias = (site.inner_width, site.width), has.output
+            self.add_module(name, projection(*ends, bias=has_bias))
 
     def _become_lra(self, site: Site, given: list[Any]) -> None:
         if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:

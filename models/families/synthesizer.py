@@ -70,7 +70,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
-from models.multi_head import APPLIED, projection
+from models.multi_head import APPLIED, biases, projection
 from models.positions import alibi_slopes, rotate
 
 LENGTHS = (2**12, 2**14)
@@ -146,10 +146,11 @@ class Synthesizer(Family):
         self.dropout, self.rotary = site.attention_dropout, site.positions == Positions.rotary
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None, False)
-        self.v_proj = projection(site.width, site.inner_width, bias=bias)
-        self.out_proj = projection(site.inner_width, site.width, bias=bias)
+        has_bias = biases(site, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=has_bias.qkv)
+        self.out_proj = projection(site.inner_width, site.width, bias=has_bias.output)
         for component in components:
-            self._add(component, site, rank, bias)
+            self._add(component, site, rank, has_bias.qkv)
         self.alpha = None
         if len(components) > 1 and not self.lra:
             self.alpha = nn.Parameter(torch.zeros(len(components), site.heads, 1, 1))

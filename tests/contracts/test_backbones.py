@@ -127,6 +127,29 @@ def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head)
         torch.testing.assert_close(torch.cat(pieces, 1), model.predict(tokens())[0])
 
 
+@pytest.mark.parametrize("qkv", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, qkv):
+    """One of the two has biases, and it is the one that was said."""
+    changes = {"qkv_bias": qkv, "output_bias": not qkv, "feed_forward_bias": False}
+    if family in {"fnet", "tlb"}:
+        mixers, stack, needs = core(family)
+        options = {"width": 16, **needs, "qkv_bias": qkv}
+        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
+        with pytest.raises(Unsupported, match=r"no use for qkv_bias .* set it to null"):
+            Backbone(BackboneConfig(**options), facts, mixers, stack=stack, seed=0)
+        return
+    model = build(family, Head.classification, **changes)
+    for block in model.stack.blocks:
+        linear = dict(block.mixer.named_children())
+        into = [name for name in linear if name.endswith("_proj") and name != "out_proj"]
+        assert into
+        assert [(linear[name].bias is not None) for name in into] == [qkv] * len(into)
+        assert (linear["out_proj"].bias is not None) is not qkv
+        assert [part.bias for part in (block.network[0], block.network[3])] == [None, None]
+    model(tokens(), torch.tensor([0, 1, 2])).nll.sum().backward()
+
+
 @pytest.mark.parametrize("head", list(Head))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recomputation_gives_identical_gradients_under_dropout(family, head):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.families.reformer import Reformer
 from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.positions import rotate
@@ -97,6 +98,21 @@ def test_weights_load_across_cores():
 def test_without_biases():
     module = MultiHead(site(), Explicit(), bias=False)
     assert not [name for name, _ in module.named_parameters() if name.endswith("bias")]
+
+
+@pytest.mark.parametrize(("qkv", "output"), [(True, False), (False, None), (None, False)])
+def test_the_backbone_says_which_projections_have_biases(qkv, output):
+    module = MultiHead(site(qkv_bias=qkv, output_bias=output), Explicit())
+    found = {name for name, _ in module.named_parameters() if name.endswith("bias")}
+    inward = {f"{name}_proj.bias" for name in "qkv"} if qkv is not False else set()
+    assert found == inward | ({"out_proj.bias"} if output is not False else set())
+
+
+def test_two_words_about_biases_are_refused():
+    with pytest.raises(ValueError, match=r"bias=false of the family and model\.backbone\.qkv_bias"):
+        MultiHead(site(qkv_bias=True), Explicit(), bias=False)
+    with pytest.raises(ValueError, match=r"output_bias=false .*leave bias at false"):
+        Reformer(site(output_bias=False, heads=2), bias=True)
 
 
 def test_heads_must_divide_width():
