@@ -74,6 +74,10 @@ class BackboneConfig:
     """What a user chooses about the frame."""
 
     depth: int = 2
+    layer_groups: int | None = None
+    """How many layers have weights of their own, each of them used `depth / layer_groups` times in
+    turn (ALBERT, arXiv:1909.11942, whose one group is 1); None = all have. A layer of a group is
+    one module: norms, mixer with its draws, network."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
@@ -122,7 +126,7 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
-        for name in ("depth", "width", "heads", "head_width", "feed_forward_width",
+        for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "head_hidden_width"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
@@ -141,6 +145,15 @@ class BackboneConfig:
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
         self._refuse_idle()
+        self._refuse_pairs()
+
+    def _refuse_pairs(self) -> None:
+        """Refuse values that do not go together."""
+        if self.layer_groups is not None and self.depth % self.layer_groups:
+            raise ValueError(
+                f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
+                f"depth={self.depth}"
+            )
         if self.softmax == Softmax.adaptive and self.tied_embeddings:
             raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
         if self.residual == Residual.reversible and self.activation_checkpointing:

@@ -83,6 +83,7 @@ class Site:
     causal: bool = False
     layer: int = 0
     depth: int = 1
+    """Layers that have weights of their own; `layer` counts these."""
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
     """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
