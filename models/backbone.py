@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
-from models.assembly import block_of, stack_of
+from models.assembly import block_of, check_groups, check_memory, stack_of
 from models.frame import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -126,27 +126,15 @@ class Backbone(nn.Module):
         self.causal = facts.head == Head.language_modelling
         self.per_token = facts.head in TOKEN_HEADS
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
-        self._check_groups(mixers)
+        check_groups(config, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
             self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
+            check_memory(config, facts, self.initial_state)
         # A shared module once; the test is slow, and the answer does not change.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
-
-    def _check_groups(self, mixers: Sequence[MixerFactory]) -> None:
-        """Refuse layers of one group that would be of different families."""
-        if self.config.layer_groups is None or len(mixers) <= 1:
-            return
-        uses = self.config.depth // self.config.layer_groups
-        for layer, mixer in enumerate(mixers):
-            if mixer is not mixers[layer - layer % uses]:
-                raise ValueError(
-                    f"layers {layer - layer % uses} to {layer} are one module under "
-                    f"layer_groups={self.config.layer_groups}, and their mixers differ: name the "
-                    f"same family {uses} times in turn, or set layer_groups=null"
-                )
 
     def _draw_embedding(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "embedding"))

@@ -102,6 +102,11 @@ class BackboneConfig:
     """Rows and columns, for positions=axial; empty = nearly square."""
     axial_widths: list[int] = field(default_factory=list)
     """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
+    memory: int | None = None
+    """Tokens that a state remembers while training, for tasks that carry one from batch to batch;
+    None = as many as the task says."""
+    evaluation_memory: int | None = None
+    """The same while evaluating; None = as while training."""
     pooling: Pooling = Pooling.cls
     """Ignored by models that answer at every position."""
     padding: Padding = Padding.masked
@@ -127,7 +132,8 @@ class BackboneConfig:
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
-                     "feed_forward_chunks", "head_hidden_width"):  # fmt: skip
+                     "feed_forward_chunks", "head_hidden_width", "memory",
+                     "evaluation_memory"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         cutoffs = self.softmax_cutoffs
@@ -225,6 +231,8 @@ class Facts:
     """Whether batches come with padding, which every mixer must then honour."""
     scalars: bool = False
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
+    memory: int = 0
+    """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""

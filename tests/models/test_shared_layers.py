@@ -97,7 +97,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match=r"layers 0 to 1 are one module .*their mixers differ"):
         build([SoftmaxAttention, Identity, Identity, Identity], 2)
     build([SoftmaxAttention, SoftmaxAttention, Identity, Identity], 2)
-    with pytest.raises(Unsupported, match=r"stack of its own: model\.backbone\.layer_groups must be"):
+    with pytest.raises(Unsupported, match=r"model\.backbone\.layer_groups must be null"):
         Backbone(
             dataclasses.replace(CONFIG, layer_groups=1, pooling="mean", positions="none"),
             FACTS, [], stack=TemporalLatentBottleneck, seed=0,
