@@ -50,9 +50,11 @@ class Positions(StrEnum):
     """Inside the mixer: queries and keys are rotated."""
     alibi = auto()
     """Inside the mixer: scores fall with the distance."""
+    t5 = auto()
+    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
 
 
-INSIDE = frozenset({Positions.rotary, Positions.alibi})
+INSIDE = frozenset({Positions.rotary, Positions.alibi, Positions.t5})
 """Encodings that the mixer itself applies; a site names no other."""
 
 

@@ -67,7 +67,9 @@ MEMORY_ENDS = {"synthesizer": "none can be dropped", "h_transformer": "ask for a
 """Families that say so where their memory is full; in others it is a window, or no matter."""
 
 
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary, Positions.alibi])
+@pytest.mark.parametrize(
+    "positions", [Positions.none, Positions.rotary, Positions.alibi, Positions.t5]
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_short_memory_is_the_same_function_in_any_partition(family, positions):
     model = build(family, Head.language_modelling, positions=positions)

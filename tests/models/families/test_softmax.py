@@ -223,12 +223,16 @@ def window(mixer, x: Tensor, positions: Positions) -> Tensor:
         if positions is Positions.alibi:
             far = torch.tensor([float(i - j) for j in near], dtype=x.dtype)
             scores = scores - alibi_slopes(3).double()[:, None] * far
+        if positions is Positions.t5:
+            scores = scores + torch.stack([mixer.core.relative.weight[i - j] for j in near], -1)
         weights = scores.softmax(-1)
         o[:, :, i] = sum(weights[..., n, None] * v[:, :, j] for n, j in enumerate(near))
     return mixer.merge(o)
 
 
-@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary, Positions.alibi])
+@pytest.mark.parametrize(
+    "positions", [Positions.none, Positions.rotary, Positions.alibi, Positions.t5]
+)
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 @pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
 def test_a_full_memory_is_a_window_that_slides(make, cuts: list[int], positions) -> None:
