@@ -178,9 +178,16 @@ class Traits:
 
 
 class Layout(NamedTuple):
-    """Read-only facts of one pass. None means nothing special, and the fast path."""
+    """Read-only facts of one pass. None means nothing special, and the fast path.
+
+    The model makes `keep` of a task's padding and `start` of a state along time. The other facts
+    have no producer among the tasks: whoever calls a stack or a mixer gives them, and a stack
+    refuses one that some mixer does not honour. `document` and `prefix` are honoured by exact
+    attention (softmax, SDPA), `document` by the identity as well, `is_global` by Longformer.
+    """
 
     keep: Bool[Tensor, "b l"] | None = None
+    """True = real token."""
     start: Int[Tensor, " b"] | None = None
     """Absolute position of x[:, 0]."""
     is_global: Bool[Tensor, "b l"] | None = None
