@@ -28,9 +28,10 @@ class FamilyCores:
                 f"{run.model} is no single family: wanted a model with a mixer of its own, and "
                 "model.layers empty"
             )
-        if run.backbone.positions is Positions.alibi:
+        if run.backbone.positions in (Positions.alibi, Positions.t5):
+            name = "ALiBi" if run.backbone.positions is Positions.alibi else "T5's bias"
             raise Unsupported(
-                "ALiBi adds to the scores, which the families here approximate without: choose "
+                f"{name} adds to the scores, which the families here approximate without: choose "
                 "model.backbone.positions=learned, sinusoidal, rotary or none"
             )
         self.run, self.length, self.node = run, length, dict(node["mixer"])
@@ -85,6 +86,7 @@ class FamilyCores:
         site = Site(
             width=backbone.width,
             heads=backbone.heads,
+            own_head_width=backbone.head_width,
             max_length=self.length,
             causal=self.causal,
             layer=layer,

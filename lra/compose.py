@@ -360,6 +360,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
         max_length=max_length or spec.max_length,
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,
+        memory=0 if max_length else spec.memory,
     )
 
 

@@ -105,7 +105,7 @@ def _approximation(run: Run, argument: Mapping[str, Any]) -> Iterator[object]:
             length=length,
         )
     else:
-        width = shape.width // shape.heads
+        width = shape.head_width or shape.width // shape.heads
         layers = [
             random_heads(
                 config.sequences, shape.heads, length, width,

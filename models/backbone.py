@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
-from models.assembly import block_of, stack_of
+from models.assembly import block_of, check_groups, check_memory, stack_of
 from models.frame import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -126,11 +126,13 @@ class Backbone(nn.Module):
         self.causal = facts.head == Head.language_modelling
         self.per_token = facts.head in TOKEN_HEADS
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
+        check_groups(config, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
             self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
+            check_memory(config, facts, self.initial_state)
         # A shared module once; the test is slow, and the answer does not change.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
 
@@ -157,14 +159,18 @@ class Backbone(nn.Module):
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
+        """Return the place of a layer among those that have weights of their own."""
         config = self.config
         site = Site(
             width=config.width,
             heads=config.heads,
+            own_head_width=config.head_width,
+            qkv_bias=config.qkv_bias,
+            output_bias=config.output_bias,
             max_length=self.facts.max_length + self.has_cls,
             causal=self.causal,
             layer=layer,
-            depth=config.depth,
+            depth=config.layer_groups or config.depth,
             attention_dropout=config.attention_dropout,
             positions=config.positions if config.positions in INSIDE else Positions.none,
             cls=self.has_cls,
@@ -179,6 +185,7 @@ class Backbone(nn.Module):
         masked = self.facts.padded and config.padding == Padding.masked
         return admit(
             part,
+            site=site,
             positions=config.positions,
             causal=self.causal,
             max_length=site.max_length,
@@ -195,11 +202,13 @@ class Backbone(nn.Module):
             ("padding", Padding.masked),
             ("activation_checkpointing", False),
             ("feed_forward_chunks", 1),
+            ("feed_forward_bias", True),
+            ("layer_groups", None),
         ):
             if (value := getattr(config, name)) != wanted:
                 raise Unsupported(
                     f"this model has a stack of its own: model.backbone.{name} must be "
-                    f"{wanted}, got {value}"
+                    f"{'null' if wanted is None else wanted}, got {value}"
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
@@ -207,13 +216,14 @@ class Backbone(nn.Module):
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
+        uses = config.depth // (config.layer_groups or config.depth)
         blocks = []
-        for layer, factory in enumerate(factories):
-            torch.default_generator.manual_seed(derive(seed, f"mixer {layer}"))
-            site = self._site(layer, seed, shared)
+        for group, factory in enumerate(factories[::uses]):
+            torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
+            site = self._site(group, seed, shared)
             mixer = self._admit(factory(site), site)
-            torch.default_generator.manual_seed(derive(seed, f"network {layer}"))
-            blocks.append(block_of(mixer, config))
+            torch.default_generator.manual_seed(derive(seed, f"network {group}"))
+            blocks += [block_of(mixer, config)] * uses
         return stack_of(blocks, config)
 
     def _draw_head(self, seed: int) -> None:
@@ -243,8 +253,10 @@ class Backbone(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """What is compiled piece by piece: the blocks, or a stack of its own as a whole."""
-        return [*self.stack.blocks] if isinstance(self.stack, Stack) else [self.stack]
+        """What is compiled piece by piece: each block once, or a stack of its own as a whole."""
+        if not isinstance(self.stack, Stack):
+            return [self.stack]
+        return [*dict.fromkeys(self.stack.blocks)]
 
     @property
     def traits(self) -> list[Traits]:

@@ -1,8 +1,9 @@
 """What a user chooses about the frame around the mixers, and what the task tells the model."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import StrEnum, auto
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -73,10 +74,22 @@ class BackboneConfig:
     """What a user chooses about the frame."""
 
     depth: int = 2
+    layer_groups: int | None = None
+    """How many layers have weights of their own, each of them used `depth / layer_groups` times in
+    turn (ALBERT, arXiv:1909.11942, whose one group is 1); None = all have. A layer of a group is
+    one module: norms, mixer with its draws, network."""
     width: int = 64
     heads: int = 2
+    head_width: int | None = None
+    """Width of one head's queries, keys and values; None = width / heads, which must divide."""
+    qkv_bias: bool | None = None
+    """Whether the projections to queries, keys and values have biases; None = as the family's own
+    option `bias` says."""
+    output_bias: bool | None = None
+    """The same of the projection behind attention."""
     feed_forward_width: int = 128
     feed_forward: FeedForward = FeedForward.gelu
+    feed_forward_bias: bool = True
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
@@ -89,6 +102,11 @@ class BackboneConfig:
     """Rows and columns, for positions=axial; empty = nearly square."""
     axial_widths: list[int] = field(default_factory=list)
     """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
+    memory: int | None = None
+    """Tokens that a state remembers while training, for tasks that carry one from batch to batch;
+    None = as many as the task says."""
+    evaluation_memory: int | None = None
+    """The same while evaluating; None = as while training."""
     pooling: Pooling = Pooling.cls
     """Ignored by models that answer at every position."""
     padding: Padding = Padding.masked
@@ -113,8 +131,9 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
-        for name in ("depth", "width", "heads", "feed_forward_width", "feed_forward_chunks",
-                     "head_hidden_width"):  # fmt: skip
+        for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
+                     "feed_forward_chunks", "head_hidden_width", "memory",
+                     "evaluation_memory"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         cutoffs = self.softmax_cutoffs
@@ -131,6 +150,16 @@ class BackboneConfig:
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
+        self._refuse_idle()
+        self._refuse_pairs()
+
+    def _refuse_pairs(self) -> None:
+        """Refuse values that do not go together."""
+        if self.layer_groups is not None and self.depth % self.layer_groups:
+            raise ValueError(
+                f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
+                f"depth={self.depth}"
+            )
         if self.softmax == Softmax.adaptive and self.tied_embeddings:
             raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
         if self.residual == Residual.reversible and self.activation_checkpointing:
@@ -143,6 +172,31 @@ class BackboneConfig:
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
 
+    def _refuse_idle(self) -> None:
+        """Refuse options that have nothing to act on, beside what else is chosen here.
+
+        What a task decides (`pooling`, `interaction`, the head's own) may stand in settings for
+        several tasks, and is not refused.
+        """
+        network = ("feed_forward", self.feed_forward != FeedForward.none)
+        reversible = ("residual", self.residual == Residual.reversible)
+        axial = ("positions", self.positions == Positions.axial)
+        adaptive = ("softmax", self.softmax == Softmax.adaptive)
+        needs = {
+            "feed_forward_bias": network, "feed_forward_chunks": network,
+            "reversible_output": reversible, "axial_shape": axial, "axial_widths": axial,
+            "softmax_cutoffs": adaptive, "softmax_shrink": adaptive,
+        }  # fmt: skip
+        defaults = {entry.name: entry for entry in fields(self)}
+        for name, (owner, acts) in needs.items():
+            entry, value = defaults[name], getattr(self, name)
+            default = entry.default if entry.default is not MISSING else _made(entry)
+            if not acts and value != default:
+                raise ValueError(
+                    f"{name} has nothing to act on under {owner}={getattr(self, owner)}: got "
+                    f"{_spelt(value)}; leave it at {_spelt(default)}, or change {owner}"
+                )
+
     @property
     def width_out(self) -> int:
         """Width of what the stack hands to the head."""
@@ -150,6 +204,16 @@ class BackboneConfig:
             self.residual == Residual.reversible and self.reversible_output == StreamsOut.concat
         )
         return 2 * self.width if doubled else self.width
+
+
+def _made(entry: Field[Any]) -> Any:
+    """Return the default of a field whose default is made anew."""
+    return cast(Callable[[], Any], entry.default_factory)()
+
+
+def _spelt(value: object) -> str:
+    """Return a value as YAML spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @by_name
@@ -167,6 +231,8 @@ class Facts:
     """Whether batches come with padding, which every mixer must then honour."""
     scalars: bool = False
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
+    memory: int = 0
+    """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""

@@ -25,6 +25,8 @@ class Pooling(StrEnum):
     """Mean over the real tokens."""
     mean_over_padded = auto()
     """Sum over the real tokens, divided by the padded length, as some published code does."""
+    last = auto()
+    """The output at the last real token, which has seen all others where the mixers are causal."""
 
 
 class Interaction(StrEnum):
@@ -39,9 +41,16 @@ class Interaction(StrEnum):
 def pool(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, pooling: Pooling
 ) -> Float[Tensor, "b d"]:
-    """Reduce the length to one vector; a row without a real token becomes zeros under the means."""
+    """Reduce the length to one vector; a row without a real token becomes zeros, but under cls."""
     if pooling == Pooling.cls:
         return x[:, 0]
+    if pooling == Pooling.last:
+        if keep is None:
+            return x[:, -1]
+        place = torch.arange(x.shape[1], device=x.device)
+        last = place.mul(keep).amax(dim=1)
+        picked = x.gather(1, last[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
+        return picked.masked_fill(~keep.any(dim=1, keepdim=True), 0)
     if keep is None:
         return x.mean(dim=1)
     total = x.masked_fill(~keep[..., None], 0).sum(dim=1)

@@ -64,6 +64,11 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
                 f"the outputs of {family(mixer)} are no weighted means of values "
                 "(traits.row_stochastic=False): it has no attention weights"
             )
+        elif sum(block is other for other in stack.blocks) > 1:
+            reasons[layer] = (
+                "layers that are one module cannot be told apart by what it is called with: set "
+                "model.backbone.layer_groups=null"
+            )
         elif not isinstance(core, nn.Module):
             reasons[layer] = f"{family(mixer)} has no core that could be asked for its weights"
         else:

@@ -51,9 +51,11 @@ class Positions(StrEnum):
     """Inside the mixer: queries and keys are rotated."""
     alibi = auto()
     """Inside the mixer: scores fall with the distance."""
+    t5 = auto()
+    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
 
 
-INSIDE = frozenset({Positions.rotary, Positions.alibi})
+INSIDE = frozenset({Positions.rotary, Positions.alibi, Positions.t5})
 """Encodings that the mixer itself applies; a site names no other."""
 
 
@@ -64,6 +66,13 @@ class Variant(StrEnum):
     """The paper's."""
     lra = auto()
     """That of the code behind the published Long Range Arena results."""
+
+
+SITE_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"head_width": "own_head_width", "qkv_bias": "qkv_bias", "output_bias": "output_bias"}
+)
+"""Options of the backbone that only some mixers can apply, and the field of `Site` of each; None
+there is the default, which every mixer knows."""
 
 
 @by_name
@@ -77,6 +86,7 @@ class Site:
     causal: bool = False
     layer: int = 0
     depth: int = 1
+    """Layers that have weights of their own; `layer` counts these."""
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
     """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
@@ -84,18 +94,32 @@ class Site:
     """Whether position 0 holds the CLS vector, which tasks read the answer from."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """For draws at construction; seeded from (run seed, layer)."""
+    own_head_width: int | None = None
+    """Width of one head where it is not `width / heads`; None = that. See `head_width`."""
+    qkv_bias: bool | None = None
+    """Whether what makes queries, keys and values has biases; None = as the family's `bias`."""
+    output_bias: bool | None = None
+    """The same of the projection back."""
     shared: dict[str, nn.Module] = field(default_factory=dict)
     """One per model: modules that several layers hold."""
 
     @property
     def head_width(self) -> int:
-        """Width of one head. ValueError where `heads` does not divide `width`."""
+        """Width of one head. ValueError where `heads` would have to divide `width`."""
+        if self.own_head_width is not None:
+            return self.own_head_width
         if self.width % self.heads:
             raise ValueError(
                 f"heads must divide width: got heads={self.heads}, width={self.width}; "
-                f"set model.backbone.width to a multiple of {self.heads}"
+                f"set model.backbone.width to a multiple of {self.heads}, or say "
+                "model.backbone.head_width"
             )
         return self.width // self.heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width of all heads together: of queries, of keys and of values."""
+        return self.heads * self.head_width
 
     def share(self, name: str, make: Callable[[], M]) -> M:
         """Return the module that all layers hold under `name`, made by the first that asks."""
@@ -150,6 +174,9 @@ class Traits:
     """Fields of `Layout` that it respects exactly."""
     positions: frozenset[str] = frozenset()
     """Encodings among `Positions` that it applies itself when the site asks for them."""
+    options: frozenset[str] = frozenset()
+    """Options of the site, among `SITE_OPTIONS`, that it applies where they differ from the
+    default. A mixer that lacks one is refused where a model asks for it."""
     causal: bool = False
     """Whether this instance looks only at the past and the present."""
     max_length: int | None = None
@@ -183,9 +210,16 @@ class Traits:
 
 
 class Layout(NamedTuple):
-    """Read-only facts of one pass. None means nothing special, and the fast path."""
+    """Read-only facts of one pass. None means nothing special, and the fast path.
+
+    The model makes `keep` of a task's padding and `start` of a state along time. The other facts
+    have no producer among the tasks: whoever calls a stack or a mixer gives them, and a stack
+    refuses one that some mixer does not honour. `document` and `prefix` are honoured by exact
+    attention (softmax, SDPA), `document` by the identity as well, `is_global` by Longformer.
+    """
 
     keep: Bool[Tensor, "b l"] | None = None
+    """True = real token."""
     start: Int[Tensor, " b"] | None = None
     """Absolute position of x[:, 0]."""
     is_global: Bool[Tensor, "b l"] | None = None
@@ -276,7 +310,11 @@ class Remembers(Extends, Protocol):
     """A mixer with a state along time."""
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty state for `memory` tokens; raise `Unsupported` if there is none."""
+        """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
+
+        Where a state grows with what it remembers, `memory` tokens are the last ones, the token
+        that is asked included: what came before is out of sight.
+        """
         ...
 
 

@@ -1,7 +1,7 @@
 """The four projections around an attention core, written once: weights load across families."""
 
 from dataclasses import replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -41,8 +41,50 @@ class HasCore(Protocol):
         ...
 
 
+APPLIED = frozenset({"head_width", "qkv_bias", "output_bias"})
+"""Options of the site that `MultiHead` applies for any core."""
+
+
+def projection(width_in: int, width_out: int, *, bias: bool) -> nn.Linear:
+    """Return a linear map with Xavier-uniform weights and, where there is one, a bias of zeros."""
+    layer = nn.Linear(width_in, width_out, bias=bias)
+    nn.init.xavier_uniform_(layer.weight)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Biases(NamedTuple):
+    """Which projections of a family have biases."""
+
+    qkv: bool
+    output: bool
+
+
+def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
+    """Return what the backbone says of biases, else the family's own option `bias`.
+
+    Args:
+        site: With what the backbone says.
+        bias: The family's option.
+        default: The default of that option.
+
+    Raises:
+        ValueError: Both say something.
+    """
+    said = {name: getattr(site, name) for name in ("qkv_bias", "output_bias")}
+    said = {name: value for name, value in said.items() if value is not None}
+    if said and bias != default:
+        given = ", ".join(f"model.backbone.{key}={str(said[key]).lower()}" for key in said)
+        raise ValueError(
+            f"bias={str(bias).lower()} of the family and {given} both say which projections have "
+            f"biases: leave bias at {str(default).lower()}, or set the other to null"
+        )
+    return Biases(said.get("qkv_bias", bias), said.get("output_bias", bias))
+
+
 class MultiHead(Family):
-    """q, k, v and output projections of width `site.width` with biases, around `core`.
+    """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
     Rotary positions, where the site asks for them, are applied here, before the core.
     """
@@ -59,18 +101,17 @@ class MultiHead(Family):
         self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
-                f"rotary positions need an even head width: got width={site.width} / "
-                f"heads={site.heads} = {self.head_width}; change heads, or positions"
+                f"rotary positions need an even head width: got {_origin(site)}; change heads, "
+                "head_width, or positions"
             )
-        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
-            self.add_module(name, projection)
+        has = biases(site, bias)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            self.add_module(name, projection(site.width, site.inner_width, bias=has.qkv))
+        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
-        self.traits = replace(core.traits, positions=offered)
+        applied = core.traits.options | APPLIED
+        self.traits = replace(core.traits, positions=offered, options=applied)
 
     def attention_core(self) -> Core:
         """Return what stands between the projections, to be measured by itself.
@@ -81,7 +122,7 @@ class MultiHead(Family):
         return cast(Core, self.core)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width into heads."""
+        """Fold the width of all heads into heads."""
         return x.reshape(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
 
     def project(
@@ -154,3 +195,10 @@ class MultiHead(Family):
             (batch_size, self.heads, memory, self.head_width, self.head_width), like
         )
         return state
+
+
+def _origin(site: Site) -> str:
+    """Say where the width of a head comes from."""
+    if site.own_head_width is not None:
+        return f"head_width={site.own_head_width}"
+    return f"width={site.width} / heads={site.heads} = {site.head_width}"

@@ -16,12 +16,14 @@ from torch.utils.checkpoint import checkpoint
 
 from models.mixer import (
     INSIDE,
+    SITE_OPTIONS,
     Extends,
     Flow,
     Layout,
     Mixer,
     Positions,
     Remembers,
+    Site,
     State,
     Unsupported,
 )
@@ -43,13 +45,14 @@ class FeedForward(StrEnum):
 
 
 def gelu_network(
-    width: int, hidden: int, dropout: float, *, by_tanh: bool = False
+    width: int, hidden: int, dropout: float, *, by_tanh: bool = False, bias: bool = True
 ) -> nn.Sequential:
-    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases."""
-    layers = (nn.Linear(width, hidden), nn.Linear(hidden, width))
+    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases where there are any."""
+    layers = (nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias))
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight)
-        nn.init.zeros_(layer.bias)
+        if bias:
+            nn.init.zeros_(layer.bias)
     gelu = nn.GELU("tanh" if by_tanh else "none")
     return nn.Sequential(layers[0], gelu, nn.Dropout(dropout), layers[1])
 
@@ -65,6 +68,7 @@ def admit(
     positions: Positions,
     causal: bool,
     max_length: int,
+    site: Site | None = None,
     padded: bool = False,
     per_token: bool = False,
 ) -> nn.Module:
@@ -72,8 +76,8 @@ def admit(
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
-        Unsupported: It lacks positions, causality, length, a mask or an output for each token that
-            the model needs.
+        Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
+            option of its `site` that the model needs; or the answer is read where it sees nothing.
     """
     if not isinstance(mixer, nn.Module):
         raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
@@ -83,10 +87,23 @@ def admit(
             f"{family(mixer)} does not apply {positions.value} positions itself: got "
             f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
         )
+    for name, fact in SITE_OPTIONS.items() if site is not None else ():
+        if (value := getattr(site, fact)) is not None and name not in traits.options:
+            raise Unsupported(
+                f"{family(mixer)} has no use for {name} (traits.options lacks it): got "
+                f"model.backbone.{name}={str(value).lower()}; set it to null, or choose another "
+                "family"
+            )
     if causal and not traits.causal:
         raise Unsupported(
             f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
             "a causal model; choose a causal family or a task with the whole sequence in view"
+        )
+    if site is not None and site.cls and traits.causal:
+        raise Unsupported(
+            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that a CLS "
+            "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
+            "last, or mean"
         )
     if padded and "keep" not in traits.honours:
         raise Unsupported(
@@ -122,6 +139,7 @@ class Block(nn.Module):
         feed_forward: FeedForward,
         feed_forward_width: int,
         dropout: float,
+        feed_forward_bias: bool = True,
         chunks: int = 1,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
@@ -136,7 +154,9 @@ class Block(nn.Module):
         if feed_forward != FeedForward.none:
             by_tanh = feed_forward == FeedForward.gelu_tanh
             self.network_norm = nn.LayerNorm(width, norm_epsilon)
-            self.network = gelu_network(width, feed_forward_width, dropout, by_tanh=by_tanh)
+            self.network = gelu_network(
+                width, feed_forward_width, dropout, by_tanh=by_tanh, bias=feed_forward_bias
+            )
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
         """Mix along the length, then transform each position."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from models.backbone import Backbone
 from models.frame import Tokens
+from models.heads import Pooling
 from tasks.task import Batch
 
 
@@ -36,6 +37,9 @@ def ask(
     if model.has_cls:
         places = torch.zeros(len(rows), 1, dtype=torch.long)
         counts = torch.ones_like(places, dtype=torch.bool)
+    elif not model.per_token and model.config.pooling == Pooling.last:
+        places = torch.arange(rows.shape[1]).mul(real).amax(dim=1, keepdim=True)
+        counts = real.any(dim=1, keepdim=True)
     else:
         judged = real
         if model.per_token and batch.weight is not None:

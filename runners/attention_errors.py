@@ -78,7 +78,7 @@ def trained_heads(
 
     cores = [cast(nn.Module, cast(Any, block).mixer.core) for block in model.blocks]
     handles = [core.register_forward_pre_hook(note) for core in cores]
-    found: list[list[Heads]] = [[] for _ in cores]
+    found: list[list[Heads]] = [[] for _ in model.traits]  # a block may be several layers
     count = 0
     try:
         with torch.inference_mode():

@@ -10,6 +10,16 @@ from torch import Tensor
 from models.backbone import Backbone
 from models.mixer import State
 from models.state import detach, join, map_state, reset, select
+from tasks.task import Task
+
+
+def remembered(model: Backbone, task: Task, *, training: bool) -> int:
+    """Return how many tokens a state remembers: as the model says, else as the task does."""
+    config = model.config
+    said = config.memory
+    if not training and config.evaluation_memory is not None:
+        said = config.evaluation_memory
+    return task.spec.memory if said is None else said
 
 
 class Carried:

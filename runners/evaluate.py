@@ -9,6 +9,7 @@ import torch
 
 from models.backbone import Backbone
 from models.mixer import State
+from runners.carry import remembered
 from runners.metrics import METRICS
 from runners.progress import so_far
 from runners.records import Outcomes
@@ -67,7 +68,8 @@ def evaluate(
             judged += len(batch.tokens)
             there = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):
-                state = model.initial_state(len(batch.tokens), task.spec.memory)
+                memory = remembered(model, task, training=False)
+                state = model.initial_state(len(batch.tokens), memory)
             outcome = model(there.tokens, there.target, there.keep, state)
             state = outcome.state
             assert outcome.hit is not None, "every head knows its hits outside training"

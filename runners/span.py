@@ -258,10 +258,10 @@ def _occlusion(
     model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the share of answers that stay, by distance, and the least distance that is enough."""
-    if not model.per_token and model.config.pooling is not Pooling.cls:
+    if not model.per_token and model.config.pooling not in (Pooling.cls, Pooling.last):
         raise Unsupported(
             f"pooling={model.config.pooling} reads the answer everywhere: there is no place from "
-            "which distances could be measured; choose model.backbone.pooling=cls"
+            "which distances could be measured; choose model.backbone.pooling=cls or last"
         )
     with torch.no_grad():
         full = [answers(model, part) for part in asked]

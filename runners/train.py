@@ -21,7 +21,7 @@ from torch import Tensor
 
 from models.backbone import Backbone
 from models.mixer import AfterStep
-from runners.carry import Carried
+from runners.carry import Carried, remembered
 from runners.checkpoint import Checkpoints
 from runners.device import autocast
 from runners.evaluate import Evaluation, evaluate, goodness
@@ -104,7 +104,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=half)
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        self.streams = Carried(self.model, task.spec.memory)
+        self.streams = Carried(self.model, remembered(self.model, task, training=True))
         self.step = self.examples = 0
         self.place = Place(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)

@@ -9,12 +9,11 @@ same names as in every attention. Differences from the paper: no query and key p
 would be work without effect and parameters without gradient.
 """
 
-from typing import cast
-
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.mixer import Family, Flow, Layout, Site, State, Traits, blanked
+from models.multi_head import APPLIED, biases, projection
 
 
 class Identity(Family):
@@ -23,19 +22,19 @@ class Identity(Family):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         super().__init__()
         self.traits = Traits(
-            honours=Traits().honours | {"document"}, causal=site.causal, row_stochastic=True
+            honours=Traits().honours | {"document"},
+            options=APPLIED,
+            causal=site.causal,
+            row_stochastic=True,
         )
-        for name in ("v_proj", "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
-            self.add_module(name, projection)
+        has = biases(site, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=has.qkv)
+        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Project twice: no token sees another."""
         x = blanked(x, layout, self.traits)
-        y: Tensor = cast(nn.Linear, self.out_proj)(cast(nn.Linear, self.v_proj)(x))
+        y: Tensor = self.out_proj(self.v_proj(x))
         return y
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:

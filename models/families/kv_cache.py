@@ -1,12 +1,15 @@
-"""Keys and values of the tokens seen so far: the state of exact attention along time.
+"""Keys and values of the last `memory` tokens: the state of exact attention along time.
 
-Slots are filled from the left; each row of the batch has a count of its own, so that rows may be
-reset or joined. The state is `(keys, values, filled)` with shapes (b, h, memory, k),
-(b, h, memory, v) and (b,), zeros = empty. Appending returns new tensors: an older state stays
-valid, whatever is appended to it later, and gradients reach through it.
+The token at position p is kept in slot p mod memory, over the token that was there: the memory is a
+window that moves with each token, of which a new token is the last one it sees. As long as no more
+than `memory` tokens have come, that is everything. Each row of the batch has a count of its own, so
+that rows may be reset or joined. The state is `(keys, values, seen)` with shapes (b, h, memory, k),
+(b, h, memory, v) and (b,), zeros = empty; `seen` counts all tokens so far. Appending returns new
+tensors: an older state stays valid, whatever is appended to it later, and gradients reach through
+it.
 """
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,9 +18,24 @@ from torch import Tensor
 from models.mixer import State
 
 
+class Seen(NamedTuple):
+    """What new tokens attend to; s slots, of which some may be empty or out of sight."""
+
+    keys: Float[Tensor, "b h s k"]
+    values: Float[Tensor, "b h s v"]
+    visible: Bool[Tensor, "b 1 l s"]
+    distance: Int[Tensor, "b 1 l s"]
+    """Position of the query less that of the key; of an empty slot, without meaning."""
+    place: Int[Tensor, "b 1 l 1"]
+    """Position of each query."""
+    state: State
+
+
 def empty(shape: tuple[int, int, int, int, int], like: Tensor) -> State:
     """Return the state of no tokens; `shape` = (b, h, memory, k, v)."""
     batch, heads, memory, key_width, value_width = shape
+    if memory < 1:
+        raise ValueError(f"memory counts tokens, at least the one that is asked: got {memory}")
     return (
         like.new_zeros(batch, heads, memory, key_width),
         like.new_zeros(batch, heads, memory, value_width),
@@ -25,29 +43,38 @@ def empty(shape: tuple[int, int, int, int, int], like: Tensor) -> State:
     )
 
 
-def append(
-    state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]
-) -> tuple[
-    Float[Tensor, "b h memory k"],
-    Float[Tensor, "b h memory v"],
-    Bool[Tensor, "b 1 l memory"],
-    State,
-]:
-    """Return all keys, all values, which of them each new token may see, and the new state.
+def fits(state: State, length: int) -> bool:
+    """Say whether so many tokens more leave all that came before in the memory of each row."""
+    keys, _, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
-    Raises:
-        ValueError: the tokens do not fit into the memory of the state.
-    """
-    keys, values, filled = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+
+def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Seen:
+    """Return what each new token may see, the last `memory` tokens, and the new state."""
+    keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
-    if filled.device.type != "meta" and (most := int(filled.max())) + length > memory:
-        raise ValueError(
-            f"the key-value memory is full: it holds {most} of {memory} tokens and {length} more "
-            "came; ask for a larger memory (of initial_state, or task.memory of a run)"
-        )
-    slot = filled[:, None] + torch.arange(length, device=k.device)
-    index = slot[:, None, :, None]
-    keys = keys.scatter(2, index.expand_as(k), k.to(keys.dtype))
-    values = values.scatter(2, index.expand_as(v), v.to(values.dtype))
-    visible = torch.arange(memory, device=k.device) <= slot[:, None, :, None]
-    return keys, values, visible, (keys, values, filled + length)
+    k, v = k.to(keys.dtype), v.to(values.dtype)
+    own = seen[:, None] + torch.arange(length, device=k.device)
+    last = slice(max(0, length - memory), None)
+    index = (own[:, last] % memory)[:, None, :, None]
+    kept_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
+    kept_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
+    after = (kept_keys, kept_values, seen + length)
+    if length == 1 or fits(state, length):
+        # nothing that a new token sees was written over by another
+        place = _places(seen + length, memory)
+        keys, values = kept_keys, kept_values
+    else:
+        place = torch.cat((_places(seen, memory), own), dim=1)
+        keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
+    query = own[:, None, :, None]
+    distance = query - place[:, None, None]
+    visible = (place >= 0)[:, None, None] & (distance >= 0) & (distance < memory)
+    return Seen(keys, values, visible, distance, query, after)
+
+
+def _places(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:
+    """Return the position of the token in each slot after `seen` tokens; negative: empty."""
+    newest = seen[:, None] - 1
+    slot = torch.arange(memory, device=seen.device)
+    return newest - (newest - slot) % memory

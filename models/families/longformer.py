@@ -199,9 +199,10 @@ class Longformer(MultiHead):
         self.register_buffer("slopes", slopes, persistent=False)
         if sees_cls or global_mask or lra:
             for name, start in STARTS.items():
-                projection = nn.Linear(site.width, site.width, bias=bias)
-                projection.load_state_dict(getattr(self, start).state_dict())
-                self.add_module(name, projection.requires_grad_(not lra))
+                ordinary = getattr(self, start)
+                layer = nn.Linear(site.width, site.inner_width, bias=ordinary.bias is not None)
+                layer.load_state_dict(ordinary.state_dict())
+                self.add_module(name, layer.requires_grad_(not lra))
             self.register_load_state_dict_pre_hook(  # type: ignore[no-untyped-call]
                 _start_from_ordinary
             )

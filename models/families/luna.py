@@ -39,6 +39,7 @@ from torch.nn import functional as F
 from models.families.feature_product import full_precision, sum_dtype
 from models.families.sdpa import sdpa
 from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.multi_head import APPLIED, biases
 
 
 class Activation(StrEnum):
@@ -162,10 +163,12 @@ class Luna(Family):
         self.chunk, self.dropout = chunk, site.attention_dropout
         content = ["kv_proj"] if tie_kv else ["k_proj", "v_proj"]
         packed = ["pack_k_proj"] if site.causal else [f"pack_{name}" for name in content]
+        has = biases(site, bias)
         for name in ("q_proj", "pack_q_proj", *content, *packed, "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
+            has_bias = has.output if name == "out_proj" else has.qkv
+            projection = nn.Linear(site.width, site.width, bias=has_bias)
             nn.init.xavier_uniform_(projection.weight, 1.0 if name == "out_proj" else 2**-0.5)
-            if bias:
+            if has_bias:
                 nn.init.zeros_(projection.bias)
             self.add_module(name, projection)
         self.slots = site.share("luna.slots", lambda: Slots(slots, site.width))
@@ -175,7 +178,12 @@ class Luna(Family):
                 f"{len(self.slots.weight)} in a layer before; use one number"
             )
         self.slot_norm = None if site.causal else nn.LayerNorm(site.width)
-        self.traits = Traits(causal=site.causal, weight_dropout=True, reversible=site.causal)
+        self.traits = Traits(
+            options=APPLIED - {"head_width"},  # slots are packed without a projection back
+            causal=site.causal,
+            weight_dropout=True,
+            reversible=site.causal,
+        )
 
     def project(self, name: str, x: Float[Tensor, "b l d"], heads: int) -> Float[Tensor, "b h l k"]:
         """Return one projection by head."""

@@ -50,6 +50,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
+from models.multi_head import APPLIED, biases, projection
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64
@@ -185,6 +186,7 @@ class Reformer(Family):
         )
         self.traits = Traits(
             positions=frozenset({Positions.rotary.value, Positions.alibi.value}),
+            options=APPLIED,
             causal=site.causal,
             selection_leak=site.causal,
             row_stochastic=True,
@@ -207,12 +209,12 @@ class Reformer(Family):
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if sloped else None, persistent=False
         )
+        has = biases(site, bias, default=False)
         for name in ("qk_proj", "v_proj") if self.lra else ("qk_proj", "v_proj", "out_proj"):
-            projection = nn.Linear(site.width, site.width, bias=bias)
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
-            self.add_module(name, projection)
+            ends, has_bias = (site.width, site.inner_width), has.qkv
+            if name == "out_proj":
+                ends, has_bias = (site.inner_width, site.width), has.output
+            self.add_module(name, projection(*ends, bias=has_bias))
 
     def _become_lra(self, site: Site, given: list[Any]) -> None:
         if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:

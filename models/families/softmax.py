@@ -12,14 +12,14 @@ Source: Vaswani et al. 2017, arXiv:1706.03762. Notation: the paper's Q, K, V of 
 q[b, h], k[b, h], v[b, h]; its d_k is the axis k.
 
 With ALiBi positions (Press et al. 2022, arXiv:2108.12409) a score loses m_h |i - j|, m_h the slope
-of its head.
+of its head; with T5's (arXiv:1910.10683) it gains the learned number of its distance's bucket.
 
 Differences from the paper: none in the function. In half precision, and under autocast, the
 products with keys and values are half, the softmax between them is float32.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +30,7 @@ from models.families import kv_cache
 from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.positions import alibi_slopes
+from models.relative import relative_scores
 
 Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
@@ -114,9 +115,10 @@ class ExactCore(nn.Module):
         self.attend, self.dropout = attend, site.attention_dropout
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
+        self.relative = relative_scores(site)
         self.traits = Traits(
             honours=frozenset({"keep", "start", "document", "prefix"}),
-            positions=frozenset({Positions.alibi.value}),
+            positions=frozenset({Positions.alibi.value, Positions.t5.value}),
             causal=site.causal,
             operations=Growth(2.0),
             memory=memory,
@@ -136,17 +138,25 @@ class ExactCore(nn.Module):
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         told = {"causal": causal, "visible": visible, "dropout": self.rate()}
-        if self.slopes is not None:
+        if self.slopes is not None or self.relative is not None:
             place = torch.arange(q.shape[2], device=q.device)
-            told["bias"] = distance_bias(self.slopes, (place[:, None] - place)[None, None])
+            told["bias"] = self.bias(q, (place[:, None] - place)[None, None])
         return self.attend(q, k, v, **told)
+
+    def bias(
+        self, q: Float[Tensor, "b h l k"], distance: Int[Tensor, "#b 1 l s"]
+    ) -> Float[Tensor, "#b h l s"]:
+        """Return what positions inside add to the scores of queries and keys at these distances."""
+        if self.relative is None:
+            return distance_bias(cast(Tensor, self.slopes), distance)
+        return cast(Tensor, self.relative(q, distance[:, 0]))
 
     def rate(self) -> float:
         """Return the dropout probability of this moment."""
         return self.dropout if self.training else 0.0
 
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-        """Return an empty memory; `Unsupported` for a core that looks ahead."""
+        """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
         if not self.traits.causal:
             raise Unsupported("bidirectional attention has no state along time: set causal")
         return kv_cache.empty(shape, like)
@@ -159,20 +169,21 @@ class ExactCore(nn.Module):
         layout: Layout,
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
-        """Attend to the remembered tokens and to the new ones up to each query."""
+        """Attend to the remembered tokens and to the new ones up to each query.
+
+        A query sees the last `memory` tokens, itself included: with more, a window that slides.
+        """
         if layout.document is not None or layout.prefix is not None:
             raise ValueError(
                 "extend with a state knows one document without a prefix per row: "
                 "reset rows where documents begin, and pass a prefix through forward"
             )
-        keys, values, visible, state = kv_cache.append(state, k, v)
-        keys, values = keys.to(q.dtype), values.to(v.dtype)
-        told = {"causal": True, "visible": visible, "dropout": self.rate()}
-        if self.slopes is not None:
-            own = visible.sum(-1, keepdim=True) - 1
-            distance = own - torch.arange(keys.shape[2], device=q.device)
-            told["bias"] = distance_bias(self.slopes, distance)
-        return self.attend(q, keys, values, **told), state
+        seen = kv_cache.append(state, k, v)
+        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
+        told = {"causal": True, "visible": seen.visible, "dropout": self.rate()}
+        if self.slopes is not None or self.relative is not None:
+            told["bias"] = self.bias(q, seen.distance)
+        return self.attend(q, keys, values, **told), seen.state
 
 
 class SoftmaxAttention(MultiHead):

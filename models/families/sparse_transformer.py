@@ -295,21 +295,22 @@ class SparseCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones that each query sees.
 
-        All scores of the new tokens with the memory are worked out: exact, but not sparse.
+        Only the last `memory` tokens are in sight. All scores of the new tokens with them are
+        worked out: exact, but not sparse.
         """
         del layout  # positions follow from the count of the state
-        keys, values, visible, state = kv_cache.append(state, k, v)
-        j = torch.arange(keys.shape[2], device=q.device)
-        i = visible.sum(-1, keepdim=True) - 1  # the slot of each query is its position
-        mask = visible & self.sees(i, j)
+        seen = kv_cache.append(state, k, v)
+        mask = seen.visible & self.sees(seen.place, seen.place - seen.distance)
         if self.slopes is not None:
-            bias = -self.slopes[:, None, None].to(q.dtype) * (i - j)
+            bias = -self.slopes[:, None, None].to(q.dtype) * seen.distance
             mask = bias.masked_fill(~mask, -torch.inf)
-        keys, values = keys.to(q.dtype), values.to(v.dtype)
+        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
         o = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=self.rate())
-        return o, state
+        return o, seen.state
 
-    def sees(self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, " s"]) -> Bool[Tensor, "b #h l s"]:
+    def sees(
+        self, i: Int[Tensor, "b 1 l 1"], j: Int[Tensor, "b 1 l s"]
+    ) -> Bool[Tensor, "b #h l s"]:
         """Say which keys the patterns let each head see."""
         sparsity, near = self.sparsity, self.sparsity.sees_near(i, j)
         if self.head_use == HeadUse.merged:

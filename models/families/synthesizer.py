@@ -70,6 +70,7 @@ from models.mixer import (
     Variant,
     blanked,
 )
+from models.multi_head import APPLIED, biases, projection
 from models.positions import alibi_slopes, rotate
 
 
@@ -99,15 +100,6 @@ def drawn(*shape: int) -> nn.Parameter:
     for matrix in made:
         nn.init.xavier_uniform_(matrix)
     return made
-
-
-def projection(width_in: int, width_out: int, bias: bool) -> nn.Linear:
-    """Return a linear layer drawn by Xavier, without an offset at first."""
-    layer = nn.Linear(width_in, width_out, bias=bias)
-    nn.init.xavier_uniform_(layer.weight)
-    if bias:
-        nn.init.zeros_(layer.bias)
-    return layer
 
 
 class Synthesizer(Family):
@@ -151,10 +143,11 @@ class Synthesizer(Family):
         self.dropout, self.rotary = site.attention_dropout, site.positions == Positions.rotary
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None, False)
-        self.v_proj = projection(site.width, site.width, bias)
-        self.out_proj = projection(site.width, site.width, bias)
+        has_bias = biases(site, bias)
+        self.v_proj = projection(site.width, site.inner_width, bias=has_bias.qkv)
+        self.out_proj = projection(site.inner_width, site.width, bias=has_bias.output)
         for component in components:
-            self._add(component, site, rank, bias)
+            self._add(component, site, rank, has_bias.qkv)
         self.alpha = None
         if len(components) > 1 and not self.lra:
             self.alpha = nn.Parameter(torch.zeros(len(components), site.heads, 1, 1))
@@ -165,6 +158,7 @@ class Synthesizer(Family):
         honours = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
             honours=frozenset(fact for fact, is_honoured in honours.items() if is_honoured),
+            options=APPLIED,
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,
             max_length=site.max_length,
@@ -178,11 +172,11 @@ class Synthesizer(Family):
         width, heads, longest = site.width, site.heads, site.max_length
         match component:
             case Component.dot:
-                self.q_proj = projection(width, width, bias)
-                self.k_proj = projection(width, width, bias)
+                self.q_proj = projection(width, site.inner_width, bias=bias)
+                self.k_proj = projection(width, site.inner_width, bias=bias)
             case Component.dense:
                 kinds = 1 if self.lra else heads
-                self.dense_in = projection(width, width, bias)
+                self.dense_in = projection(width, site.inner_width, bias=bias)
                 self.dense_out = drawn(kinds, longest, site.head_width)
                 self.dense_bias = nn.Parameter(torch.zeros(kinds, longest, 1))
             case Component.random:
@@ -197,8 +191,8 @@ class Synthesizer(Family):
                 self.left, self.right = (drawn(heads, longest, rank) for _ in range(2))
             case Component.factorised_dense:
                 inner, outer = factors(longest)
-                self.first_proj = projection(width, heads * inner, bias)
-                self.second_proj = projection(width, heads * outer, bias)
+                self.first_proj = projection(width, heads * inner, bias=bias)
+                self.second_proj = projection(width, heads * outer, bias=bias)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
         """Fold the width into heads."""
@@ -290,12 +284,19 @@ class Synthesizer(Family):
             q, k = self.split(self.q_proj(x)), self.split(self.k_proj(x))
             if self.rotary:
                 q, k = rotate(q, seen), rotate(k, seen)
-        keys, values, visible, state = kv_cache.append(flow.state, k, v)
-        logits = self.rows(x, q @ keys.to(q.dtype).mT, seen)
-        weights = logits.masked_fill(~visible, NEVER).softmax(-1)
+        if not kv_cache.fits(flow.state, x.shape[1]):
+            memory = cast(tuple[Tensor, ...], flow.state)[1].shape[2]
+            raise ValueError(
+                f"the memory is full: it holds {int(seen.max())} of {memory} tokens and "
+                f"{x.shape[1]} more came; logits belong to positions from the first on, so none "
+                "can be dropped: ask for a larger memory, up to max_length, or start anew"
+            )
+        found = kv_cache.append(flow.state, k, v)
+        logits = self.rows(x, q @ found.keys.to(q.dtype).mT, seen)
+        weights = logits.masked_fill(~found.visible, NEVER).softmax(-1)
         weights = F.dropout(weights, self.dropout if self.training else 0.0)
-        o = weights.to(v.dtype) @ values.to(v.dtype)
-        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=state)
+        o = weights.to(v.dtype) @ found.values.to(v.dtype)
+        return flow._replace(x=self.out_proj(o.transpose(1, 2).flatten(-2)), state=found.state)
 
     def rows(
         self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]

@@ -73,7 +73,8 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         detach_every: Chunks after which gradients stop going back; 0 = never.
 
     Raises:
-        Unsupported: Asked for a causal model, for CLS pooling, or for positions inside mixers.
+        Unsupported: Asked for a causal model, for pooling but by a mean, or for positions inside
+            mixers.
     """
 
     def __init__(
@@ -182,10 +183,10 @@ def _refuse(site: Site, frame: BackboneConfig) -> None:
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if frame.pooling == Pooling.cls:
+    if frame.pooling not in (Pooling.mean, Pooling.mean_over_padded):
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            "set model.backbone.pooling=mean"
+            f"set model.backbone.pooling=mean, not {frame.pooling}"
         )
     if frame.positions in INSIDE:
         raise Unsupported(

@@ -270,6 +270,7 @@ def _frame(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, A
     heads = {"heads": said["heads"]} if "heads" in said else {}
     return heads | {
         "depth": len(layers),
+        "layer_groups": None,
         "width": width,
         "feed_forward_width": hidden,
         "feed_forward": ACTIVATIONS[activation],

@@ -34,8 +34,8 @@ from models.mixer import INSIDE, Unsupported
 from models.stack import Stack
 
 FRAME = (
-    "depth", "width", "heads", "feed_forward_width", "feed_forward", "residual", "norm_epsilon",
-    "positions",
+    "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
+    "residual", "norm_epsilon", "positions",
 )  # fmt: skip
 """Options of the backbone that decide what its weights mean."""
 EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."

@@ -61,6 +61,97 @@ def test_prefill_segments_and_steps_equal_one_pass(family, positions):
         torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
+SHORT = 9
+"""Tokens of a memory that a text does not fit into."""
+MEMORY_ENDS = {"synthesizer": "none can be dropped", "h_transformer": "ask for a larger memory"}
+"""Families that say so where their memory is full; in others it is a window, or no matter."""
+
+
+@pytest.mark.parametrize(
+    "positions", [Positions.none, Positions.rotary, Positions.alibi, Positions.t5]
+)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_short_memory_is_the_same_function_in_any_partition(family, positions):
+    model = build(family, Head.language_modelling, positions=positions)
+    try:
+        fresh = model.initial_state(3, SHORT)
+    except Unsupported as refusal:
+        pytest.skip(f"no state: {refusal}")
+
+    def read(cuts: list[int]) -> torch.Tensor:
+        state, pieces = fresh, []
+        for piece in tokens().split(cuts, dim=-1):
+            logits, state = model.predict(piece, state=state)
+            pieces.append(logits)
+        return torch.cat(pieces, 1)
+
+    if family in MEMORY_ENDS:
+        with pytest.raises(ValueError, match=MEMORY_ENDS[family]):
+            read([LENGTH])
+        return
+    one_by_one = read([1] * LENGTH)
+    for cuts in ([LENGTH], [23, 1, 1, 15], [SHORT, 31], [5, 5, 30], [2] * 20):
+        torch.testing.assert_close(read(cuts), one_by_one)
+
+
+WITHOUT_HEAD_WIDTH = {"fnet", "luna", "tlb"}
+"""Families without heads, or whose heads are cut out of the width of the model."""
+
+
+@pytest.mark.parametrize("head", [Head.classification, Head.language_modelling])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_have_the_width_they_are_given_or_the_family_refuses(family, head):
+    """12 instead of 8: counted, with gradients, and in any partition the same function."""
+    if family in WITHOUT_HEAD_WIDTH:
+        mixers, stack, needs = core(family)
+        options = {"width": 16, **needs, "head_width": 12}
+        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
+        with pytest.raises(Unsupported, match=r"no use for head_width .* set it to null"):
+            Backbone(BackboneConfig(**options), facts, mixers, stack=stack, seed=0)
+        return
+    model, plain = build(family, head, head_width=12), build(family, head)
+    for block, narrow in zip(model.stack.blocks, plain.stack.blocks, strict=True):
+        assert block.mixer.v_proj.weight.shape == (24, 16)
+        assert block.mixer.out_proj.weight.shape == (16, 24)
+        assert narrow.mixer.v_proj.weight.shape == (16, 16)
+    target = tokens()[:, 0] if head in TOKEN_HEADS else torch.tensor([0, 1, 2])
+    model(tokens(), target).nll.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    if head in TOKEN_HEADS:
+        try:
+            state = model.initial_state(3, LENGTH)
+        except Unsupported:
+            return
+        pieces = []
+        for piece in tokens().split([23, 1, 1, 15], dim=-1):
+            logits, state = model.predict(piece, state=state)
+            pieces.append(logits)
+        torch.testing.assert_close(torch.cat(pieces, 1), model.predict(tokens())[0])
+
+
+@pytest.mark.parametrize("qkv", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_biases_are_where_the_backbone_wants_them_or_the_family_refuses(family, qkv):
+    """One of the two has biases, and it is the one that was said."""
+    changes = {"qkv_bias": qkv, "output_bias": not qkv, "feed_forward_bias": False}
+    if family in {"fnet", "tlb"}:
+        mixers, stack, needs = core(family)
+        options = {"width": 16, **needs, "qkv_bias": qkv}
+        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
+        with pytest.raises(Unsupported, match=r"no use for qkv_bias .* set it to null"):
+            Backbone(BackboneConfig(**options), facts, mixers, stack=stack, seed=0)
+        return
+    model = build(family, Head.classification, **changes)
+    for block in model.stack.blocks:
+        linear = dict(block.mixer.named_children())
+        into = [name for name in linear if name.endswith("_proj") and name != "out_proj"]
+        assert into
+        assert [(linear[name].bias is not None) for name in into] == [qkv] * len(into)
+        assert (linear["out_proj"].bias is not None) is not qkv
+        assert [part.bias for part in (block.network[0], block.network[3])] == [None, None]
+    model(tokens(), torch.tensor([0, 1, 2])).nll.sum().backward()
+
+
 @pytest.mark.parametrize("head", list(Head))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recomputation_gives_identical_gradients_under_dropout(family, head):

@@ -107,3 +107,24 @@ def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words
 def test_an_epsilon_is_positive() -> None:
     with pytest.raises(ValueError, match="norm_epsilon must be positive: got 0"):
         BackboneConfig(norm_epsilon=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"feed_forward": FeedForward.none, "feed_forward_bias": False},
+            "feed_forward_bias has nothing to act on under feed_forward=none: got false; leave it "
+            "at true, or change feed_forward",
+        ),
+        ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
+        ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
+        ({"axial_shape": [4, 4]}, r"under positions=learned: got \[4, 4\]; leave it at \[\]"),
+        ({"axial_widths": [4, 4]}, "axial_widths has nothing to act on"),
+        ({"softmax_cutoffs": [4]}, "under softmax=full"),
+        ({"softmax_shrink": 2.0}, "under softmax=full: got 2.0; leave it at 4.0"),
+    ],
+)
+def test_an_option_without_anything_to_act_on_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        BackboneConfig(**options)

@@ -52,7 +52,7 @@ def test_classification_judges_each_example(averaging, pooling, positions):
     assert torch.equal(outcome.hit, logits.argmax(-1) == target)
 
 
-@pytest.mark.parametrize("pooling", [Pooling.cls, Pooling.mean])
+@pytest.mark.parametrize("pooling", [Pooling.cls, Pooling.mean, Pooling.last])
 def test_padding_changes_nothing(averaging, pooling):
     model = build(averaging, pooling=pooling)
     padded, _ = model.predict(tokens(), KEEP[:, None])
@@ -352,6 +352,8 @@ def test_attention_dropout_is_reported_where_it_acts(averaging):
     ("changes", "message"),
     [
         ({"heads": 3}, "heads must divide width: got heads=3, width=8"),
+        ({"head_width": 3}, "Averaging has no use for head_width .*head_width=3; set it to null"),
+        ({"head_width": 0}, "head_width must be at least 1: got 0"),
         ({"depth": 0}, "depth must be at least 1: got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\): got 1.0"),
         ({"positions": Positions.rotary}, "Averaging does not apply rotary positions"),
@@ -360,6 +362,26 @@ def test_attention_dropout_is_reported_where_it_acts(averaging):
 def test_what_does_not_fit_is_refused(averaging, changes, message):
     with pytest.raises(ValueError, match=message):
         build(averaging, **changes)
+
+
+@pytest.mark.parametrize("head", [Head.classification, Head.pair])
+def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
+    class OneWay(averaging):
+        """Causal wherever it is built, as a recurrence is."""
+
+        def __init__(self, site: Site) -> None:
+            super().__init__(dataclasses.replace(site, causal=True))
+
+    with pytest.raises(Unsupported, match=r"position 0 sees only itself.*set it to last"):
+        build(OneWay, head)
+    with pytest.raises(Unsupported, match="OneWay looks at earlier tokens alone"):
+        Backbone(CONFIG, facts(head), [averaging, OneWay], seed=0)
+    parts = 2 if head is Head.pair else 1
+    for pooling in (Pooling.last, Pooling.mean):
+        model = build(OneWay, head, pooling=pooling)
+        changed = tokens(parts).clone()
+        changed[:, :, 0] = (changed[:, :, 0] + 1) % VOCABULARY
+        assert not torch.allclose(model.predict(tokens(parts))[0], model.predict(changed)[0])
 
 
 def test_a_mixer_that_refuses_the_task_is_not_caught(averaging):

@@ -26,6 +26,7 @@ KEEP = torch.tensor([[True, True, False], [False, False, False]])
         (Pooling.cls, [[0.0, 1.0], [6.0, 7.0]]),
         (Pooling.mean, [[1.0, 2.0], [0.0, 0.0]]),
         (Pooling.mean_over_padded, [[2 / 3, 4 / 3], [0.0, 0.0]]),
+        (Pooling.last, [[2.0, 3.0], [0.0, 0.0]]),
     ],
 )
 def test_pooling_by_hand(pooling, wanted):
@@ -36,6 +37,15 @@ def test_pooling_by_hand(pooling, wanted):
 def test_means_without_padding_are_plain(pooling):
     assert torch.equal(pool(X, None, pooling), X.mean(1))
     torch.testing.assert_close(pool(X, torch.ones_like(KEEP), pooling), X.mean(1))
+
+
+@pytest.mark.parametrize("real", [[0], [2], [0, 2], [0, 1, 2]], ids=str)
+def test_last_is_the_last_real_token_wherever_padding_stands(real):
+    keep = torch.zeros(2, 3, dtype=torch.bool)
+    keep[:, real] = True
+    spoilt = X.masked_fill(~keep[..., None], torch.nan)
+    assert torch.equal(pool(spoilt, keep, Pooling.last), X[:, real[-1]])
+    assert torch.equal(pool(X, None, Pooling.last), X[:, -1])
 
 
 def test_padding_never_reaches_the_mean():

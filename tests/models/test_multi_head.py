@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models.families.reformer import Reformer
 from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.positions import rotate
@@ -23,20 +24,20 @@ def site(**changes: object) -> Site:
     return Site(**{"width": 12, "heads": 3, "max_length": 16, **changes})  # type: ignore[arg-type]
 
 
-def literal(module: MultiHead, x: Tensor, *, rotary: bool) -> Tensor:
+def literal(module: MultiHead, x: Tensor, *, rotary: bool, width: int = 4) -> Tensor:
     """Head by head and row by row."""
     out = []
     for row in x:
         heads = []
         for head in range(3):
-            part = slice(4 * head, 4 * head + 4)
+            part = slice(width * head, width * head + width)
             q, k, v = (
                 row @ layer.weight[part].T + layer.bias[part]
                 for layer in (module.q_proj, module.k_proj, module.v_proj)
             )
             if rotary:
                 q, k = rotate(q[None, None])[0, 0], rotate(k[None, None])[0, 0]
-            heads.append((q @ k.T / 2).softmax(-1) @ v)
+            heads.append((q @ k.T / width**0.5).softmax(-1) @ v)
         out.append(torch.cat(heads, -1) @ module.out_proj.weight.T + module.out_proj.bias)
     return torch.stack(out)
 
@@ -50,6 +51,22 @@ def test_projections_equal_the_literal_form(positions):
             nn.init.normal_(parameter)
     x = torch.randn(2, 5, 12, dtype=torch.float64)
     wanted = literal(module, x, rotary=positions is Positions.rotary)
+    torch.testing.assert_close(module(x, Layout()), wanted)
+
+
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_heads_of_a_width_of_their_own_equal_the_literal_form(positions):
+    """Three heads of 6 beside a width of 14, which 3 does not divide."""
+    torch.manual_seed(0)
+    module = MultiHead(site(width=14, own_head_width=6, positions=positions), Explicit()).double()
+    shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if "weight" in name}
+    inward = {f"{name}_proj.weight": (18, 14) for name in "qkv"}
+    assert shapes == {**inward, "out_proj.weight": (14, 18)}
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    x = torch.randn(2, 5, 14, dtype=torch.float64)
+    wanted = literal(module, x, rotary=positions is Positions.rotary, width=6)
     torch.testing.assert_close(module(x, Layout()), wanted)
 
 
@@ -83,6 +100,21 @@ def test_without_biases():
     assert not [name for name, _ in module.named_parameters() if name.endswith("bias")]
 
 
+@pytest.mark.parametrize(("qkv", "output"), [(True, False), (False, None), (None, False)])
+def test_the_backbone_says_which_projections_have_biases(qkv, output):
+    module = MultiHead(site(qkv_bias=qkv, output_bias=output), Explicit())
+    found = {name for name, _ in module.named_parameters() if name.endswith("bias")}
+    inward = {f"{name}_proj.bias" for name in "qkv"} if qkv is not False else set()
+    assert found == inward | ({"out_proj.bias"} if output is not False else set())
+
+
+def test_two_words_about_biases_are_refused():
+    with pytest.raises(ValueError, match=r"bias=false of the family and model\.backbone\.qkv_bias"):
+        MultiHead(site(qkv_bias=True), Explicit(), bias=False)
+    with pytest.raises(ValueError, match=r"output_bias=false .*leave bias at false"):
+        Reformer(site(output_bias=False, heads=2), bias=True)
+
+
 def test_heads_must_divide_width():
     with pytest.raises(ValueError, match="heads must divide width: got heads=5, width=12"):
         MultiHead(site(heads=5), Explicit())
@@ -91,6 +123,8 @@ def test_heads_must_divide_width():
 def test_rotary_needs_an_even_head_width():
     with pytest.raises(ValueError, match="even head width: got width=12 / heads=4 = 3"):
         MultiHead(site(heads=4, positions=Positions.rotary), Explicit())
+    with pytest.raises(ValueError, match="even head width: got head_width=5; change heads"):
+        MultiHead(site(own_head_width=5, positions=Positions.rotary), Explicit())
 
 
 def test_a_core_without_state_refuses():

@@ -11,7 +11,8 @@ from models.backbone import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
 from models.frame import BackboneConfig, Facts, Head
-from models.mixer import Positions
+from models.mixer import Positions, Unsupported
+from runners.carry import Carried, remembered
 from runners.checkpoint import Checkpoints
 from runners.hardware import HardwareProfile
 from runners.optim import OptimConfig
@@ -41,11 +42,13 @@ def task_of(**options):
     return task
 
 
-def model_of(mixer=LinearAttention):
+def model_of(mixer=LinearAttention, carried=0, **options):
     config = BackboneConfig(
-        width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none
+        width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none, **options
     )
-    facts = Facts(head=Head.language_modelling, vocabulary=27, classes=27, max_length=MEMORY)
+    facts = Facts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=MEMORY, memory=carried
+    )
     return Backbone(config, facts, [mixer], seed=3).double()
 
 
@@ -149,3 +152,69 @@ def _train(task, model, folder):
         seed=3,
         checkpoints=folder,
     )
+
+
+def test_training_and_evaluation_remember_as_much_as_the_model_says():
+    task = task_of()
+    lengths: list[tuple[bool, int]] = []
+
+    def watched(model):
+        made = model.initial_state
+
+        def initial_state(rows, memory):
+            lengths.append((model.training, memory))
+            return made(rows, memory)
+
+        model.initial_state = initial_state
+        return model
+
+    for said, wanted in (
+        ({}, {(True, MEMORY), (False, MEMORY)}),
+        ({"memory": 5}, {(True, 5), (False, 5)}),
+        ({"memory": 5, "evaluation_memory": 90}, {(True, 5), (False, 90)}),
+        ({"evaluation_memory": 90}, {(True, MEMORY), (False, 90)}),
+    ):
+        lengths.clear()
+        model = watched(model_of(SoftmaxAttention, MEMORY, **said))
+        rows = list(train(
+            model, task, optim=OptimConfig(steps=3, batch_size=ROWS),
+            config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
+            hardware=CPU, seed=3, checkpoints=None,
+        ))  # fmt: skip
+        assert rows
+        assert set(lengths) == wanted, said
+
+
+def test_softmax_trains_on_where_its_memory_is_full():
+    """Five batches of 16 tokens through a memory of 20: losses of a window of 20 in each layer."""
+    task, model = task_of(memory=20), model_of(SoftmaxAttention)
+    batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
+    streams = Carried(model, remembered(model, task, training=True))
+    state, wanted = model.initial_state(ROWS, 20), []
+    with torch.no_grad():
+        for batch in batches:
+            losses = []
+            for place in range(LENGTH):
+                here = slice(place, place + 1)
+                outcome = model(batch.tokens[..., here], batch.target[:, here], None, state)
+                losses.append(outcome.nll)
+                state = outcome.state
+            wanted.append(float(torch.cat(losses, 1).mean()))
+    seen = []
+    for batch in batches:
+        streams.begin(batch.reset)
+        outcome = model(batch.tokens, batch.target, None, streams.of(slice(0, ROWS)))
+        outcome.nll.mean().backward()
+        streams.add(outcome.state)
+        streams.end()
+        seen.append(float(outcome.nll.mean().detach()))
+    assert seen == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_memory_that_nothing_reads_is_refused():
+    with pytest.raises(ValueError, match=r"memory=5, .*evaluation_memory=null: .* carries none"):
+        model_of(SoftmaxAttention, memory=5)
+    with pytest.raises(Unsupported, match="the same whatever memory it is given"):
+        model_of(LinearAttention, MEMORY, evaluation_memory=5)
+    with pytest.raises(ValueError, match="evaluation_memory must be at least 1: got 0"):
+        model_of(SoftmaxAttention, MEMORY, evaluation_memory=0)

@@ -232,6 +232,18 @@ def test_a_pooled_answer_has_no_place_to_hide_tokens_from() -> None:
     assert "choose model.backbone.pooling=cls" in row.reason
 
 
+def test_an_answer_at_the_last_token_has_its_place_there() -> None:
+    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.last)
+    tokens, target, keep, *_ = Tiny().data("validation")
+    batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
+    asked = ask(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert asked.queries[:, 0].tolist() == (keep.sum(-1)[:, 0] - 1).tolist()
+    assert len(set(asked.queries[:, 0].tolist())) > 1
+    rows = spans(model, of=Tiny(), measures=[*Measure])
+    assert {row.labels["measure"] for row in rows} == {str(measure) for measure in Measure}
+    assert all(row.status is Status.ok for row in rows)
+
+
 def test_a_state_along_time_is_refused() -> None:
     class Remembering(Tiny):
         spec = replace(SPEC, memory=5)

@@ -206,11 +206,75 @@ def test_rows_of_different_age_share_a_batch_and_old_states_stay_valid() -> None
     torch.testing.assert_close(y_again, y[[1, 0]], atol=1e-12, rtol=0)
 
 
-def test_a_full_memory_says_so() -> None:
-    state = kv_cache.empty((2, 3, 4, 4, 4), drawn(1))
-    *_, state = kv_cache.append(state, drawn(2, 3, 3, 4), drawn(2, 3, 3, 4))
-    with pytest.raises(ValueError, match=r"holds 3 of 4 tokens and 2 more.*larger memory"):
-        kv_cache.append(state, drawn(2, 3, 2, 4), drawn(2, 3, 2, 4))
+MEMORY = 7
+CUTS = [
+    [24], [10, 7, 7], [1, 22, 1], [1] * 24, [3] * 8, [7, 7, 7, 3], [6, 1, 8, 9], [5, 3, 1, 1, 14],
+    [8, 16], [2, 20, 2],
+]  # fmt: skip
+
+
+def window(mixer, x: Tensor, positions: Positions) -> Tensor:
+    """A window of the last MEMORY tokens, itself included, as loops over single numbers."""
+    q, k, v = mixer.project(x, Layout())
+    o = torch.zeros_like(v)
+    for i in range(x.shape[1]):
+        near = range(max(0, i - MEMORY + 1), i + 1)
+        scores = torch.stack([(q[:, :, i] * k[:, :, j]).sum(-1) / math.sqrt(4) for j in near], -1)
+        if positions is Positions.alibi:
+            far = torch.tensor([float(i - j) for j in near], dtype=x.dtype)
+            scores = scores - alibi_slopes(3).double()[:, None] * far
+        if positions is Positions.t5:
+            scores = scores + torch.stack([mixer.core.relative.weight[i - j] for j in near], -1)
+        weights = scores.softmax(-1)
+        o[:, :, i] = sum(weights[..., n, None] * v[:, :, j] for n, j in enumerate(near))
+    return mixer.merge(o)
+
+
+@pytest.mark.parametrize(
+    "positions", [Positions.none, Positions.rotary, Positions.alibi, Positions.t5]
+)
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+@pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
+def test_a_full_memory_is_a_window_that_slides(make, cuts: list[int], positions) -> None:
+    mixer = make(site(causal=True, positions=positions)).double().eval()
+    x = drawn(2, 24, 12).requires_grad_()
+    state, seen, begin = mixer.initial_state(2, MEMORY), [], 0
+    shapes = [part.shape for part in state]
+    for piece in x.split(cuts, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout(start=torch.full((2,), begin)))
+        state, seen, begin = flow.state, [*seen, flow.x], begin + piece.shape[1]
+        assert [part.shape for part in state] == shapes
+    wanted, g = window(mixer, x, positions), drawn(2, 24, 12, seed=5)
+    torch.testing.assert_close(torch.cat(seen, 1), wanted, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        torch.autograd.grad(torch.cat(seen, 1), x, g)[0],
+        torch.autograd.grad(wanted, x, g)[0],
+        atol=1e-12,
+        rtol=0,
+    )
+
+
+def test_rows_of_different_age_slide_by_themselves() -> None:
+    """One row's memory is full and has come round, the other's is new."""
+    mixer = SoftmaxAttention(site(causal=True)).double().eval()
+    x = drawn(2, 24, 12)
+    old = mixer.extend(Flow(x[:, :17], mixer.initial_state(2, MEMORY)), Layout()).state
+    mixed = reset(old, mixer.initial_state(2, MEMORY), torch.tensor([True, False]))
+    for cuts in ([7], [1] * 7, [2, 5]):
+        state, seen = mixed, []
+        for piece in x[:, 17:].split(cuts, dim=1):
+            flow = mixer.extend(Flow(piece, state), Layout())
+            state, seen = flow.state, [*seen, flow.x]
+        y = torch.cat(seen, 1)
+        young = window(mixer, x[:, 17:], Positions.none)[:1]
+        torch.testing.assert_close(y[:1], young, atol=1e-12, rtol=0)
+        full = window(mixer, x, Positions.none)[1:, 17:]
+        torch.testing.assert_close(y[1:], full, atol=1e-12, rtol=0)
+
+
+def test_a_memory_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least the one that is asked: got 0"):
+        kv_cache.empty((2, 3, 0, 4, 4), drawn(1))
 
 
 def test_extend_refuses_what_the_memory_cannot_know() -> None:
