@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -137,10 +138,15 @@ def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> l
 
 def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
     """Return how `lra run` spells each group: those without a default take a plus."""
-    file = roots()[-1] / "config.yaml"
-    defaults = load(file).get("defaults") or []
-    with_default = {str(group) for entry in defaults if isinstance(entry, dict) for group in entry}
+    with_default = _with_default(roots()[-1] / "config.yaml")
     return {group: group if group in with_default else f"+{group}" for group in groups(config_dirs)}
+
+
+@lru_cache(maxsize=8)
+def _with_default(file: Path) -> frozenset[str]:
+    """Return the groups that our own configuration has a choice for: its file stays as it is."""
+    defaults = load(file).get("defaults") or []
+    return frozenset(str(group) for entry in defaults if isinstance(entry, dict) for group in entry)
 
 
 def table(rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
