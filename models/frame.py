@@ -90,6 +90,7 @@ class BackboneConfig:
     feed_forward_width: int = 128
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
+    """Whether both maps of the network have biases."""
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
