@@ -101,15 +101,23 @@ def test_options_decide_the_growth_and_counting_confirms_it(make, operations, me
 # --- wrong declarations ---------------------------------------------------------------------
 
 
-def declaring(make, **traits: Growth):
-    """Return the family with another declaration."""
+class Declaring:
+    """A family with another declaration; equal to those of the same family, which count alike."""
 
-    def build(site: Site):
-        mixer = make(site)
-        mixer.traits = replace(mixer.traits, **traits)
+    def __init__(self, make, **traits: Growth) -> None:
+        self.make, self.traits = make, traits
+        self.family = repr(make)
+
+    def __call__(self, site: Site):
+        mixer = self.make(site)
+        mixer.traits = replace(mixer.traits, **self.traits)
         return mixer
 
-    return build
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Declaring) and other.family == self.family
+
+    def __hash__(self) -> int:
+        return hash(self.family)
 
 
 HALF = Growth(0.5)
@@ -153,7 +161,7 @@ HALF = Growth(0.5)
     ids=lambda each: getattr(each, "__name__", None),
 )  # fmt: skip
 def test_wrong_operations_are_refused(make, wrong, kind):
-    seen = check_operations(Case(make=declaring(make, operations=wrong), causal=False))
+    seen = check_operations(Case(make=Declaring(make, operations=wrong), causal=False))
     assert not seen.passed, f"{kind}: {seen.detail}"
     assert f"declared {wrong}" in seen.detail
 
@@ -174,7 +182,7 @@ def test_wrong_operations_are_refused(make, wrong, kind):
     ids=lambda each: getattr(each, "__name__", None),
 )
 def test_wrong_memory_is_refused(make, wrong):
-    seen = check_memory(Case(make=declaring(make, memory=wrong), causal=False))
+    seen = check_memory(Case(make=Declaring(make, memory=wrong), causal=False))
     assert not seen.passed, seen.detail
 
 
