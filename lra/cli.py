@@ -28,15 +28,25 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "run": Verb("lra.run", "train and measure; -m for a sweep, +experiment=NAME for a preset"),
-    "report": Verb("lra.report", "tables and figures from stored results"),
-    "list": Verb("lra.listing", "models, tasks, hardware, experiments: what can be chosen"),
-    "data": Verb("lra.data", "prepare, verify or show the data of a task"),
-    "doctor": Verb("lra.doctor", "what works on this machine, each thing tried, and the way out"),
-    "verify": Verb("lra.verify", "the contract checks on a mixer, ours or yours"),
-    "pages": Verb("lra.pages", "a documentation page per family, from its code and stored rows"),
-    "show": Verb("lra.show", "one stored result: configuration, rows, the command to repeat it"),
-    "completion": Verb("lra.completion", "what lets bash, zsh or fish complete words with TAB"),
+    "run": Verb(
+        "lra.commands.run", "train and measure; -m for a sweep, +experiment=NAME for a preset"
+    ),
+    "report": Verb("lra.commands.report", "tables and figures from stored results"),
+    "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
+    "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),
+    "doctor": Verb(
+        "lra.commands.doctor", "what works on this machine, each thing tried, and the way out"
+    ),
+    "verify": Verb("lra.commands.verify", "the contract checks on a mixer, ours or yours"),
+    "pages": Verb(
+        "lra.commands.pages", "a documentation page per family, from its code and stored rows"
+    ),
+    "show": Verb(
+        "lra.commands.show", "one stored result: configuration, rows, the command to repeat it"
+    ),
+    "completion": Verb(
+        "lra.commands.completion", "what lets bash, zsh or fish complete words with TAB"
+    ),
 }
 
 HELP = """\
@@ -147,7 +157,7 @@ def version() -> str:
 
 def run_choices() -> str:
     """Return one line per group of the configuration, with the names that it offers."""
-    from lra.listing import names, words
+    from lra.catalogue import names, words
 
     return "\n".join(
         f"  {word + '=':13} {' '.join(names(group))}" for group, word in words().items()

@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.binding import GIVEN, bind, make, parameters, plain
+from lra.catalogue import names, roots
 from lra.class_path import locate as locate  # noqa: PLC0414  # handed on
-from lra.configuration import ConfigError as ConfigError  # noqa: PLC0414  # handed on
-from lra.configuration import check
+from lra.configuration import (
+    ConfigError as ConfigError,  # noqa: PLC0414  # handed on
+    check,
+)
 from lra.kinds import kind_of
-from lra.listing import names, roots
 from lra.suggest import unknown
 from lra.yaml_text import load
 from runners.records import Status
 
 if TYPE_CHECKING:
-    from models.backbone import Backbone, BackboneConfig, Facts, StackFactory
+    from models.backbone.model import Backbone, BackboneConfig, Facts, StackFactory
     from models.mixer import MixerFactory
-    from runners.hardware import HardwareProfile
-    from runners.optim import OptimConfig
+    from runners.measurement.hardware import HardwareProfile
+    from runners.training.optim import OptimConfig
     from tasks.task import Task
 
 TASK = ("spec", "prepare", "batches", "tally")
@@ -78,7 +80,7 @@ class Control:
 
 
 class LoggerMode(StrEnum):
-    """Where finished results are copied to; as in `reports.wandb_mirror.Mode`."""
+    """Where finished results are copied to; as in `reports.dashboard.mirror.Mode`."""
 
     offline = auto()
     online = auto()
@@ -251,7 +253,7 @@ def task_node(
     Raises:
         ConfigError: As of `lra run`.
     """
-    from lra.hydra_entry import entries
+    from lra.composition.hydra_entry import entries
 
     words = [f"task={name}", *map(_of_the_task, overrides)]
     if plugins:
@@ -289,9 +291,9 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         config: The tree.
         tasks: Those built before, by their configuration, and where a new one is kept.
     """
-    from models.backbone import BackboneConfig
-    from runners.hardware import HardwareProfile
-    from runners.optim import OptimConfig
+    from models.backbone.model import BackboneConfig
+    from runners.measurement.hardware import HardwareProfile
+    from runners.training.optim import OptimConfig
 
     check(config)
     plugins = list(config["plugins"])
@@ -342,7 +344,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from models.frame import TOKEN_HEADS, Facts, Head
+    from models.backbone.config import TOKEN_HEADS, Facts, Head
     from runners.scaling import Direction
 
     spec = run.task.spec
@@ -366,7 +368,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
 
 def build_model(run: Run, *, max_length: int | None = None, name: str = "model") -> "Backbone":
     """Build the run's model, or the reference `name` in the same backbone, for `max_length`."""
-    from models.backbone import Backbone
+    from models.backbone.model import Backbone
 
     mixers, stack = run.mixers, run.stack
     if name != "model":

@@ -3,7 +3,8 @@
 The folders of this project are plain top-level packages with ordinary names, and many a repository
 has a folder `models` or `tasks` too. Python looks into the current folder first with `python -m`,
 and into those of PYTHONPATH before what is installed: any of them that holds such a name is moved
-behind our own home. Child processes and the fork server inherit the order (`runners.isolate`).
+behind our own home. Child processes and the fork server inherit the order
+(`runners.isolation.isolate`).
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
 """The kinds of runner, and how a sweep treats the cells of each.
 
 A new runner is a module in `runners/` with its options as a dataclass, a file in `conf/runner/`, an
-entry here, and a function in `lra/streams.py` that hands it what it needs.
+entry here, and a function in `lra/sweep/streams.py` that hands it what it needs.
 """
 
 import importlib

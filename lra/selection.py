@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from lra.listing import choices
+from lra.catalogue import choices
 from lra.yaml_text import load
 
 ALL, CAUSAL = "all", "causal"

@@ -18,8 +18,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from conf.choices import ByName as ByName  # noqa: PLC0414  # handed on
-from conf.choices import by_name
+from conf.choices import (
+    ByName as ByName,  # noqa: PLC0414  # handed on
+    by_name,
+)
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.accuracy import score_tables, splits
-from reports.approximation_section import approximation_parts
-from reports.curves import (
+from reports.figures.curves import (
     EVALUATION,
     PLACE,
     STEP,
@@ -24,20 +22,10 @@ from reports.curves import (
     pages,
     place_data,
 )
-from reports.decoding import decode_parts
-from reports.drawing import Look, looks, save
-from reports.efficiency import (
-    crossover_table,
-    describe_pass,
-    efficiency_table,
-    growth_table,
-    modes,
-)
-from reports.extrapolation import extrapolation_parts
+from reports.figures.drawing import Look, looks, save
+from reports.figures.panels import line_figures
+from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.page import render
-from reports.panels import line_figures
-from reports.peers import peer_parts
-from reports.recovery import recovery_parts
 from reports.rows import (
     FLOOR,
     MARKS,
@@ -49,8 +37,20 @@ from reports.rows import (
     settings,
     shown,
 )
-from reports.scaling_figures import QUANTITIES, scaling_data
-from reports.spans import span_parts
+from reports.sections.accuracy import score_tables, splits
+from reports.sections.approximation_lab import approximation_parts
+from reports.sections.decoding import decode_parts
+from reports.sections.efficiency import (
+    crossover_table,
+    describe_pass,
+    efficiency_table,
+    growth_table,
+    modes,
+)
+from reports.sections.extrapolation import extrapolation_parts
+from reports.sections.peers import peer_parts
+from reports.sections.recovery import recovery_parts
+from reports.sections.spans import span_parts
 from reports.stems import stem
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 

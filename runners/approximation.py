@@ -5,7 +5,7 @@ budget its core and the exact function read the same queries, keys and values, r
 of a trained softmax model, and their outputs and matrices are compared in float64, so that what is
 seen is the method and not rounding. What a family draws at random is drawn several times. The time
 of the core at each budget is taken in turns with exact attention through SDPA, in the profile's
-precision, on the same numbers. `runners.attention_errors` holds the definitions.
+precision, on the same numbers. `runners.attention.errors` holds the definitions.
 """
 
 import math
@@ -21,16 +21,16 @@ import torch
 from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
-from runners.attention_errors import Errors, Exact, Heads
-from runners.cores import placed
-from runners.device import DTYPES, autocast
-from runners.hardware import HardwareProfile
-from runners.measure import in_turns
-from runners.progress import so_far
+from runners.attention.cores import placed
+from runners.attention.errors import Errors, Exact, Heads
+from runners.isolation.progress import so_far
+from runners.measurement.device import DTYPES, autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import in_turns
+from runners.measurement.timing import Timing
+from runners.measurement.watch import Watch
+from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
-from runners.timing import Timing
-from runners.watch import Watch
-from runners.watched_rows import marked, told
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
@@ -99,7 +99,7 @@ class ApproximationConfig(Timing):
         return ["softmax", REFERENCE]
 
     def starts_from(self) -> list[str]:
-        """Return the trainings whose weights are read: see `lra.trainings`."""
+        """Return the trainings whose weights are read: see `lra.sweep.trainings`."""
         return ["softmax"] if self.qk is QK.trained else []
 
     def option(self, model: str) -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from conf.choices import by_name
 from models.mixer import Unsupported
-from runners.progress import phase
+from runners.isolation.progress import phase
 from runners.records import Measurement
-from tasks.certificate import Certifiable, certified
+from tasks.baselines.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
 
 

@@ -24,13 +24,14 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone import Backbone
-from models.flops import count_operations
-from models.generation import Point, Sampling, advance, begin, read
+from models.backbone.generation import Point, Sampling, advance, begin, read
+from models.backbone.model import Backbone
+from models.contract.counting import count_operations
 from models.state import size_bytes
-from runners.device import autocast
-from runners.hardware import HardwareProfile
-from runners.measure import (
+from runners.isolation.progress import MEASURING_S, phase, so_far
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import (
     observe,
     process_peak_bytes,
     stalls,
@@ -38,12 +39,11 @@ from runners.measure import (
     uncollected,
     warm_up,
 )
-from runners.progress import MEASURING_S, phase, so_far
+from runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
+from runners.measurement.watch import Round, Watch, Watched, cause
+from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
 from runners.scaling import Direction
-from runners.timing import REPEAT_LIMIT_S, check_repeats
-from runners.watch import Round, Watch, Watched, cause
-from runners.watched_rows import marked, told
 
 TOKEN = "token"
 PERCENTILE = 95

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone import Backbone
+from models.backbone.model import Backbone
 from models.mixer import Unsupported
-from runners.device import autocast
-from runners.evaluate import Evaluation, evaluate
-from runners.hardware import HardwareProfile
-from runners.progress import phase, within
+from runners.isolation.progress import phase, within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
+from runners.training.evaluate import Evaluation, evaluate
 from tasks.task import BadData, Stretches, Task
 
 SPLIT = "test"

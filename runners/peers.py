@@ -20,17 +20,17 @@ from torch import Tensor
 
 from conf.choices import by_name
 from models.mixer import Unsupported
-from models.peers.catalogue import of_family
-from models.peers.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
-from runners.child import MEMORY_WORDS
-from runners.hardware import HardwareProfile
-from runners.measure import in_turns, peak_tensor_bytes, timed
-from runners.progress import phase, within
+from runners.external.catalogue import of_family
+from runners.external.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
+from runners.isolation.child import MEMORY_WORDS
+from runners.isolation.progress import phase, within
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
+from runners.measurement.timing import Timing, check_limit
+from runners.measurement.watch import Watch
+from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
 from runners.scaling import Direction, Mode
-from runners.timing import Timing, check_limit
-from runners.watch import Watch
-from runners.watched_rows import marked, told
 
 
 @by_name

@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone import Backbone, Facts, Head
-from models.flops import count_operations, pretending, saved_bytes
-from models.frame import TOKEN_HEADS
+from models.backbone.config import TOKEN_HEADS
+from models.backbone.model import Backbone, Facts, Head
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.mixer import Unsupported
-from runners.child import MEMORY_WORDS
-from runners.device import DTYPES, autocast
-from runners.hardware import HardwareProfile
-from runners.measure import (
+from runners.isolation.child import MEMORY_WORDS
+from runners.isolation.progress import phase, within
+from runners.measurement.device import DTYPES, autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import (
     in_turns,
     machine_rates,
     observe,
@@ -36,13 +37,12 @@ from runners.measure import (
     synchronise,
     timed,
 )
-from runners.objective import whole_batch
-from runners.optim import OptimConfig, build_optimiser, set_learning_rate
-from runners.progress import phase, within
+from runners.measurement.timing import Timing, check_limit
+from runners.measurement.watch import Watch, Watched
+from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
-from runners.timing import Timing, check_limit
-from runners.watch import Watch, Watched
-from runners.watched_rows import marked, told
+from runners.training.objective import whole_batch
+from runners.training.optim import OptimConfig, build_optimiser, set_learning_rate
 
 OWN = "model"
 _RATES = frozenset({"flops_per_second", "utilisation"})

@@ -18,17 +18,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone import Backbone, Pooling
-from models.implied import Call, listening, readable, weights
+from models.backbone.attention_weights import Call, listening, readable, weights
+from models.backbone.model import Backbone, Pooling
+from models.backbone.stack import family
 from models.mixer import Flow, Layout, Unsupported
 from models.multi_head import Core
-from models.stack import family
-from runners.asked import Asked, answers, ask, counted, doubling, hidden_answers, least
-from runners.device import autocast
-from runners.hardware import HardwareProfile
-from runners.progress import phase
+from runners.attention.occlusion import (
+    Asked,
+    answers,
+    ask,
+    counted,
+    doubling,
+    hidden_answers,
+    least,
+)
+from runners.isolation.progress import phase
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
-from runners.stream import first_of
+from runners.training.prefetch import first_of
 from tasks.task import SPLITS, Task
 
 ALL = "all"

@@ -23,9 +23,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners import durable
-from runners.claims import Claim, take
-from runners.formats import (
+from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from runners.storage import atomic
+from runners.storage.claims import Claim, take
+from runners.storage.formats import (
     BadStore,
     Damaged,
     cell_folders,
@@ -42,8 +43,7 @@ from runners.formats import (
     rows_text,
     unpack_outcomes,
 )
-from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
-from runners.row_check import first_fault
+from runners.storage.row_check import first_fault
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ class Store:
         if not re.fullmatch(r"[0-9a-z]+", cell.fingerprint):
             raise ValueError(
                 "a stored cell needs a fingerprint of digits and lower-case letters: "
-                f"got {cell.fingerprint!r}; see runners.fingerprint"
+                f"got {cell.fingerprint!r}; see runners.storage.fingerprint"
             )
         return self.cell_folder(cell.key) / f"rows-{cell.fingerprint}.jsonl"
 
@@ -176,7 +176,7 @@ class Store:
 
     def check_writable(self) -> None:
         """Raise `durable.Unwritable` where nothing can be written, before anything is computed."""
-        durable.check_writable(self.root)
+        atomic.check_writable(self.root)
 
     def write(
         self,
@@ -231,9 +231,9 @@ class Store:
         _set_aside(folder / "cell.json", lambda path: read_cell(path.parent))
         _set_aside(about, read_object)
         if not outcomes:
-            durable.remove(results)  # of an earlier attempt at this cell
+            atomic.remove(results)  # of an earlier attempt at this cell
         for path, data in files.items():
-            durable.write_whole(path, data)
+            atomic.write_whole(path, data)
         return target
 
     def claim(self, key: str) -> Claim | None:
@@ -248,11 +248,11 @@ class Store:
             raise ValueError(
                 f"a sweep name is made of letters, digits and . _ = , + -: got {name!r}"
             )
-        folder = durable.make_folder(self.root / "sweeps" / name)
+        folder = atomic.make_folder(self.root / "sweeps" / name)
         try:
             (folder / key).touch()
         except OSError as error:
-            raise durable.unwritable(folder, error) from error
+            raise atomic.unwritable(folder, error) from error
 
     def sweeps(self) -> list[str]:
         """Return the names of all sweeps."""
@@ -326,7 +326,7 @@ def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
         try:
             path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
         except OSError as error:
-            raise durable.unwritable(path, error) from error
+            raise atomic.unwritable(path, error) from error
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":

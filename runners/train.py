@@ -1,8 +1,8 @@
 """The one training loop: any model on any task, resumable to the bit.
 
-The loss of a step is one formula, `runners.objective`: the weighted mean of the losses of the items
-of the effective batch, plus the penalties. Accumulation over micro-batches divides by the weight of
-the whole batch, so that the gradient is that of the batch.
+The loss of a step is one formula, `runners.training.objective`: the weighted mean of the losses of
+the items of the effective batch, plus the penalties. Accumulation over micro-batches divides by the
+weight of the whole batch, so that the gradient is that of the batch.
 """
 
 import logging
@@ -19,16 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.backbone import Backbone
+from models.backbone.model import Backbone
 from models.mixer import AfterStep
-from runners.carry import Carried, remembered
-from runners.checkpoint import Checkpoints
-from runners.device import autocast
-from runners.evaluate import Evaluation, evaluate, goodness
-from runners.hardware import HardwareProfile, Precision
-from runners.measure import process_peak_bytes
-from runners.objective import objective
-from runners.optim import (
+from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, tell
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.measure import process_peak_bytes
+from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import Keep, TrainConfig
+from runners.training.evaluate import Evaluation, evaluate, goodness
+from runners.training.objective import objective
+from runners.training.optim import (
     OptimConfig,
     build_optimiser,
     clip_gradients,
@@ -36,13 +38,11 @@ from runners.optim import (
     own_clips,
     set_learning_rate,
 )
-from runners.pace import Pace
-from runners.progress import EVERY_S, MEASURING_S, Progress, phase, ready, tell
-from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
-from runners.resume import fitting
-from runners.stopping import asked_to_stop
-from runners.stream import Place, Prefetch, rows_of, to_device
-from runners.train_config import Keep, TrainConfig
+from runners.training.pace import Pace
+from runners.training.prefetch import Place, Prefetch, rows_of, to_device
+from runners.training.recurrent_state import Carried, remembered
+from runners.training.resume import fitting
+from runners.training.stopping import asked_to_stop
 from tasks.task import Batch, Task
 
 Item = Measurement | Outcomes

@@ -1,7 +1,7 @@
 """Fine-tuning from the weights of another model: how fast does it recover?
 
-The training loop with other initial weights, and nothing else: `models.passes.transfer` says what a
-weight of one model means in another. Validation comes before the first step and along the way, so
+The training loop with other initial weights, and nothing else: `models.transfer.weights` says what
+a weight of one model means in another. Validation comes before the first step and along the way, so
 that the rows are a curve of recovery; the score of the model that the weights come from stands
 beside it. `source=scratch` is the same run from the weights as drawn, for comparison.
 
@@ -17,18 +17,18 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from conf.choices import by_name
-from models.backbone import Backbone
-from models.passes.checkpoints import read_checkpoint
-from models.passes.transfer import Parts, Report, transfer
-from runners.device import autocast
-from runners.evaluate import evaluate
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig
-from runners.progress import within
+from models.backbone.model import Backbone
+from models.transfer.checkpoints import read_checkpoint
+from models.transfer.weights import Parts, Report, transfer
+from runners.isolation.progress import within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
-from runners.stopping import asked_to_stop
 from runners.train import Item, train
-from runners.train_config import TrainConfig
+from runners.training.config import TrainConfig
+from runners.training.evaluate import evaluate
+from runners.training.optim import OptimConfig
+from runners.training.stopping import asked_to_stop
 from tasks.task import Task
 
 SCRATCH = "scratch"

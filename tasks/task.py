@@ -8,8 +8,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.errors import BadData as BadData  # noqa: PLC0414  # handed on
-from tasks.errors import NotPrepared as NotPrepared  # noqa: PLC0414
+from tasks.errors import (
+    BadData as BadData,  # noqa: PLC0414  # handed on
+    NotPrepared as NotPrepared,  # noqa: PLC0414
+)
 
 SPLITS = ("train", "validation", "test")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lra import data, verify
 from lra.cli import VERBS, main
+from lra.commands import data, verify
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,7 +43,7 @@ FRAGMENTS = {
 }
 """Named in a sentence, without what they need."""
 LONG = {"lra doctor --noise"}
-"""Takes half a minute, and fails on a busy machine: see tests/lra/test_noise.py."""
+"""Takes half a minute, and fails on a busy machine: see tests/lra/commands/test_noise.py."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\

@@ -37,12 +37,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.big_bird_plan import Pattern, PlanChoice
-from models.families.block_lists import BlockListAttention
-from models.families.sdpa import sdpa
-from models.families.softmax import distance_bias, visibility
 from models.mixer import Growth, Layout, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
+from models.ops.exact import distance_bias, sdpa, visibility
+from models.ops.sparse.big_bird_plan import Pattern, PlanChoice
+from models.ops.sparse.block_lists import BlockListAttention
 from models.positions import alibi_slopes
 
 logger = logging.getLogger(__name__)

@@ -23,10 +23,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.families.causal_product import FeatureCore, Memory
-from models.families.feature_product import FeatureMaps, sum_dtype
 from models.mixer import Layout, Site, State, Traits
 from models.multi_head import MultiHead
+from models.ops.linear.causal_product import FeatureCore, Memory
+from models.ops.linear.features import FeatureMaps
+from models.ops.numerics import sum_dtype
 from models.positions import position_ids
 
 

@@ -36,8 +36,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.families.feature_product import blocks, full_precision, sum_dtype
 from models.mixer import Family, Growth, Layout, Site, Traits, Unsupported
+from models.ops.numerics import blocks, full_precision, sum_dtype
 
 ROW_BLOCK = 2**22
 """Elements of the cosines and sines that exist at one time."""

@@ -36,12 +36,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.families import hierarchy_state
-from models.families.feature_product import full_precision, sum_dtype
-from models.families.hierarchy import Plan, Stretch, add_product
-from models.families.hierarchy_state import Remembered
 from models.mixer import Layout, Site, State, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.ops.hierarchical import state as hierarchy_state
+from models.ops.hierarchical.clusters import Plan, Stretch, add_product
+from models.ops.hierarchical.state import Remembered
+from models.ops.numerics import full_precision, sum_dtype
 
 
 class _Local(NamedTuple):

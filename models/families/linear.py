@@ -11,7 +11,7 @@ Cost       per head and token, forward: 4 d^2 operations, causal 4 d (C + d) wit
 Source     Katharopoulos, Vyas, Pappas, Fleuret, "Transformers are RNNs", arXiv:2006.16236.
 Notation   the paper's N, D, M are l, k, v; its Q, K, V are q, k, v; its S_i, Z_i are [S z] at i.
 Differs    no epsilon in the denominator: a row with nothing to attend to is 0 and every other row
-           is an exact weighted mean (`exp` of long vectors by `models.families.exponent_sums`).
+           is an exact weighted mean (`exp` of long vectors by `models.ops.linear.exponent_sums`).
            Queries are not divided by sqrt(k), as in the paper. elu1 is computed as
            exp(min(x, 0)) + max(x, 0): positive also far below 0, where elu(x) + 1 rounds to 0.
 Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the denominator, padding
@@ -25,18 +25,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.families.causal_product import FeatureCore, causal_product
-from models.families.exponent_sums import Exponential
-from models.families.feature_product import (
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.multi_head import MultiHead
+from models.ops.linear.causal_product import FeatureCore, causal_product
+from models.ops.linear.exponent_sums import Exponential
+from models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
     Generalised,
     feature_product,
-    sum_dtype,
 )
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
-from models.multi_head import MultiHead
+from models.ops.numerics import sum_dtype
 
 RELU_EPSILON = 1e-3
 LRA_EPSILON = 1e-6

@@ -33,10 +33,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.families.length_map import MATRIX, LengthMap, Projection, Sharing
-from models.families.sdpa import sdpa
 from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
+from models.ops.exact import sdpa
+from models.ops.low_rank.length_map import MATRIX, LengthMap, Projection, Sharing
 
 
 class LinformerCore(nn.Module):

@@ -34,10 +34,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.key_sets import Blocks, Rectangles
-from models.families.merging import union_attention
 from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
+from models.ops.sparse.key_sets import Blocks, Rectangles
+from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 
 

@@ -30,7 +30,7 @@ Differences from the paper: masks are exact where the authors add -10,000.
 no global token at all, and q', k', v' that are there without a use (weight decay moves them there;
 they are frozen here). That code forms two dense matrices for it; this one does not.
 
-The encoder of LED is this mixer, its decoder attends fully: see `models.decoder`.
+The encoder of LED is this mixer, its decoder attends fully: see `models.backbone.decoder`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,11 +42,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.families.fold import GlobalKeys
-from models.families.global_tokens import global_weights, see_projected, see_tokens
-from models.families.sliding_window import SlidingWindowCore
 from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
+from models.ops.banded.layout import GlobalKeys
+from models.ops.banded.sliding_window import SlidingWindowCore
+from models.ops.sparse.global_tokens import global_weights, see_projected, see_tokens
 from models.positions import alibi_slopes, rotate
 
 STARTS: Mapping[str, str] = {

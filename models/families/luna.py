@@ -36,10 +36,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.feature_product import full_precision, sum_dtype
-from models.families.sdpa import sdpa
 from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
 from models.multi_head import APPLIED, biases
+from models.ops.exact import sdpa
+from models.ops.numerics import full_precision, sum_dtype
 
 
 class Activation(StrEnum):

@@ -32,11 +32,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.feature_product import full_precision, sum_dtype
-from models.families.iterative_inverse import Initialisation, Inverse, InverseRule
-from models.families.value_convolution import ValueConvolution
 from models.mixer import Layout, Site, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.value_convolution import ValueConvolution
 
 
 def segment_means(

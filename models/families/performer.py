@@ -23,7 +23,7 @@ Differs    exponentials refer to the maximum of each row's full exponent and, al
            overall or running maximum, instead of a maximum of W y alone plus an epsilon in every
            feature: the same function, stable for long vectors, and causal without leak. There is
            no epsilon in the denominator either. Where vectors are so long that a row's weights
-           round to 0 all the same, and along a state, `models.families.exponent_sums` refers each
+           round to 0 all the same, and along a state, `models.ops.linear.exponent_sums` refers each
            feature to its own maximum: a row stays a weighted mean, as exact as exp of its exponents
            (1e-7 of their size in float32), for five to ten times the time. Compiled modules, which
            cannot look, leave such rows 0, and so does `key_max=global` when causal.
@@ -48,9 +48,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.families.causal_product import FeatureCore
-from models.families.feature_product import NONLINEARITIES, FeatureMaps, sum_dtype
-from models.families.random_features import (
+from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.multi_head import Core, MultiHead
+from models.ops.linear.causal_product import FeatureCore
+from models.ops.linear.features import NONLINEARITIES, FeatureMaps
+from models.ops.linear.random_features import (
     GENERALISED_EPSILON,
     REFERENCE_EPSILON,
     Kernel,
@@ -62,8 +64,7 @@ from models.families.random_features import (
     performer_maps,
     reference_maps,
 )
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
-from models.multi_head import Core, MultiHead
+from models.ops.numerics import sum_dtype
 
 
 class Stabiliser(StrEnum):

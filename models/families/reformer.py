@@ -35,8 +35,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.families.lsh import Rules, lsh_attention
-from models.families.lsh_lists import hash_buckets
 from models.mixer import (
     Family,
     Flow,
@@ -51,6 +49,8 @@ from models.mixer import (
     blanked,
 )
 from models.multi_head import APPLIED, biases, projection
+from models.ops.hashing.lsh import Rules, lsh_attention
+from models.ops.hashing.lsh_lists import hash_buckets
 from models.positions import alibi_slopes, rotate
 
 LARGEST_FACTOR = 64

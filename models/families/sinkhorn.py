@@ -49,13 +49,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.families import sinkhorn_sorting as sorting
-from models.families.feature_product import full_precision, sum_dtype
-from models.families.sdpa import sdpa
-from models.families.sliding_window import window_attention
-from models.families.softmax import visibility
 from models.mixer import Growth, Layout, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
+from models.ops import sorting
+from models.ops.banded.sliding_window import window_attention
+from models.ops.exact import sdpa, visibility
+from models.ops.numerics import full_precision, sum_dtype
 
 
 class SortNet(StrEnum):

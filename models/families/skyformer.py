@@ -34,11 +34,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.families.feature_product import full_precision, sum_dtype
-from models.families.gaussian_product import gaussian_product
-from models.families.iterative_inverse import Initialisation, Inverse, InverseRule
 from models.mixer import Growth, Layout, Site, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.ops.linear.gaussian_product import gaussian_product
+from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
+from models.ops.numerics import full_precision, sum_dtype
 
 DRAW_BITS = 31
 

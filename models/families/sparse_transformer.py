@@ -19,7 +19,7 @@ values of the past and a mask: exact, but without the savings.
 
 Source: Child et al. 2019, arXiv:1904.10509, sections 4 and 5. Notation: l and c are the paper's,
 `stride` and `summary` here. The union is never worked out as a mask: the two sets are attended to
-apart and joined by their logarithmic sums, see `models.families.merging`; tokens of the overlap
+apart and joined by their logarithmic sums, see `models.ops.sparse.union`; tokens of the overlap
 belong to the near set.
 
 Differences from the paper: the residual scaling, the embeddings and the activation of its networks
@@ -44,11 +44,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families import kv_cache
-from models.families.key_sets import FINEST, Blocks, KeySet, Rectangles
-from models.families.merging import union_attention
 from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
+from models.ops import kv_cache
+from models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
+from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 
 

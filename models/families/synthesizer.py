@@ -49,14 +49,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families import kv_cache
-from models.families.feature_product import sum_dtype
-from models.families.synthetic_attention import (
-    NEVER,
-    Logits,
-    fused_attention,
-    synthetic_attention,
-)
 from models.mixer import (
     Family,
     Flow,
@@ -71,6 +63,14 @@ from models.mixer import (
     blanked,
 )
 from models.multi_head import APPLIED, biases, projection
+from models.ops import kv_cache
+from models.ops.numerics import sum_dtype
+from models.ops.synthetic import (
+    NEVER,
+    Logits,
+    fused_attention,
+    synthetic_attention,
+)
 from models.positions import alibi_slopes, rotate
 
 

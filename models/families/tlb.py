@@ -25,12 +25,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.families.sdpa import SDPA
-from models.frame import BackboneConfig
-from models.heads import Pooling
-from models.mixer import INSIDE, ByName, Flow, Layout, Positions, Site, Traits, Unsupported, blanked
+from models.backbone.config import BackboneConfig
+from models.backbone.heads import Pooling
+from models.backbone.stack import Block, FeedForward, gelu_network
+from models.mixer import (
+    INSIDE,
+    ByName,
+    Flow,
+    Growth,
+    Layout,
+    Positions,
+    Site,
+    Traits,
+    Unsupported,
+    blanked,
+)
+from models.multi_head import MultiHead
+from models.ops.exact import ExactCore, sdpa
 from models.positions import position_ids, sinusoid
-from models.stack import Block, FeedForward, gelu_network
 
 
 class CrossBlock(nn.Module):
@@ -39,7 +51,7 @@ class CrossBlock(nn.Module):
     def __init__(self, site: Site, frame: BackboneConfig) -> None:
         super().__init__()
         self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
-        self.attention = SDPA(site)
+        self.attention = _exact_attention(site)
         self.network_norm = nn.LayerNorm(site.width)
         self.network = gelu_network(site.width, frame.feed_forward_width, frame.dropout)
         self.dropout = nn.Dropout(frame.dropout)
@@ -167,9 +179,13 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         return sinusoid(position_ids(length, None, like), like.shape[-1]).to(like.dtype)
 
 
+def _exact_attention(site: Site) -> MultiHead:
+    return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
+
+
 def _self_block(site: Site, frame: BackboneConfig) -> Block:
     return Block(
-        SDPA(site),
+        _exact_attention(site),
         width=site.width,
         feed_forward=FeedForward.gelu,
         feed_forward_width=frame.feed_forward_width,

@@ -67,10 +67,10 @@ def main() -> None:
 def run(trees: int) -> Rows:
     """Measure, print, and return what was printed."""
     rows: Rows = []
-    from tasks.batching import collate
-    from tasks.listops import ListOps
-    from tasks.ragged import from_rows
-    from tasks.text import Source, Text
+    from tasks.classification.listops.task import ListOps
+    from tasks.classification.text import Source, Text
+    from tasks.data.batching import collate
+    from tasks.data.storage import from_rows
 
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     sizes = {"train_examples": trees - 4000, "validation_examples": 2000, "test_examples": 2000}
@@ -133,8 +133,8 @@ def own_memory() -> int:
 
 def stored_pictures() -> Rows:
     """Feed epochs of 50,000 pictures of 1,024 bytes from a memory-mapped store."""
-    from tasks.pathfinder import Pathfinder
-    from tasks.ragged import Ragged, write_store
+    from tasks.classification.pathfinder.task import Pathfinder
+    from tasks.data.storage import Ragged, write_store
 
     sizes = {"train_examples": 50_000, "validation_examples": 1000, "test_examples": 1000}
     task = Pathfinder(**sizes)
@@ -173,8 +173,8 @@ def stored_pictures() -> Rows:
 
 def pathfinder() -> Rows:
     """Draw path-checked pictures of every side in one process, both drawings in turns."""
-    from tasks.pathfinder import Drawing, draw
-    from tasks.pathfinder_styles import STYLES
+    from tasks.classification.pathfinder.styles import STYLES
+    from tasks.classification.pathfinder.task import Drawing, draw
 
     rows = []
     for side, style in STYLES.items():

@@ -30,11 +30,11 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lra.compose import mixer_factory
-from models.flops import count_operations, saved_bytes
+from models.contract.counting import count_operations, saved_bytes
 from models.mixer import Layout, MixerFactory, Site, Unsupported
-from runners.measure import in_turns, observe, timed, warm_up
-from runners.timing import REPEAT_LIMIT_S
-from runners.watch import Watch
+from runners.measurement.measure import in_turns, observe, timed, warm_up
+from runners.measurement.timing import REPEAT_LIMIT_S
+from runners.measurement.watch import Watch
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.heads import AdaptiveHead
+from models.backbone.heads import AdaptiveHead
 
 VOCABULARY, CUTOFFS, SHRINK = 267_735, [20_000, 40_000, 200_000], 4.0
 

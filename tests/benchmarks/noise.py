@@ -41,10 +41,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from reports.statistics import wilson_interval
-from runners.disturbance import load, scattered
-from runners.measure import in_turns, timed, uncollected
-from runners.watch import Watch
-from runners.witnesses import Counters
+from runners.measurement.disturbance import load, scattered
+from runners.measurement.measure import in_turns, timed, uncollected
+from runners.measurement.watch import Watch
+from runners.measurement.witnesses import Counters
 
 CPU = torch.device("cpu")
 SEED = 17

@@ -30,15 +30,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linear import LinearAttention
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig, Schedule
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement
-from runners.stream import Place, endless
 from runners.train import train
-from runners.train_config import TrainConfig
-from tasks.listops import ListOps
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig, Schedule
+from runners.training.prefetch import Place, endless
+from tasks.classification.listops.task import ListOps
 from tasks.task import Batch
 
 SEED = 0

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from lra.report import stored
+from lra.commands.report import stored
 from lra.selection import kinds
 from reports.report import write_report
-from runners import durable
-from runners.audit import audit
 from runners.records import Cell, Measurement
+from runners.storage import atomic
+from runners.storage.audit import audit
 from runners.store import Store, read_rows
 
 Rows = list[dict[str, Any]]
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
     arguments = parser.parse_args()
     # The disk is not what is measured, and 20,000 files would wait for it for minutes.
-    durable.os.fsync = lambda descriptor: None  # type: ignore[attr-defined]
+    atomic.os.fsync = lambda descriptor: None  # type: ignore[attr-defined]
     importlib.import_module("pandas")  # nor is its import, which the first table would pay for
     with tempfile.TemporaryDirectory() as folder:
         rows = run(Path(folder), arguments.scale)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from data import own_memory
+
+from tests.benchmarks.data import own_memory
 
 BLOCK = 1 << 24
 SHAPES = ((256, 32), (512, 32), (1024, 16), (4096, 8))
@@ -39,9 +40,9 @@ def main() -> None:
 
 def run(tokens: int) -> list[dict[str, Any]]:
     """Measure, print, and return what was printed."""
-    from tasks.language import LanguageTask, Regime
-    from tasks.ragged import Ragged
-    from tasks.sources import data_root
+    from tasks.data.sources import data_root
+    from tasks.data.storage import Ragged
+    from tasks.language.base import LanguageTask, Regime
     from tasks.task import TaskSpec
 
     def blocks(number: int) -> Iterator[Ragged]:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from data import Rows, processor_seconds, timed
+
+from tests.benchmarks.data import Rows, processor_seconds, timed
 
 WORDS = 250_000
 LINE = 60
@@ -72,9 +73,9 @@ def main() -> None:
 
 def run(file: Path, subwords: int) -> Rows:
     """Measure, print, and return what was printed."""
-    from tasks.lines import Block, blocks
-    from tasks.subwords import Algorithm, Subwords, learnt
-    from tasks.vocabulary import Unknown, Words, count_words
+    from tasks.data.lines import Block, blocks
+    from tasks.language.subwords import Algorithm, Subwords, learnt
+    from tasks.language.words import Unknown, Words, count_words
 
     rows: Rows = []
     megabytes = file.stat().st_size / 1e6

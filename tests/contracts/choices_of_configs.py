@@ -18,11 +18,11 @@ import conf
 from lra.binding import schema
 from lra.compose import locate
 from lra.kinds import KINDS
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Site
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig
+from runners.measurement.hardware import HardwareProfile
+from runners.training.optim import OptimConfig
 
 FOLDER = Path(*conf.__path__)
 

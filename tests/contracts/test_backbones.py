@@ -10,8 +10,16 @@ import yaml
 import conf
 from lra.binding import make
 from lra.compose import core_of, group_file
-from models.backbone import Backbone, BackboneConfig, Facts, Head, Padding, Positions, Residual
-from models.frame import TOKEN_HEADS
+from models.backbone.config import TOKEN_HEADS
+from models.backbone.model import (
+    Backbone,
+    BackboneConfig,
+    Facts,
+    Head,
+    Padding,
+    Positions,
+    Residual,
+)
 from models.mixer import Unsupported
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]

@@ -7,7 +7,8 @@ import yaml
 
 import conf
 from lra.compose import mixer_factory
-from models.contract import CHECKS, direction, verify
+from models.contract import CHECKS, verify
+from models.contract.suite import direction
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
 MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}

@@ -29,7 +29,7 @@ from torch import nn
 
 from conf.choices import ByName, by_name
 from lra.binding import schema
-from models.backbone import Backbone, BackboneConfig, Facts
+from models.backbone.model import Backbone, BackboneConfig, Facts
 from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead
 

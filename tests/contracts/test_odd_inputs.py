@@ -7,7 +7,7 @@ import pytest
 import torch
 from choices_of_configs import MODELS, SPELT
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head, Pooling, Residual
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Pooling, Residual
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
 from models.multi_head import MultiHead
 

@@ -5,33 +5,25 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tasks.classification.gray import Encoding
+from tasks.classification.listops.task import ListOps, Source as Trees
+from tasks.classification.pathfinder.task import Pathfinder, Source as Snakes
+from tasks.classification.pixels import Dataset, Pixels, Source as Pictures
+from tasks.classification.retrieval import Retrieval, Source as Papers
+from tasks.classification.table import Table
+from tasks.classification.text import Source as Reviews, Text, Validation
 from tasks.contract import check_task
-from tasks.duplicate import Duplicate
-from tasks.gray import Encoding
-from tasks.induction import Induction
-from tasks.language import Regime
-from tasks.listops import ListOps
-from tasks.listops import Source as Trees
-from tasks.mqar import MQAR
-from tasks.pathfinder import Pathfinder
-from tasks.pathfinder import Source as Snakes
-from tasks.permutations import Group, Permutations
-from tasks.pg19 import PG19
-from tasks.pg19 import Source as Books
-from tasks.pixels import Dataset, Pixels
-from tasks.pixels import Source as Pictures
-from tasks.proteins import Form, Objective, Proteins
-from tasks.proteins import Source as Sequences
-from tasks.retrieval import Retrieval
-from tasks.retrieval import Source as Papers
-from tasks.selective_copy import SelectiveCopy
-from tasks.sources import data_root
-from tasks.subwords import Algorithm
-from tasks.table import Table
-from tasks.text import Source as Reviews
-from tasks.text import Text, Validation
-from tasks.wikitext import Source as Articles
-from tasks.wikitext import Units, WikiText
+from tasks.data.sources import data_root
+from tasks.diagnostics.duplicate import Duplicate
+from tasks.diagnostics.induction import Induction
+from tasks.diagnostics.mqar import MQAR
+from tasks.diagnostics.permutations import Group, Permutations
+from tasks.diagnostics.selective_copy import SelectiveCopy
+from tasks.language.base import Regime
+from tasks.language.pg19 import PG19, Source as Books
+from tasks.language.subwords import Algorithm
+from tasks.language.wikitext import Source as Articles, Units, WikiText
+from tasks.proteins.task import Form, Objective, Proteins, Source as Sequences
 
 
 def table(columns, **options):
@@ -110,8 +102,8 @@ def quick_floors(monkeypatch):
     """Fit floors briefly: what is asked of them holds for a floor of any strength."""
     for module in ("local_floors", "window_floor"):
         monkeypatch.setattr(f"tasks.{module}.EPOCHS", 1)
-    monkeypatch.setattr("tasks.local_floors.FIT_EXAMPLES", 200)
-    monkeypatch.setattr("tasks.window_floor.FIT_PIXELS", 200 * 32 * 32)
+    monkeypatch.setattr("tasks.baselines.n_grams.FIT_EXAMPLES", 200)
+    monkeypatch.setattr("tasks.baselines.image_windows.FIT_PIXELS", 200 * 32 * 32)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lra.binding import plain, schema
+from lra.catalogue import names
 from lra.class_path import locate
 from lra.compose import build_task, group_file
 from lra.kinds import KINDS
-from lra.listing import names
 from tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -34,8 +34,8 @@ def defaults(target: Any) -> dict[str, Any]:
 
 def today() -> dict[str, dict[str, Any]]:
     """Return the version and the defaults of all that has some."""
-    from models.backbone import BackboneConfig
-    from runners.optim import OptimConfig
+    from models.backbone.model import BackboneConfig
+    from runners.training.optim import OptimConfig
 
     found = {}
     for name in names("model"):

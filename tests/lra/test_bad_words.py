@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lra import cli
-from lra.listing import names
+from lra.catalogue import names
 
 NUMBERS = ("-1", "0", "x", "1e30", "inf", "9" * 30, "''", "null", "1.5")
 FLAGS = ("--width", "--heads", "--max-length")
@@ -26,7 +26,8 @@ VERIFY = (
         for mixer in (
             "nope", ".", "a.b", "a:b", "os:system", "os.path:join", "models.mixer:Site",
             "models.families.linear", "models.families.linear:", "models.families:linear", ":x",
-            "math:pi", "json:JSONDecoder", "models..x:Y", "tasks.listops:ListOps", "lra.run:main",
+            "math:pi", "json:JSONDecoder", "models..x:Y",
+            "tasks.classification.listops.task:ListOps", "lra.commands.run:main",
             "a/b:c", "é:x", "torch.nn:Linear", "tlb", "models.mixer:Unsupported",
         )
     ),

@@ -10,18 +10,18 @@ import pytest
 from lra.binding import bind, make
 from lra.compose import Control, Logger, LoggerMode
 from lra.configuration import ConfigError
-from models.backbone import BackboneConfig
-from reports.wandb_mirror import Mode
+from models.backbone.model import BackboneConfig
+from reports.dashboard.mirror import Mode
 from runners.approximation import ApproximationConfig
 from runners.decode import DecodeConfig
 from runners.extrapolate import ExtrapolateConfig
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.timing import Timing
 from runners.peers import PeersConfig
 from runners.scaling import ScalingConfig
 from runners.span import SpanConfig
-from runners.timing import Timing
-from runners.train_config import TrainConfig
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig
 
 
 class Colour(StrEnum):

@@ -5,9 +5,9 @@ from dataclasses import fields
 import pytest
 
 from lra.binding import bind
+from lra.catalogue import names
 from lra.compose import group_file
-from lra.listing import names
-from runners.hardware import Device, HardwareProfile, Precision
+from runners.measurement.hardware import Device, HardwareProfile, Precision
 
 PUBLISHED = {"a100": (312e12, 2.039e12), "h100": (989.5e12, 3.35e12), "h200": (989.5e12, 4.8e12)}
 

@@ -88,9 +88,9 @@ def test_help_of_run_lists_the_choices_and_names_hydras_own_help(capsys):
 
 def fake_verb(monkeypatch, main):
     """Make `lra list` call `main` instead."""
-    import lra.listing
+    import lra.commands.list
 
-    monkeypatch.setattr(lra.listing, "main", main)
+    monkeypatch.setattr(lra.commands.list, "main", main)
 
 
 @pytest.mark.parametrize("verb", ["run", "report"])

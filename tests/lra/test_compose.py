@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from lra.binding import bind, make, schema
-from lra.cells import plan
 from lra.compose import (
     ConfigError,
     Control,
@@ -22,7 +21,8 @@ from lra.compose import (
     locate,
     typed,
 )
-from lra.hydra_entry import entries
+from lra.composition.hydra_entry import entries
+from lra.sweep.cells import plan
 
 
 class Colour(StrEnum):
@@ -88,7 +88,7 @@ def test_open_signatures_are_refused() -> None:
         schema(careless)
 
 
-@pytest.mark.parametrize("path", ["os.path.join", "subprocess.Popen", "lra.run.main"])
+@pytest.mark.parametrize("path", ["os.path.join", "subprocess.Popen", "lra.commands.run.main"])
 def test_locate_refuses_what_is_not_listed(path: str) -> None:
     with pytest.raises(ConfigError, match="lies outside models, tasks"):
         locate(path)
@@ -112,7 +112,7 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch:
     ("node", "complaint"),
     [
         ({"class_path": "models.mixer.Unsupported"}, "takes no `site`"),
-        ({"class_path": "tasks.listops.ListOps"}, "takes no `site`"),
+        ({"class_path": "tasks.classification.listops.task.ListOps"}, "takes no `site`"),
     ],
 )
 def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> None:
@@ -122,7 +122,7 @@ def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> No
 
 def test_what_is_no_task_is_refused() -> None:
     with pytest.raises(ConfigError, match="makes no task: it has no spec"):
-        build_task({"class_path": "models.frame.BackboneConfig"})
+        build_task({"class_path": "models.backbone.config.BackboneConfig"})
 
 
 def test_files_of_ours_are_handed_out_as_copies() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import runners.store
+from lra.composition.hydra_entry import entries
 from lra.configuration import LARGEST, SWEEP_NAME, TOP, ConfigError, check, shown, storable
-from lra.hydra_entry import entries
 
 
 @pytest.fixture(scope="module")

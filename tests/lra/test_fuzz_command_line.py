@@ -16,10 +16,10 @@ from typing import NamedTuple
 import pytest
 from fuzz import cases
 
-import lra.sweep
+import lra.sweep.execution
 from lra import cli
-from lra.complaints import keys_of
-from lra.listing import names
+from lra.catalogue import names
+from lra.composition.complaints import keys_of
 
 PROCESSOR_LIMIT_S, LIMIT_S = 10, 120
 """What no command may take of the processor, and while it only waits; most take a tenth of a
@@ -51,7 +51,8 @@ TEXTS = (
     "\\0", "\x00", "\n", "\t", "a\\nb", "$x", "${seed}", "${nope}", "${oc.env:NOPE}", "${model}",
     "${hydra:job.num}", "???", "'", '"', "[", "}", "(", "a=b", "a:b", "x" * 300, "x" * 20_000,
     "models.families", "models.families.linear.LinearAttention", "os.system", "tasks.task.Task",
-    "models.mixer.Unsupported", "models.families.linear.", ".x", "tasks.listops.ListOps",
+    "models.mixer.Unsupported", "models.families.linear.", ".x",
+    "tasks.classification.listops.task.ListOps",
 )  # fmt: skip
 CALLS = (
     "1,2", "a,b", ",", "range(0,3)", "range(0,10000000000)", "range(0,1,0)", "range(0,inf)",
@@ -141,7 +142,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
-    monkeypatch.setattr(lra.sweep, "execute", lambda sweep: pytest.fail("a dry run ran"))
+    monkeypatch.setattr(lra.sweep.execution, "execute", lambda sweep: pytest.fail("a dry run ran"))
     return folder
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import HOME
-from lra.hydra_entry import entries
+from lra.composition.hydra_entry import entries
 from runners.store import Store
 
 MIXER = '''
@@ -62,7 +62,7 @@ def decays(length, decay):
 TASK = '''
 """ListOps of another name: a task of one's own."""
 
-from tasks.listops import ListOps
+from tasks.classification.listops.task import ListOps
 
 
 class Sums(ListOps):
@@ -96,7 +96,7 @@ def repository(folder: Path) -> Path:
     listops = (HOME / "conf" / "task" / "listops.yaml").read_text()
     (folder / "my_conf" / "task" / "sums.yaml").write_text(
         listops.replace("name: listops", "name: sums").replace(
-            "tasks.listops.ListOps", "acme_mixer.sums.Sums"
+            "tasks.classification.listops.task.ListOps", "acme_mixer.sums.Sums"
         )
     )
     return folder

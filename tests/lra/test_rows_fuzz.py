@@ -11,9 +11,9 @@ import damage
 import pytest
 from fuzz import cases
 
-from lra import report
 from lra.cli import main
-from lra.report import published
+from lra.commands import report
+from lra.commands.report import published
 from runners.metrics import METRICS
 from runners.records import COLUMNS
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from lra.catalogue import names
 from lra.compose import core_of, group_file, make
+from lra.composition.hydra_entry import entries
 from lra.configuration import ConfigError
-from lra.hydra_entry import entries
-from lra.listing import names
 from lra.selection import sets, spelt_out
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.mixer import Unsupported
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from fuzz import cases
 
-from lra import report
 from lra.cli import main
+from lra.commands import report
 from runners.records import Cell, Measurement, Outcomes
 from runners.store import BadStore, Store, read_outcomes, read_rows
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.peers.catalogue import PEERS
-from models.peers.peer import Case, Peer, disagreement
+from runners.external.catalogue import PEERS
+from runners.external.peer import Case, Peer, disagreement
 
 SAME = [
     pytest.param(peer, causal, id=f"{peer.name}, {'causal' if causal else 'bidirectional'}")

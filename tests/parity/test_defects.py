@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.families.big_bird import BigBird
 from models.mixer import Layout
-from models.peers.peer import Case, package
+from runners.external.peer import Case, package
 
 pytestmark = pytest.mark.parity
 

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone import Backbone, BackboneConfig, Facts, FeedForward, Head, Pooling, Residual
+from models.backbone.model import (
+    Backbone,
+    BackboneConfig,
+    Facts,
+    FeedForward,
+    Head,
+    Pooling,
+    Residual,
+)
 from models.families.softmax import SoftmaxAttention
-from models.passes.checkpoints import read_checkpoint
-from models.passes.transfer import transfer
-from models.peers.peer import package
+from models.transfer.checkpoints import read_checkpoint
+from models.transfer.weights import transfer
+from runners.external.peer import package
 
 pytestmark = pytest.mark.parity
 

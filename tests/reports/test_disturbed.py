@@ -7,18 +7,23 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from lra.conclusion import conclusions
-from reports.approximation import approximation_data, approximation_table
-from reports.decoding import decode_data, decode_points, decode_table
-from reports.drawing import looks, style
-from reports.efficiency import crossover_table, efficiency_table, growth_table, measured_crossover
+from lra.sweep.conclusion import conclusions
+from reports.dashboard.plan import plan_runs
+from reports.figures.drawing import looks, style
+from reports.figures.layout import NOTES, wrap
+from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
 from reports.growth import Reach
-from reports.layout import NOTES, wrap
-from reports.peers import peer_rows, peer_table, speed_data
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
-from reports.scaling_figures import COLUMNS, scaling_data, scaling_figure, why_absent
+from reports.sections.approximation import approximation_data, approximation_table
+from reports.sections.decoding import decode_data, decode_points, decode_table
+from reports.sections.efficiency import (
+    crossover_table,
+    efficiency_table,
+    growth_table,
+    measured_crossover,
+)
+from reports.sections.peers import peer_rows, peer_table, speed_data
 from reports.tables import to_csv, to_html, to_latex, to_markdown
-from reports.wandb_plan import plan_runs
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from reports.drawing import legend_name
+from reports.figures.drawing import legend_name
 from reports.stems import stem
 from reports.tables import csv_text, escape_latex
 

@@ -10,7 +10,7 @@ import torch
 from tiny_task import Tiny
 from torch import Tensor, nn
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linformer import Linformer
 from models.families.nystromformer import Nystromformer
 from models.families.performer import Kernel, Performer
@@ -21,7 +21,8 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Site, Unsupported, Variant
 from models.multi_head import Core
 from runners.approximation import QK, ApproximationConfig, approximate
-from runners.attention_errors import (
+from runners.attention.cores import core_of
+from runners.attention.errors import (
     Exact,
     Heads,
     Heaviest,
@@ -30,8 +31,7 @@ from runners.attention_errors import (
     random_heads,
     trained_heads,
 )
-from runners.cores import core_of
-from runners.hardware import HardwareProfile
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
 
 CPU = HardwareProfile(name="cpu")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linear import LinearAttention
 from models.families.reformer import Reformer
 from models.families.sliding_window import SlidingWindow
@@ -15,10 +15,10 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 from runners import decode as module
 from runners.decode import DecodeConfig, Mode, decode
-from runners.hardware import HardwareProfile, Precision
+from runners.measurement.hardware import HardwareProfile, Precision
+from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
-from runners.watched_rows import TOLD
 
 CPU = HardwareProfile(name="cpu")
 TOKENS, WIDTH, HIDDEN, VOCABULARY, BATCH = 20, 16, 24, 11, 2

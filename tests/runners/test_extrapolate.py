@@ -6,19 +6,19 @@ import pytest
 import torch
 from tiny_task import Tiny
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linformer import Linformer
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
-from runners.checkpoint import Checkpoints
 from runners.extrapolate import ExtrapolateConfig, extrapolate, fit
-from runners.hardware import Device, HardwareProfile
-from runners.optim import OptimConfig
+from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import Measurement, Status
 from runners.train import train
-from runners.train_config import TrainConfig
-from tasks.characters import Characters, Corpus, Source
-from tasks.induction import Induction
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig
+from tasks.diagnostics.induction import Induction
+from tasks.language.characters import Characters, Corpus, Source
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH = 12
@@ -32,7 +32,7 @@ def induction(**options):
 
 
 def text(monkeypatch, **options):
-    monkeypatch.setattr("tasks.characters.SAMPLE_BYTES", 2000)
+    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
     task = Characters(
         **{"corpus": Corpus.text8, "source": Source.sample, "length": LENGTH, **options}
     )

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from models.families.sdpa import SDPA
 from models.mixer import Unsupported
-from models.peers.peer import Case, Missing, Pair, Peer, core_of, disagreement, package, twins
 from runners import peers
-from runners.hardware import HardwareProfile
+from runners.external.peer import Case, Missing, Pair, Peer, core_of, disagreement, package, twins
+from runners.measurement.hardware import HardwareProfile
 from runners.peers import PeersConfig, compare
 from runners.records import Measurement, Status
 from runners.scaling import Direction, Mode

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners import scaling
-from runners.hardware import HardwareProfile
-from runners.measure import peak_tensor_bytes
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import peak_tensor_bytes
+from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
 from runners.scaling import Batching, Mode, ScalingConfig, scale
-from runners.watched_rows import TOLD
 
 CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}

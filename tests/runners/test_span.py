@@ -7,18 +7,18 @@ import torch
 from tiny_task import SPEC, Tiny
 from torch import nn
 
-from models.backbone import Backbone, BackboneConfig, Facts, FeedForward, Head
+from models.backbone.heads import Pooling
+from models.backbone.model import Backbone, BackboneConfig, Facts, FeedForward, Head
 from models.families.identity import Identity
 from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
-from models.heads import Pooling
 from models.mixer import Positions, Site, Traits, Unsupported
 from models.multi_head import MultiHead
-from runners.asked import Asked, ask, doubling, least
-from runners.hardware import Device, HardwareProfile
+from runners.attention.occlusion import Asked, ask, doubling, least
+from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import Measurement, Status
 from runners.span import Measure, SpanConfig, gradient_spans, span
-from tasks.duplicate import Duplicate
+from tasks.diagnostics.duplicate import Duplicate
 from tasks.task import Batch
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)

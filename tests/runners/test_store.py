@@ -7,10 +7,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from stored_cells import ENVIRONMENT, failure, make_cell, measurements, outcomes
 
 from runners.records import COLUMNS, SCHEMA, Status
 from runners.store import BadStore, MixedSources, Store, UnknownCell, read_outcomes, read_rows
+from tests.runners.storage.stored_cells import (
+    ENVIRONMENT,
+    failure,
+    make_cell,
+    measurements,
+    outcomes,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tiny_task import Tiny, model
 
-from models.backbone import Backbone
-from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS
-from runners.evaluate import goodness
-from runners.hardware import HardwareProfile, Precision
-from runners.optim import OptimConfig
+from models.backbone.model import Backbone
+from runners.measurement.hardware import HardwareProfile, Precision
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
 from runners.train import Item, Trainer, train
-from runners.train_config import Keep, TrainConfig
+from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS
+from runners.training.config import Keep, TrainConfig
+from runners.training.evaluate import goodness
+from runners.training.optim import OptimConfig
 
 CPU = HardwareProfile(name="cpu")
 TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
@@ -109,7 +109,7 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
 
 
 def _nowhere() -> Any:
-    from runners.checkpoint import Checkpoints
+    from runners.training.checkpoint import Checkpoints
 
     return Checkpoints(None)
 

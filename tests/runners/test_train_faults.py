@@ -15,14 +15,14 @@ from fuzz import cases
 from tiny_task import Tiny, model
 from torch import Tensor, nn
 
-from models.backbone import Backbone
+from models.backbone.model import Backbone
 from runners import train as loop
-from runners.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Diverged, Interrupted, Measurement
 from runners.train import Trainer, train
-from runners.train_config import Keep, TrainConfig
+from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
+from runners.training.config import Keep, TrainConfig
+from runners.training.optim import OptimConfig
 from tasks.task import Batch, Task
 
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)

@@ -12,19 +12,19 @@ import torch
 from tiny_task import Tiny
 from torch import Tensor
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.fnet import FNet
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
-from models.passes.transfer import Origin, Parts, transfer
-from runners.evaluate import evaluate
-from runners.hardware import HardwareProfile
-from runners.optim import OptimConfig
+from models.transfer.weights import Origin, Parts, transfer
+from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement, Outcomes
 from runners.train import Item, Trainer, train
-from runners.train_config import TrainConfig
+from runners.training.config import TrainConfig
+from runners.training.evaluate import evaluate
+from runners.training.optim import OptimConfig
 from runners.transfer import Pretrained, TransferConfig, fine_tune
 
 CPU = HardwareProfile(name="cpu")

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from tasks.task import Batch, Floor, Kind, Tally, TaskSpec

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from small_diagnostics import TASKS, made
 
 from lra.compose import build_task_by_name
-from tasks import listops
-from tasks.characters import Characters, Corpus, Source
-from tasks.language import Regime
-from tasks.listops import ListOps
+from tasks.classification.listops import task as listops
+from tasks.classification.listops.task import ListOps
+from tasks.language.base import Regime
+from tasks.language.characters import Characters, Corpus, Source
 from tasks.task import Stretches
+from tests.tasks.diagnostics.small_diagnostics import TASKS, made
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))

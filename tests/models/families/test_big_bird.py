@@ -16,10 +16,11 @@ from big_bird_forms import (
     table,
 )
 
-from models.families import big_bird, block_lists
-from models.families.big_bird_plan import Pattern, PlanChoice
-from models.families.softmax import softmax_attention
+from models.families import big_bird
 from models.mixer import Layout, Positions
+from models.ops.exact import softmax_attention
+from models.ops.sparse import block_lists
+from models.ops.sparse.big_bird_plan import Pattern, PlanChoice
 
 
 @DIRECTIONS

@@ -4,7 +4,11 @@ import math
 
 import pytest
 import torch
-from feature_forms import (
+
+from models.contract.counting import count_operations, pretending
+from models.families.cosformer import Cosformer, Horizon, cosine_maps
+from models.mixer import Flow, Layout, Site, Unsupported
+from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
     WIDTH,
@@ -17,10 +21,6 @@ from feature_forms import (
     mean,
     small_blocks,
 )
-
-from models.families.cosformer import Cosformer, Horizon, cosine_maps
-from models.flops import count_operations, pretending
-from models.mixer import Flow, Layout, Site, Unsupported
 
 __all__ = ["small_blocks"]
 HORIZON = 128

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from models.contract import check_mixer
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families import fnet
 from models.families.fnet import FNet, Form, Method, Norm, fourier_mixing
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Site, Unsupported
 
 METHODS = pytest.mark.parametrize("method", list(Method))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.h_transformer import HTransformer, hierarchical_attention
-from models.families.hierarchy import Plan
-from models.families.softmax import softmax_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Site
+from models.ops.exact import softmax_attention
+from models.ops.hierarchical.clusters import Plan
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 

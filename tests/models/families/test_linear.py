@@ -4,7 +4,13 @@ import math
 
 import pytest
 import torch
-from feature_forms import (
+
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.linear import features as blocked
+from models.ops.linear.features import FeatureMaps
+from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
     attend,
@@ -16,12 +22,6 @@ from feature_forms import (
     recurrent,
     small_blocks,
 )
-
-from models.families import feature_product as blocked
-from models.families.feature_product import FeatureMaps
-from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
-from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Flow, Layout, Site, Unsupported
 
 __all__ = ["small_blocks"]
 LITERAL = {

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from feature_forms import PADDED, compare, draw, holes, mean, small_blocks
 
 from models.families.linear import FeatureChoice, LinearAttention, linear_attention
 from models.mixer import Layout, Site, Unsupported, Variant
+from tests.models.ops.linear.feature_forms import PADDED, compare, draw, holes, mean, small_blocks
 
 __all__ = ["small_blocks"]
 

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.backbone.stack import admit
 from models.contract import CHECKS, Case
-from models.families.length_map import Projection, Sharing
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.linformer import Linformer
-from models.families.softmax import softmax_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Positions, Site, Unsupported, Variant
-from models.stack import admit
+from models.ops.exact import softmax_attention
+from models.ops.low_rank.length_map import Projection, Sharing
 
 PROJECTIONS = pytest.mark.parametrize("projection", [*Projection])
 MATRIX = [Projection.learned, Projection.frozen_jl]

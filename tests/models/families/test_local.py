@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.families import key_sets
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.local import LocalAttention, comb_attention, local_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.ops.sparse import key_sets
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
 

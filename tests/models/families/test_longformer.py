@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from models.backbone.stack import Block, FeedForward, Stack
 from models.contract import check_mixer
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.longformer import STARTS, Longformer
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.positions import alibi_slopes, rotate
-from models.stack import Block, FeedForward, Stack
 from models.state import size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

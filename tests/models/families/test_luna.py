@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from models.backbone.stack import Block, FeedForward, Stack
 from models.contract import check_mixer
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.luna import Activation, Luna, causal_luna, running_product
-from models.families.softmax import softmax_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Site, Unsupported
-from models.stack import Block, FeedForward, Stack
+from models.ops.exact import softmax_attention
 from models.state import size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

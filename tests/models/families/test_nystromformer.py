@@ -5,17 +5,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families.iterative_inverse import (
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
+from models.mixer import Layout, Site, Unsupported
+from models.ops.exact import softmax_attention
+from models.ops.low_rank.iterative_inverse import (
     Initialisation,
     Inverse,
     InverseRule,
     iterative_inverse,
 )
-from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
-from models.families.softmax import softmax_attention
-from models.families.value_convolution import ValueConvolution
-from models.flops import count_operations, pretending, saved_bytes
-from models.mixer import Layout, Site, Unsupported
+from models.ops.value_convolution import ValueConvolution
 
 EXACT = InverseRule(inverse=Inverse.exact)
 RULES = {

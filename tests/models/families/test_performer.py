@@ -4,7 +4,11 @@ import math
 
 import pytest
 import torch
-from feature_forms import (
+
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.performer import Kernel, performer_maps
+from models.ops.linear import features as blocked
+from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
     attend,
@@ -15,11 +19,7 @@ from feature_forms import (
     recurrent,
     small_blocks,
 )
-from performer_forms import KERNELS, dense, features, projection
-
-from models.families import feature_product as blocked
-from models.families.performer import Kernel, performer_maps
-from models.flops import count_operations, pretending, saved_bytes
+from tests.models.ops.linear.performer_forms import KERNELS, dense, features, projection
 
 __all__ = ["small_blocks"]
 LOOSE = {Kernel.trigonometric: 1e-9, Kernel.tanh: 1e-9, Kernel.cos: 1e-9, Kernel.identity: 1e-9}

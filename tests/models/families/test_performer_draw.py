@@ -5,14 +5,14 @@ from functools import cache
 
 import pytest
 import torch
-from feature_forms import DIRECTIONS, attend, draw
-from performer_forms import ESTIMATES, features, make, projection
 from torch import Tensor
 
 from models.families.linear import Exponential
 from models.families.performer import Kernel, Norms, Performer, draw_projection, performer_maps
-from models.families.random_features import PositiveFeatures
 from models.mixer import AfterStep, Flow, Layout, Site, Unsupported
+from models.ops.linear.random_features import PositiveFeatures
+from tests.models.ops.linear.feature_forms import DIRECTIONS, attend, draw
+from tests.models.ops.linear.performer_forms import ESTIMATES, features, make, projection
 
 # the draw
 

@@ -4,12 +4,20 @@ import math
 
 import pytest
 import torch
-from feature_forms import DIRECTIONS, PADDED, compare, holes, masked, mean, small_blocks
-from performer_forms import FUNCTIONS, dense, make
 
 from models.families.linear import linear_attention
 from models.families.performer import Kernel, KeyMax, Stabiliser
 from models.mixer import Layout, Unsupported, Variant
+from tests.models.ops.linear.feature_forms import (
+    DIRECTIONS,
+    PADDED,
+    compare,
+    holes,
+    masked,
+    mean,
+    small_blocks,
+)
+from tests.models.ops.linear.performer_forms import FUNCTIONS, dense, make
 
 __all__ = ["small_blocks"]
 WHOLE = KeyMax["global"]

@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 import torch
-from lsh_forms import drawn, literal, logits
 from torch import Tensor
 
 from models.contract import check_mixer
-from models.families.lsh import Rules
-from models.families.lsh_lists import hash_buckets
 from models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.ops.hashing.lsh import Rules
+from models.ops.hashing.lsh_lists import hash_buckets
 from models.positions import alibi_slopes, rotate
+from tests.models.ops.hashing.lsh_forms import drawn, literal, logits
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTS = {"width": 12, "heads": 3, "max_length": 64}

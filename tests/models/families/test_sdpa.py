@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.sdpa import SDPA, sdpa
-from models.families.softmax import SoftmaxAttention, softmax_attention
-from models.flops import count_operations, pretending, saved_bytes
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.sdpa import SDPA
+from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Site
+from models.ops.exact import sdpa, softmax_attention
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

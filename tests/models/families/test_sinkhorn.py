@@ -4,10 +4,10 @@ import pytest
 import torch
 from sinkhorn_forms import BLOCK, DIRECTIONS, NETS, SORTS, built, drawn, heads, literal, padding
 
-from models.families import sinkhorn_sorting as sorting
 from models.families.sinkhorn import Sort, SortNet
-from models.families.softmax import softmax_attention
 from models.mixer import Layout
+from models.ops import sorting
+from models.ops.exact import softmax_attention
 
 
 @DIRECTIONS

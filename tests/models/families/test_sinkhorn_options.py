@@ -14,10 +14,10 @@ from sinkhorn_forms import (
 )
 
 from models.contract import check_mixer
-from models.families import sinkhorn_sorting as sorting
 from models.families.sinkhorn import Sinkhorn, Sort, SortNet, balanced_block
-from models.families.softmax import softmax_attention
 from models.mixer import Layout, Site, Unsupported, Variant
+from models.ops import sorting
+from models.ops.exact import softmax_attention
 
 
 @DIRECTIONS

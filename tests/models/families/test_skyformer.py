@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families import gaussian_product as tiled
-from models.families.gaussian_product import gaussian_product
-from models.families.iterative_inverse import Inverse, InverseRule
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.skyformer import (
     DRAW_BITS,
     Form,
@@ -18,8 +16,10 @@ from models.families.skyformer import (
     draw,
     skyformer_attention,
 )
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Site, Unsupported
+from models.ops.linear import gaussian_product as tiled
+from models.ops.linear.gaussian_product import gaussian_product
+from models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 
 EXACT = InverseRule(inverse=Inverse.exact)
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.families import banded
-from models.families.sliding_window import SlidingWindow, best_block, window_attention
-from models.flops import count_operations, pretending, saved_bytes
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.banded import attention as banded
+from models.ops.banded.sliding_window import best_block, window_attention
 from models.state import reset, size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

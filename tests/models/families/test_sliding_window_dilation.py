@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families.fold import GlobalKeys
-from models.families.sliding_window import SlidingWindow, window_attention
-from models.flops import count_operations, pretending, saved_bytes
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Positions, Site
+from models.ops.banded.layout import GlobalKeys
+from models.ops.banded.sliding_window import window_attention
 from models.positions import alibi_slopes
 from models.state import size_bytes
 

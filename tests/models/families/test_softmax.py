@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.families import kv_cache
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sdpa import SDPA
-from models.families.softmax import SoftmaxAttention, softmax_attention, visibility
-from models.flops import count_operations, pretending, saved_bytes
+from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
+from models.ops import kv_cache
+from models.ops.exact import softmax_attention, visibility
 from models.positions import alibi_slopes
 from models.state import join, reset, select
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.families.merging import union_attention
+from models.contract.counting import pretending, saved_bytes
 from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
-from models.flops import pretending, saved_bytes
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
 

@@ -15,11 +15,11 @@ from synthesizer_forms import (
     padding,
 )
 
-from models.families import synthetic_attention as blocked
-from models.families.softmax import softmax_attention
 from models.families.synthesizer import Component
-from models.families.synthetic_attention import Logits, fused_attention, synthetic_attention
 from models.mixer import Layout, Positions, Variant, blanked
+from models.ops import synthetic as blocked
+from models.ops.exact import softmax_attention
+from models.ops.synthetic import Logits, fused_attention, synthetic_attention
 from models.positions import alibi_slopes, rotate
 
 

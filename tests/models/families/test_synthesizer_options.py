@@ -16,8 +16,8 @@ from synthesizer_forms import (
 )
 
 from models.contract import check_mixer
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.synthesizer import Component, Synthesizer, factors
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Site, Unsupported, Variant
 
 
@@ -92,8 +92,8 @@ def test_half_precision_keeps_its_dtype(causal):
 )
 def test_mixtures_keep_the_contract(components, causal, monkeypatch):
     # logits are worked off in blocks, each counted apart: shorter lengths show the same growth
-    monkeypatch.setattr("models.contract_costs.LENGTHS", (2**8, 2**9, 2**11))
-    monkeypatch.setattr("models.contract_costs.FURTHER_LENGTHS", (2**10, 2**12))
+    monkeypatch.setattr("models.contract.costs.LENGTHS", (2**8, 2**9, 2**11))
+    monkeypatch.setattr("models.contract.costs.FURTHER_LENGTHS", (2**10, 2**12))
     found = check_mixer(lambda site: Synthesizer(site, components=components), causal=causal)
     assert len(found) > 1
     assert [f"{f.check}: {f.detail}" for f in found if not f.passed] == []

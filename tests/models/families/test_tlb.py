@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone import Backbone, BackboneConfig, Facts, Head, Pooling, Positions
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Pooling, Positions
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.tlb import TemporalLatentBottleneck
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.positions import position_ids, sinusoid
 

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.families import collisions, gaussian_product
-from models.families.collision_chance import Gradient
-from models.families.collisions import Sides, carried, collected, draw_planes, hash_codes, paired
+from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.yoso import Mode, Rule, Yoso, yoso_attention
-from models.flops import count_operations, pretending, saved_bytes
 from models.mixer import Layout, Site, Unsupported
+from models.ops.hashing import collisions
+from models.ops.hashing.collision_chance import Gradient
+from models.ops.hashing.collisions import Sides, carried, collected, draw_planes, hash_codes, paired
+from models.ops.linear import gaussian_product
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

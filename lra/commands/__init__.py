@@ -1,0 +1,1 @@
+"""One module per command of `lra`, and what belongs to one command alone."""

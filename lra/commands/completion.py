@@ -1,0 +1,273 @@
+"""`lra completion`: what a shell asks for when somebody presses TAB. No torch, no Hydra."""
+
+import argparse
+import ast
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lra.catalogue import choices, groups, names, roots, words
+from lra.suggest import plural
+from lra.yaml_text import load
+
+RUN_FLAGS = (
+    "--cfg", "--config-dir", "--config-name", "--help", "--hydra-help", "--info", "--multirun",
+    "--package", "--resolve", "--run", "--shell-completion", "--version", "-m",
+)  # fmt: skip
+"""Of Hydra, which is not asked: importing it takes longer than a person waits."""
+PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
+                   "--picture"})  # fmt: skip
+"""Flags behind which a shell completes names of files by itself."""
+TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
+"""Groups whose options can be set one by one."""
+MOST = 500
+
+
+def candidates(line: Sequence[str]) -> list[str]:
+    """Return what the last word may become.
+
+    Args:
+        line: The words behind `lra`; the last one is being written, and may be empty.
+    """
+    from lra.cli import VERBS
+
+    *before, current = line or [""]
+    if not before:
+        found: Iterable[str] = [*VERBS, "--help", "--version"]
+    elif before[-1] in PATHS:
+        found = []
+    elif before[0] in VERBS and current.startswith("-"):
+        found = flags(before[0])
+    else:
+        complete = {"run": _run, "list": _list, "data": _data, "verify": _verify, "show": _show,
+                    "report": _report, "completion": _shells}.get(before[0])  # fmt: skip
+        try:
+            found = complete(before[1:], current) if complete else []
+        except (OSError, ValueError):  # a file of the user's own that cannot be read
+            found = []
+    return [word for word in dict.fromkeys(found) if word.startswith(current)][:MOST]
+
+
+def flags(verb: str) -> list[str]:
+    """Return the flags of a verb, read from its source."""
+    if verb == "run":
+        return [*RUN_FLAGS]
+    from lra.cli import VERBS
+
+    found = ["--help"]
+    module = VERBS[verb].module
+    files = [module, "lra.arguments"] if verb in ("list", "data", "verify", "pages") else [module]
+    for name in files:
+        path = name.replace(".", "/").removeprefix("lra/") + ".py"
+        source = Path(str(resources.files("lra"))) / path
+        for node in ast.walk(ast.parse(source.read_bytes())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                first = node.args[0] if node.args else None
+                if isinstance(first, ast.Constant) and str(first.value).startswith("-"):
+                    found.append(str(first.value))
+    return sorted(found)
+
+
+def _own(before: Sequence[str]) -> list[Path]:
+    """Return the folders that --config-dir names."""
+    pairs = pairwise(before)
+    found = [Path(word) for flag, word in pairs if flag == "--config-dir"]
+    prefix = "--config-dir="
+    found += [Path(word.removeprefix(prefix)) for word in before if word.startswith(prefix)]
+    return [folder for folder in found if folder.is_dir()]
+
+
+def _run(before: Sequence[str], current: str) -> list[str]:
+    own = _own(before)
+    key, separator, value = current.partition("=")
+    spelt = words(own)
+    bare = key.lstrip("+~")
+    if separator:
+        done, comma, _ = value.rpartition(",")
+        offered = names(bare, own) if bare in spelt else _values(bare, _chosen(before, own))
+        return [f"{key}={done}{comma}{name}" for name in offered]
+    if "." in bare:
+        plus = key[: len(key) - len(bare)]
+        return [f"{plus}{each}=" for each in _keys(_chosen(before, own))]
+    config = load(roots()[-1] / "config.yaml")
+    top = [f"{name}=" for name in config if name not in ("defaults", "hydra", "model")]
+    heads = [f"{word}=" for word in spelt.values()] + [f"{group}." for group in TYPED]
+    return [*heads, *top, *([] if current else RUN_FLAGS)]
+
+
+def _chosen(before: Sequence[str], own: Sequence[Path]) -> dict[str, Path]:
+    """Return the file of each group that the words choose, or that is the default."""
+    defaults = load(roots()[-1] / "config.yaml").get("defaults") or []
+    chosen = {k: v for entry in defaults if isinstance(entry, dict) for k, v in entry.items()}
+    for word in before:
+        group, _, name = word.partition("=")
+        if group in chosen:
+            chosen[group] = name.split(",")[0]
+    files = {group: {file.stem: file for file in choices(group, own)} for group in TYPED}
+    return {
+        group: files[group][chosen[group]] for group in TYPED if chosen.get(group) in files[group]
+    }
+
+
+def _keys(chosen: dict[str, Path]) -> list[str]:
+    found = []
+    for group, file in chosen.items():
+        node: dict[str, Any] = load(file)
+        if group == "model":
+            part = "stack" if "stack" in node else "mixer"
+            found += [f"model.{part}.{key}" for key in node[part]]
+            backbone = load(roots()[-1] / "config.yaml")["model"]["backbone"]
+            found += ["model.layers", *(f"model.backbone.{key}" for key in backbone)]
+        else:
+            found += [f"{group}.{key}" for key in node if key not in ("name", "about")]
+    return found
+
+
+def _values(key: str, chosen: dict[str, Path]) -> list[str]:
+    from lra.commands.explain import own_options, shared_options
+
+    group = key.partition(".")[0]
+    if group not in chosen:
+        return []
+    options = shared_options if key.startswith("model.backbone.") else own_options
+    for option in options(chosen[group]):
+        if option.key == key:
+            if option.type.startswith("true or false"):
+                return ["true", "false"]
+            return [*option.values, *(["null"] if option.type.endswith("or null") else [])]
+    return []
+
+
+def _positional(before: Sequence[str]) -> list[str]:
+    """Return the words that are neither flags nor what stands behind one."""
+    return [
+        word
+        for place, word in enumerate(before)
+        if not word.startswith("-") and not (place and before[place - 1] in (*PATHS, "--plugin"))
+    ]
+
+
+def _list(before: Sequence[str], _: str) -> list[str]:
+    own, given = _own(before), _positional(before)
+    existing = groups(own)
+    if not given:
+        everything = [name for group in existing for name in names(group, own)]
+        return [*map(plural, existing), *existing, *everything]
+    by_word = {plural(group): group for group in existing} | {group: group for group in existing}
+    return names(by_word[given[0]], own) if len(given) == 1 and given[0] in by_word else []
+
+
+def _data(before: Sequence[str], current: str) -> list[str]:
+    own, given = _own(before), _positional(before)
+    if not given:
+        return ["prepare", "verify", "show", "certify"]
+    if len(given) == 1:
+        return names("task", own)
+    return _options("task", given[1], own, current)
+
+
+def _verify(before: Sequence[str], current: str) -> list[str]:
+    own, given = _own(before), _positional(before)
+    return _options("model", given[0], own, current) if given else names("model", own)
+
+
+def _options(group: str, name: str, own: Sequence[Path], current: str) -> list[str]:
+    """Return `option=` or `option=value` words of one choice."""
+    from lra.commands.explain import own_options
+
+    files = [file for file in choices(group, own) if file.stem == name]
+    key, separator, _ = current.partition("=")
+    found = []
+    for option in own_options(files[0]) if files else []:
+        last = option.key.rpartition(".")[2]
+        if not separator:
+            found.append(f"{last}=")
+        elif last == key:
+            values = ["true", "false"] if option.type.startswith("true or") else [*option.values]
+            found += [f"{key}={value}" for value in values]
+    return found
+
+
+def _results(before: Sequence[str]) -> Path:
+    pairs = pairwise(before)
+    return next((Path(word) for flag, word in pairs if flag == "--results"), Path("results"))
+
+
+def _show(before: Sequence[str], current: str) -> list[str]:
+    """Return keys of cells; as long as the first two digits are open, these alone."""
+    folder = _results(before) / "cells"
+    if not folder.is_dir() or _positional(before):
+        return []
+    parts = sorted(part for part in folder.iterdir() if part.name.startswith(current[:2]))
+    return [cell.name for part in parts for cell in sorted(part.iterdir())][:MOST]
+
+
+def _report(before: Sequence[str], _: str) -> list[str]:
+    folder = _results(before) / "sweeps"
+    if not before or before[-1] != "--sweep" or not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+def _shells(_: Sequence[str], __: str) -> list[str]:
+    return [*SHELLS]
+
+
+BASH = r"""_lra_complete() {
+    local line="${COMP_LINE:0:COMP_POINT}" words current cut
+    read -ra words <<< "$line"
+    if [[ "$line" == *[[:space:]] ]]; then words+=(""); fi
+    current="${words[${#words[@]}-1]}"
+    cut=""
+    if [[ "$COMP_WORDBREAKS" == *=* ]]; then cut="${current%"${current##*[=:]}"}"; fi
+    local IFS=$'\n'
+    COMPREPLY=($("${words[0]}" completion --words "${words[@]:1}" 2> /dev/null))
+    COMPREPLY=("${COMPREPLY[@]#"$cut"}")
+    if [[ "${COMPREPLY[0]}" == *[=.] ]]; then compopt -o nospace 2> /dev/null; fi
+}
+complete -o default -o bashdefault -F _lra_complete lra
+"""
+ZSH = r"""(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_lra() {
+    local -a found open
+    found=("${(@f)$("${words[1]}" completion --words "${(@)words[2,CURRENT-1]}" "$PREFIX" \
+        2> /dev/null)}")
+    open=("${(@M)found:#*[=.]}")
+    found=("${(@)found:#*[=.]}")
+    [[ -z "${found[*]}${open[*]}" ]] && { _files; return }
+    (( ${#open} )) && compadd -Q -S '' -- "${open[@]}"
+    (( ${#found} )) && compadd -Q -- "${found[@]}"
+}
+compdef _lra lra
+"""
+FISH = r"""function __lra_complete
+    set -l words (commandline -opc)
+    $words[1] completion --words $words[2..-1] (commandline -ct) 2> /dev/null
+end
+complete -c lra -n "test -n \"(__lra_complete)\"" -f -a "(__lra_complete)"
+"""
+SHELLS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra completion`."""
+    made = argparse.ArgumentParser(
+        prog="lra completion",
+        description="Print what lets a shell complete verbs, flags, names, keys, values and cells.",
+        epilog='in ~/.bashrc: eval "$(lra completion bash)" | in ~/.zshrc: '
+        'eval "$(lra completion zsh)" | in config.fish: lra completion fish | source',
+    )
+    made.add_argument("shell", choices=[*SHELLS], metavar="|".join(SHELLS))
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the script of a shell, or for a shell (`--words ...`) what its last word may become."""
+    if argv[:1] == ["--words"]:
+        for word in candidates(argv[1:]):
+            print(word)
+        return 0
+    print(SHELLS[parser().parse_args(argv).shell], end="")
+    return 0

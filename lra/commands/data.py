@@ -1,0 +1,324 @@
+"""`lra data`: make the data of a task ready, check them, look at them."""
+
+import argparse
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from lra.arguments import add_own, whole
+from lra.catalogue import entries, table
+from lra.suggest import UnknownName, unknown
+
+if TYPE_CHECKING:
+    from tasks.task import Batch, Task
+
+BATCH_SIZE = 64
+MOST = 2**40
+"""Examples; no split has as many."""
+PLACES = ("path", "train")
+"""Options that `--from` stands for: the first that the task has."""
+PICTURE_PIXELS = 256
+"""Height of a picture that is written, where that is a multiple of its own."""
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A task that shows one example the way a person reads it."""
+
+    def describe(self, split: str, index: int) -> str:
+        """Return example number `index` of `split`, decoded, with its label."""
+        ...
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A task that compares its files with the hashes it knows."""
+
+    def verify(self) -> Any:
+        """Raise BadData where a file is not what it should be."""
+        ...
+
+
+class Lengths(NamedTuple):
+    """What a first look at a split finds."""
+
+    lengths: list[int]
+    """Real tokens per sequence, ascending."""
+    labels: Counter[int]
+    """Empty where every position has its own target."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra data`."""
+    made = argparse.ArgumentParser(
+        prog="lra data",
+        description="Make the data of a task ready, check them, or look at real examples.",
+        epilog="examples: lra data prepare listops | lra data prepare listops source=tsv "
+        "--from ./lra_release/listops-1000 | lra data verify text | lra data show text --count 2 | "
+        "lra data certify text",
+    )
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="{prepare,verify,show,certify}")
+    summaries = {
+        "prepare": "generate, download or convert the data; does nothing where that is done",
+        "verify": "file hashes and the contract of tasks; exit code 1 where something is wrong",
+        "show": "examples with their labels, and how long they are",
+        "certify": "scores that need no model of long sequences; kept beside the data",
+    }
+    for verb, summary in summaries.items():
+        one = verbs.add_parser(verb, help=summary, description=summary)
+        one.add_argument("task", metavar="TASK", help="a name of `lra list tasks`")
+        one.add_argument(
+            "overrides",
+            nargs="*",
+            metavar="OPTION=VALUE",
+            help="options of the task, read as in lra run; `task.` may be left out; plugins=[...]",
+        )
+        one.add_argument(
+            "--from",
+            dest="path",
+            metavar="PATH",
+            help="what you have already: short for path=PATH (table: train=PATH)",
+        )
+        add_own(one)
+        if verb == "certify":
+            one.add_argument("--split", default="test", metavar="SPLIT")
+            one.add_argument("--again", action="store_true", help="compute what is there already")
+        if verb == "show":
+            one.add_argument("--split", default="train", metavar="SPLIT")
+            one.add_argument(
+                "--index", type=whole(-MOST, MOST), default=0, help="the first example to show"
+            )
+            one.add_argument(
+                "--count", type=whole(0, MOST), default=1, help="how many examples to show"
+            )
+            one.add_argument(
+                "--picture", type=Path, metavar="FILE", help="write the examples as one PNG file"
+            )
+            one.add_argument(
+                "--sample",
+                type=whole(1, MOST),
+                default=2000,
+                help="examples for the statistics of a task without stored examples",
+            )
+    return made
+
+
+def build(arguments: argparse.Namespace) -> "Task":
+    """Build the task that the command line names, with its options read as `lra run` does."""
+    from lra.compose import build_task, task_node
+
+    own = (arguments.config_dir, arguments.plugin)
+    node, plugins = task_node(arguments.task, arguments.overrides, *own)
+    if arguments.path is not None:
+        node[next((name for name in PLACES if name in node), PLACES[0])] = arguments.path
+    return build_task(node, plugins)
+
+
+def command(arguments: argparse.Namespace) -> str:
+    """Return the command that makes the data ready that another verb did not find."""
+    words = ["lra", "data", "prepare", arguments.task, *arguments.overrides]
+    words += [] if arguments.path is None else ["--from", arguments.path]
+    words += [f"--config-dir={folder}" for folder in arguments.config_dir]
+    words += [f"--plugin={package}" for package in arguments.plugin]
+    return shlex.join(words)
+
+
+def main(argv: list[str]) -> int:
+    """Run one of prepare, verify, show and certify."""
+    made = parser()
+    arguments, rest = made.parse_known_args(argv)
+    if strange := [word for word in rest if word.startswith("-")]:
+        made.error(f"unrecognized arguments: {' '.join(strange)}")
+    # argparse takes positional words in one run only: these stood behind a flag.
+    arguments.overrides += rest
+    task = build(arguments)
+    from tasks.data.full_disk import full_disk_explained
+    from tasks.data.sources import data_root
+    from tasks.task import NotPrepared
+
+    if arguments.verb == "prepare":
+        with full_disk_explained(data_root()):
+            return prepare(task, arguments)
+
+    try:
+        if arguments.verb == "certify":
+            return certify(task, arguments)
+        return verify(task) if arguments.verb == "verify" else show(task, arguments)
+    except NotPrepared as error:
+        raise NotPrepared(f"{error}; here: {command(arguments)}") from error
+
+
+def prepare(task: "Task", arguments: argparse.Namespace) -> int:
+    """Make the data ready, sweep what killed processes left, and say what there is now."""
+    from tasks.data.leftovers import sweep
+    from tasks.data.sources import data_root
+
+    sweep(data_root())
+    print(f"{task.spec.name}, source {task.spec.source}, under {data_root()}", flush=True)
+    task.prepare()
+    spec = task.spec
+    counted = ", ".join(f"{size:,} {split}" for split, size in sizes(task).items())
+    print(f"{spec.name} version {spec.version}, source {spec.source}: {counted or 'sizes unknown'}")
+    print(f"data hash {spec.data_hash}; {spec.vocabulary} token ids, {spec.classes} classes")
+    for entry in entries("task", arguments.config_dir):
+        if entry.name == arguments.task and entry.source:
+            print(f"please cite {entry.source}")
+    return 0
+
+
+def sizes(task: "Task") -> Mapping[str, int]:
+    """Return the number of examples by split: as known beforehand, or counted when prepared."""
+    from tasks.data.prepared import StoredTask
+    from tasks.task import SPLITS
+
+    if isinstance(task, StoredTask) and not task.spec.sizes:
+        return {split: task.examples(split) for split in SPLITS}
+    return task.spec.sizes
+
+
+def verify(task: "Task") -> int:
+    """Print the findings of the hash checks and of the contract; 1 where one failed."""
+    from tasks.contract import check_task
+    from tasks.task import BadData
+
+    rows = []
+    if isinstance(task, Verifies):
+        try:
+            task.verify()
+            rows.append(("ok", "files", "every file has the hash that it should have"))
+        except BadData as error:
+            rows.append(("NO", "files", str(error)))
+    if all(mark == "ok" for mark, *_ in rows):
+        for finding in check_task(task):
+            rows.append(("ok" if finding.passed else "NO", finding.check, finding.detail))
+    print(table(rows, indent=""))
+    failed = sum(mark != "ok" for mark, *_ in rows)
+    print(f"{task.spec.name}: {len(rows) - failed} of {len(rows)} checks passed")
+    return 1 if failed else 0
+
+
+def certify(task: "Task", arguments: argparse.Namespace) -> int:
+    """Print the floors of a split, computed where no certificate is there."""
+    from tasks.baselines.certificate import Certifiable, certified, path_of
+    from tasks.task import SPLITS
+
+    if arguments.split not in SPLITS:
+        raise UnknownName(unknown("split", arguments.split, SPLITS))
+    if not isinstance(task, Certifiable):
+        raise ValueError(f"{task.spec.name} computes no floors: it has no method floors(split)")
+    task.prepare()
+    floors = certified(task, arguments.split, again=arguments.again)
+    measures = list(dict.fromkeys(name for floor in floors for name in floor.measures))
+    rows = [
+        ("floor", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
+    ]
+    for floor in floors:
+        found = (f"{floor.measures[m]:.4g}" if m in floor.measures else "" for m in measures)
+        rows.append((floor.name, f"{floor.accuracy:.1%}", *found, floor.sentence))
+    cut = f"at most {task.spec.max_length:,} tokens of a sequence"
+    print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split, {cut}")
+    print(table(rows, indent=""))
+    print(f"certificate  {path_of(task, arguments.split)}")
+    return 0
+
+
+def show(task: "Task", arguments: argparse.Namespace) -> int:
+    """Print examples as a person reads them, then lengths and labels over a sample."""
+    from tasks.task import SPLITS
+
+    if arguments.split not in SPLITS:
+        raise UnknownName(unknown("split", arguments.split, SPLITS))
+    size = sizes(task).get(arguments.split)
+    wanted = range(arguments.index, arguments.index + arguments.count)
+    if not wanted or wanted[0] < 0 or (size is not None and wanted[-1] >= size):
+        raise ValueError(
+            f"--index {arguments.index} --count {arguments.count} lies outside the split "
+            f"{arguments.split}, which has {size if size is not None else 'some'} examples from 0"
+        )
+    if arguments.picture is not None:
+        draw(task, arguments.split, wanted, arguments.picture)
+    for index in wanted:
+        if isinstance(task, Describes):
+            text = task.describe(arguments.split, index)
+        else:
+            text = raw(task, arguments.split, index)
+        print(f"{task.spec.name} / {task.spec.source} / {arguments.split} / {index}\n{text}\n")
+    print(statistics(look(task, arguments.split, arguments.sample)))
+    return 0
+
+
+def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
+    """Write examples that are pictures side by side, as they are, as one PNG file."""
+    import numpy as np
+    from PIL import Image
+
+    from tasks.classification.gray import GrayTask
+
+    if not isinstance(task, GrayTask):
+        raise ValueError(f"--picture: {task.spec.name} has no pictures; leave it out")
+    pictures = [task.levels(task.example(split, index)[0][0]) for index in wanted]
+    framed = [np.pad(picture, 1, constant_values=128) for picture in pictures]
+    scale = max(1, round(PICTURE_PIXELS / framed[0].shape[0]))
+    drawn = Image.fromarray(np.concatenate(framed, axis=1).repeat(scale, 0).repeat(scale, 1))
+    drawn.save(file)
+
+
+def raw(task: "Task", split: str, index: int) -> str:
+    """Return the token ids of one example, for tasks that cannot spell them out."""
+    for batch in task.batches(split, batch_size=BATCH_SIZE, seed=0):
+        places = (batch.index == index).nonzero()
+        if len(places):
+            row = int(places[0])
+            ids = [sequence.tolist() for sequence in batch.tokens[row]]
+            return f"token ids {ids}\ntarget {batch.target[row].tolist()}"
+    raise ValueError(f"split {split} has no example {index}: give a smaller --index")
+
+
+def look(task: "Task", split: str, sample: int) -> Lengths:
+    """Return every stored example, or walk over the first batches until `sample` are seen."""
+    import numpy as np
+
+    from tasks.classification.base import ClassificationTask
+    from tasks.data.prepared import StoredTask
+
+    labels: Counter[int] = Counter()
+    if isinstance(task, StoredTask):
+        # Not the first batches: those of evaluation are the longest examples.
+        if isinstance(task, ClassificationTask):
+            labels.update(task.split(split).targets.tolist())
+        return Lengths(np.sort(task.lengths(split)).tolist(), labels)
+    lengths: list[int] = []
+    for batch in islice(_batches(task, split), -(-sample // BATCH_SIZE)):
+        if batch.keep is None:
+            lengths += [batch.tokens.shape[-1]] * (batch.tokens.shape[0] * batch.tokens.shape[1])
+        else:
+            lengths += batch.keep.sum(-1).flatten().tolist()
+        if batch.target.ndim == 1:
+            labels.update(batch.target.tolist())
+    return Lengths(sorted(lengths), labels)
+
+
+def _batches(task: "Task", split: str) -> "Iterator[Batch]":
+    return task.batches(split, batch_size=BATCH_SIZE, seed=0)
+
+
+def statistics(found: Lengths) -> str:
+    """Return the quantiles of the lengths and the share of every label."""
+    if not found.lengths:
+        return "the split gave no full batch to take statistics over"
+    at = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
+    quantiles = ", ".join(f"{name} {quantile(found.lengths, q):,}" for name, q in at.items())
+    lines = [f"tokens per sequence over {len(found.lengths):,} sequences: {quantiles}"]
+    total = sum(found.labels.values())
+    if total:
+        shares = (f"{label}: {found.labels[label] / total:.1%}" for label in sorted(found.labels))
+        lines.append(f"labels over {total:,} examples: {', '.join(shares)}")
+    return "\n".join(lines)
+
+
+def quantile(ascending: Sequence[int], q: float) -> int:
+    """Return the element below or at which a share `q` of the values lies."""
+    return ascending[min(len(ascending) - 1, int(q * len(ascending)))]

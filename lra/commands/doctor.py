@@ -1,0 +1,185 @@
+"""`lra doctor`: what this machine is, and what works on it, each thing tried; a store; noise."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from lra.catalogue import table
+from lra.commands import probes
+from lra.commands.probes import GIB, Report
+from runners.storage.audit import audit
+
+PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
+            "datasets", "jaxtyping")  # fmt: skip
+SPEED_VARIABLES = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NVPL_", "BLIS_", "DNNL_", "ONEDNN_", "ATEN_",
+    "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUDA_", "NVIDIA_", "CUBLAS_", "NCCL_", "MALLOC_",
+    "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONMALLOC",
+)  # fmt: skip
+"""How the variables begin that change how fast the same program runs, or what it can see."""
+
+
+class Check(NamedTuple):
+    """One thing to try."""
+
+    name: str
+    probe: Callable[[], Report]
+    essential: bool = False
+    """Without it no run can succeed: the exit code says so."""
+
+
+class Verdict(NamedTuple):
+    """One thing that was tried."""
+
+    name: str
+    essential: bool
+    report: Report
+
+    @property
+    def mark(self) -> str:
+        """`ok`; `no` for what one can do without; `FAIL`."""
+        if self.report.works:
+            return "ok"
+        return "FAIL" if self.essential else "no"
+
+
+def checks(results: Path) -> list[Check]:
+    """Return what to try, in the order of printing."""
+    from tasks.data.sources import data_root
+
+    return [
+        Check("cell in its own process", probes.own_process, essential=True),
+        Check("results folder", lambda: probes.writable(results), essential=True),
+        Check("data folder", lambda: probes.writable(data_root()), essential=True),
+        Check("peak memory count", probes.memory_trace),
+        Check("memory limit", probes.memory_limit),
+        Check("bfloat16 autocast", probes.half_precision),
+        Check("torch.compile", probes.compiler),
+        Check("GPU", probes.gpu),
+        Check("W&B offline", probes.wandb_offline),
+        Check("W&B account", probes.wandb_account),
+        Check("data hub", probes.hub),
+    ]
+
+
+def facts() -> dict[str, str]:
+    """Return versions, processor, threads, memory and the variables that change speed."""
+    import torch
+
+    from lra.cli import version
+    from runners.measurement.hardware import cpu_name
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = {
+        "lra": version(),
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        **{name: installed(name) for name in PACKAGES},
+        "processor": f"{cpu_name()}, vectors {torch.backends.cpu.get_cpu_capability()}",
+        "threads": f"{cores} cores for this process, torch uses {torch.get_num_threads()}",
+        "memory": memory(),
+    }
+    speed = sorted(name for name in os.environ if name.startswith(SPEED_VARIABLES))
+    found["environment"] = " ".join(f"{n}={os.environ[n]}" for n in speed) or "no speed variables"
+    return found
+
+
+def installed(package: str) -> str:
+    """Return the version of a package, or `missing`."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing: pip install -e . -c constraints.txt"
+
+
+def memory() -> str:
+    """Return the memory of the machine, what is free, and a limit on the container."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    words = [f"{total / GIB:.1f} GiB"]
+    meminfo = Path("/proc/meminfo")
+    if meminfo.is_file():
+        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        words.append(f"{int(lines['MemAvailable'].split()[0]) * 1024 / GIB:.1f} GiB available")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and limit.read_text().strip().isdigit():
+        words.append(f"container limited to {int(limit.read_text()) / GIB:.1f} GiB")
+    return ", ".join(words)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra doctor`."""
+    made = argparse.ArgumentParser(
+        prog="lra doctor",
+        description="What this machine is and what works on it, each thing tried for real (half a "
+        "minute). Exit code 1 where something fails that every run needs.",
+    )
+    made.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    made.add_argument(
+        "--store",
+        action="store_true",
+        help="read every file of the results folder instead, and say what is damaged; exit code 1 "
+        "where something is",
+    )
+    made.add_argument(
+        "--noise",
+        action="store_true",
+        help="time equal calls instead, half a minute, and say which differences this machine can "
+        "resolve and what disturbs it; exit code 1 where most samples were disturbed",
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def store(results: Path, *, as_json: bool) -> int:
+    """Print what is damaged in a results folder, and what was left over; 1 for damage."""
+    found = audit(results)
+    if as_json:
+        print(json.dumps(found._asdict(), indent=2))
+        return 1 if found.damaged else 0
+    for mark, sentences in (("FAIL", found.damaged), ("left", found.left)):
+        for sentence in sentences:
+            print(f"{mark} {sentence}")
+    print(f"{found.cells:,} cells in {results}: {len(found.damaged) or 'no'} faults")
+    return 1 if found.damaged else 0
+
+
+def main(argv: list[str]) -> int:
+    """Print facts and verdicts; 1 where something essential fails."""
+    made = parser()
+    arguments = made.parse_args(argv)
+    if arguments.store and arguments.noise:
+        made.error("--store and --noise are two questions: ask one at a time")
+    if arguments.store:
+        return store(arguments.results, as_json=arguments.json)
+    if arguments.noise:
+        from lra.commands.noise import noise
+
+        return noise(as_json=arguments.json)
+    known = facts()
+    if not arguments.json:
+        print(table(list(known.items()), indent=""))
+        print()
+    verdicts = []
+    for check in checks(arguments.results):
+        verdict = Verdict(check.name, check.essential, probes.tried(check.probe))
+        verdicts.append(verdict)
+        if not arguments.json:
+            print(f"{verdict.mark:5}{verdict.name:25}{verdict.report.detail}", flush=True)
+            if not verdict.report.works and verdict.report.way_out:
+                print(f"{'':30}way out: {verdict.report.way_out}", flush=True)
+    failed = [verdict.name for verdict in verdicts if verdict.mark == "FAIL"]
+    if arguments.json:
+        tried = [
+            {"name": v.name, "mark": v.mark, "essential": v.essential, **v.report._asdict()}
+            for v in verdicts
+        ]
+        print(json.dumps({"facts": known, "checks": tried, "failed": failed}, indent=2))
+    else:
+        print(f"\n{'not ready: ' + ', '.join(failed) if failed else 'ready'}")
+    return 1 if failed else 0

@@ -1,0 +1,61 @@
+"""`lra list`: what can be chosen, one line each with its source. Reads YAML, imports no torch."""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from lra.arguments import add_own
+from lra.catalogue import choose_groups, entries, named, table, words
+from lra.suggest import plural
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra list`."""
+    made = argparse.ArgumentParser(
+        prog="lra list",
+        description="What can be chosen, one line each, with its source; or all about one name.",
+        epilog="examples: lra list | lra list models --traits | lra list tasks --json | "
+        "lra list performer | lra list model linear",
+    )
+    made.add_argument(
+        "group", nargs="?", help="models, tasks, hardware, experiments …; all if none"
+    )
+    made.add_argument(
+        "name", nargs="?", help="one choice in full: every option, its values and what they mean"
+    )
+    add_own(made)
+    made.add_argument(
+        "--traits",
+        action="store_true",
+        help="models: build each one without weights and print what it guarantees (needs torch)",
+    )
+    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the choices."""
+    arguments = parser().parse_intermixed_args(argv)
+    if files := named(arguments.group, arguments.name, arguments.config_dir):
+        from lra.commands.explain import explained
+
+        explained(files, arguments.config_dir, as_json=arguments.json)
+        return 0
+    chosen = choose_groups(
+        arguments.group or ("model" if arguments.traits else None), arguments.config_dir
+    )
+    if arguments.traits:
+        from lra.commands.traits import print_traits
+
+        code: int = print_traits(chosen, arguments.config_dir, arguments.plugin, arguments.json)
+        return code
+    listed = {group: entries(group, arguments.config_dir) for group in chosen}
+    if arguments.json:
+        everything = [asdict(entry) for found in listed.values() for entry in found]
+        print(json.dumps(everything, indent=2, ensure_ascii=False))
+        return 0
+    spelt = words(arguments.config_dir)
+    for number, (group, found) in enumerate(listed.items()):
+        print(f"{chr(10) if number else ''}{plural(group)}  ({spelt[group]}=NAME)")
+        print(table([(entry.name, entry.summary, entry.source) for entry in found]))
+    return 0

@@ -1,0 +1,261 @@
+"""What works on this machine: each function here tries one thing for real and says how it went."""
+
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Send = Callable[[object], None]
+GIB = 2**30
+HUB = "https://huggingface.co"
+"""Used unless HF_ENDPOINT says otherwise, as the `datasets` package does."""
+
+
+class Report(NamedTuple):
+    """How one trial went."""
+
+    works: bool
+    detail: str
+    way_out: str = ""
+    """What to do where it does not work and is wanted."""
+
+
+def tried(probe: Callable[[], Report]) -> Report:
+    """Run a probe; whatever it raises is the finding."""
+    try:
+        return probe()
+    except Exception as error:  # noqa: BLE001  any failure at all is what a probe looks for
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        return Report(False, f"{type(error).__name__}: {first}", f"see {probe.__doc__!r}")
+
+
+# -- what cells do in processes of their own ---------------------------------------------------
+
+
+def answer(argument: Any, send: Send) -> None:
+    """Child: send the argument back, with the number of this process."""
+    send((argument, os.getpid()))
+
+
+def devour(argument: int, send: Send) -> None:
+    """Child: touch `argument` bytes of memory."""
+    import torch
+
+    send(torch.ones(argument, dtype=torch.uint8).numel())
+
+
+def compile_something(_: None, send: Send) -> None:
+    """Child: compile a small function and compare it with itself uncompiled."""
+    import torch
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2 + x.cos()).sum(-1)
+
+    x = torch.linspace(0, 1, 512).view(8, 64)
+    compiled = torch.compile(function, fullgraph=True)
+    send(bool(torch.allclose(compiled(x), function(x), atol=1e-5)))
+
+
+def own_process() -> Report:
+    """A cell in a process of its own, through the fork server."""
+    from runners.isolation import isolate
+    from runners.records import Status
+
+    heard: list[Any] = []
+    ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=heard.append)
+    if ending.status is not Status.ok or len(heard) != 1 or heard[0][1] == os.getpid():
+        return Report(
+            False,
+            f"{ending.status}: {ending.reason} (messages: {heard})",
+            "lra needs multiprocessing's forkserver: Linux or macOS, and a writable TMPDIR",
+        )
+    return Report(True, f"process {heard[0][1]} answered")
+
+
+def memory_limit() -> Report:
+    """A limit on a cell's memory, which turns exhaustion into a row."""
+    from runners.isolation import isolate
+    from runners.records import Status
+
+    ending = isolate.run(
+        devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
+    )
+    if ending.status is Status.out_of_memory:
+        return Report(True, "a child under 2 GiB that wanted 8 GiB ended as out_of_memory")
+    return Report(
+        False,
+        f"a child under 2 GiB that wanted 8 GiB ended as {ending.status}: {ending.reason}",
+        "leave hardware.memory_limit_bytes at null and set a limit from outside (ulimit -v, SLURM)",
+    )
+
+
+def compiler() -> Report:
+    """torch.compile, which needs a C++ compiler on a CPU."""
+    from runners.isolation import isolate
+    from runners.records import Status
+
+    named = os.environ.get("CXX") or "g++"
+    heard: list[Any] = []
+    ending = isolate.run(compile_something, None, seconds=300.0, threads=1, on_message=heard.append)
+    if ending.status is Status.ok and heard == [True]:
+        return Report(True, f"compiled and agrees; compiler {shutil.which(named) or named}")
+    missing = "" if shutil.which(named) else f"; no {named} on PATH"
+    return Report(
+        False,
+        f"{ending.status}: {ending.reason.splitlines()[0] if ending.reason else heard}{missing}",
+        "install a C++ compiler (Debian, Ubuntu: apt install g++) or keep hardware.compile=false",
+    )
+
+
+# -- what torch does here ------------------------------------------------------------------------
+
+
+def memory_trace() -> Report:
+    """The allocator's trace, from which peak tensor bytes are counted."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.empty(2**20, dtype=torch.uint8, device="cuda").fill_(1)
+        peak = torch.cuda.max_memory_allocated() - before
+        return Report(peak == 2**20, f"1 MiB seen as {peak:,} bytes by the CUDA allocator")
+    from torch.profiler import ProfilerActivity, profile
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # some builds trace their own start and stop
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        torch.ones(2**20, dtype=torch.uint8)
+    events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
+    taken = max((event.nbytes() for event in events), default=0)
+    return Report(
+        taken == 2**20,
+        f"1 MiB seen as {taken:,} bytes by the profiler",
+        "peak tensor bytes cannot be counted with this build of torch: take the one in "
+        "constraints.txt",
+    )
+
+
+def half_precision() -> Report:
+    """bfloat16 under autocast."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.linspace(-1, 1, 64 * 64, device=device).view(64, 64)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        product = a @ a
+    worst = float((product.float() - a @ a).abs().max())
+    works = product.dtype is torch.bfloat16 and worst < 0.25
+    return Report(
+        works,
+        f"on {device}: product in {product.dtype}, off by {worst:.2g}",
+        "choose hardware.precision=float32",
+    )
+
+
+def gpu() -> Report:
+    """A CUDA device that computes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        build = torch.version.cuda
+        why = f"torch is built for CUDA {build} and sees no device" if build else "a CPU build"
+        return Report(
+            False,
+            why,
+            "where there is a GPU: install its driver"
+            + ("" if build else " and a CUDA build of torch (plain PyPI has it)"),
+        )
+    x = torch.ones(256, 256, device="cuda")
+    right = float((x @ x).sum()) == 256.0**3
+    found = torch.cuda.get_device_properties(0)
+    bfloat16 = "with" if torch.cuda.is_bf16_supported() else "without"
+    return Report(
+        right,
+        f"{torch.cuda.device_count()} x {found.name}, {found.total_memory / GIB:.1f} GiB, "
+        f"{bfloat16} bfloat16",
+    )
+
+
+# -- where results, data and the mirror go ---------------------------------------------------------
+
+
+def writable(folder: Path) -> Report:
+    """The folder takes files whole: written, flushed, renamed."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".lra-doctor-", delete=False) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        renamed = Path(file.name).with_suffix(".renamed")
+        Path(file.name).replace(renamed)
+        renamed.unlink()
+    except OSError as error:
+        return Report(
+            False, f"{folder.absolute()}: {error.strerror}", "name another folder, or free space"
+        )
+    free = shutil.disk_usage(there).free
+    state = "" if folder.exists() else " (will be made)"
+    return Report(True, f"{folder.absolute()}{state}, {free / GIB:.1f} GiB free")
+
+
+def wandb_offline() -> Report:
+    """A W&B run without account and network."""
+    import wandb
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = wandb.init(
+            mode="offline", dir=folder, project="lra-doctor", settings=wandb.Settings(silent=True)
+        )
+        run.log({"tried": 1})
+        run.finish()
+        wandb.teardown()  # waits until the file is whole; finish alone may come back earlier
+        files = list(Path(folder).rglob("*.wandb"))
+        size = sum(file.stat().st_size for file in files)
+    return Report(size > 100, f"wrote {size:,} bytes", "choose logger=none")
+
+
+def wandb_account() -> Report:
+    """A W&B key, so that logger=wandb_online can work. The key is neither read out nor tried."""
+    import netrc
+    from urllib.parse import urlparse
+
+    import wandb
+
+    if os.environ.get("WANDB_API_KEY"):
+        return Report(True, "WANDB_API_KEY is set")
+    server = os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url
+    host = urlparse(server).hostname or ""
+    file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    if file.is_file() and host in netrc.netrc(str(file)).hosts:
+        return Report(True, f"an entry for {host} in {file}")
+    return Report(
+        False,
+        "no key found",
+        "only for logger=wandb_online: `wandb login`; offline runs are sent later by `wandb sync`",
+    )
+
+
+def hub() -> Report:
+    """The data hub, from which text=imdb and the like are fetched."""
+    by_hand = (
+        "generated tasks and sample sources need no network; fetch files elsewhere and use "
+        "`lra data prepare TASK --from PATH`"
+    )
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+        return Report(False, "switched off by HF_HUB_OFFLINE", by_hand)
+    address = os.environ.get("HF_ENDPOINT", HUB)
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=4):
+            return Report(True, f"{address} answers")
+    except urllib.error.HTTPError as error:
+        return Report(True, f"{address} answers ({error.code})")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return Report(False, f"{address} does not answer: {reason}", by_hand)

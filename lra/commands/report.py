@@ -1,0 +1,157 @@
+"""`lra report`: tables and figures from stored results. Needs no torch and no network."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra.names import tell_apart
+from lra.selection import kinds
+from lra.suggest import UnknownName, unknown
+
+KEPT = ("identity", "described", "overrides", "environment")
+"""What `publish` keeps of a cell."""
+
+
+def stored(
+    root: Path, sweep: str | None
+) -> tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]:
+    """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
+
+    Models of one name and several configurations are told apart by name. A cell with a damaged file
+    is left out; the last list says which file, and the way out.
+
+    Raises:
+        FileNotFoundError: there is no store, or it holds no rows.
+        UnknownName: there is no such sweep; the message lists those that exist.
+        BadStore: every cell is damaged; the message is that of the first.
+    """
+    from runners.store import BadStore, Store, read_rows
+
+    store = Store(root)
+    if sweep is not None and sweep not in store.sweeps():
+        raise UnknownName(unknown("sweep", sweep, store.sweeps()))
+    left_out: list[BadStore] = []
+    rows = read_rows(root, sweep, left_out=left_out)
+    cells = {}
+    for key in rows["cell"].unique():
+        try:
+            cells[str(key)] = store.cell(key)
+        except BadStore as error:
+            left_out.append(error)
+    sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
+    if sound.empty and left_out:
+        raise left_out[0]
+    if sound.empty:
+        raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
+    named = tell_apart(sound, cells)
+    return named, cells, [str(error) for error in left_out]
+
+
+def place(root: Path, sweep: str | None) -> tuple[Path, str]:
+    """Return the folder and the heading of the report on a sweep, or on the whole store."""
+    return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
+
+
+def publish(root: Path, sweep: str, target: Path) -> list[Path]:
+    """Write a sweep's rows, and what repeats them, as two files to keep in a repository.
+
+    `TARGET.jsonl` holds the rows, `TARGET.json` the identity and the command-line words of each
+    cell, and the versions. The target may be named with either ending, or without.
+    """
+    from runners.store import Store, read_rows
+
+    store, rows = Store(root), read_rows(root, sweep)
+    about = {}
+    for key in rows["cell"].unique():
+        cell = store.describe(key)
+        (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
+        about[key] = {k: cell[k] for k in KEPT if k in cell}
+    if target.suffix in {".jsonl", ".json"}:
+        target = target.with_suffix("")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lines, description = (target.with_name(target.name + end) for end in (".jsonl", ".json"))
+    rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
+    description.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    return [lines, description]
+
+
+def published(path: Path) -> pd.DataFrame:
+    """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
+    from runners.store import read_rows_file, table_of
+
+    return table_of(read_rows_file(path))
+
+
+def told_apart(path: Path) -> pd.DataFrame:
+    """Read rows that `publish` wrote, with models named as in a report on the store.
+
+    The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
+    """
+    from runners.storage.formats import read_object
+
+    rows, beside = published(path), path.with_suffix(".json")
+    if not beside.is_file():
+        return rows
+    cells = {
+        key: {**cell, "described": _described(cell)}
+        for key, cell in read_object(beside).items()
+        if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
+    }
+    return tell_apart(rows, cells)
+
+
+def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a published cell, spelled out."""
+    from runners.storage import schema_1
+
+    found = cell.get("described")
+    return found if isinstance(found, Mapping) else schema_1.described(cell["identity"])
+
+
+def main(argv: list[str]) -> int:
+    """Parse the words after `lra report` and write the report."""
+    parser = argparse.ArgumentParser(
+        prog="lra report",
+        description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
+        "damaged.",
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the store")
+    parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
+    parser.add_argument("--out", type=Path, help="folder; default: RESULTS/reports/SWEEP")
+    parser.add_argument("--title", help="heading of the report")
+    parser.add_argument("--rows", type=Path, help="a published file of rows, instead of a store")
+    parser.add_argument(
+        "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
+    )
+    choice = parser.parse_args(argv)
+    left_out: list[str] = []
+    if choice.publish:
+        if not choice.sweep:
+            parser.error("--publish needs --sweep")
+        paths = publish(choice.results, choice.sweep, choice.publish)
+    else:
+        from reports.report import write_report
+
+        if choice.rows:
+            rows, name = told_apart(choice.rows), choice.rows.stem
+            folder = Path("reports-of-" + name)
+        else:
+            rows, _, left_out = stored(choice.results, choice.sweep)
+            folder, name = place(choice.results, choice.sweep)
+        paths = write_report(
+            rows,
+            choice.out or folder,
+            title=choice.title or name,
+            groups=kinds(),
+            left_out=left_out,
+        )
+    for path in paths:
+        print(path)
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    return 1 if left_out else 0

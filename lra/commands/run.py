@@ -1,0 +1,140 @@
+"""`lra run`: compose, plan, execute, and write what a person wants to see."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.composition.hydra_entry import MULTIRUN, Entry, entries
+from lra.selection import kinds
+from lra.sweep import progress
+from lra.volume import Volume, taken
+from runners.isolation import isolate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lra.compose import Logger
+    from lra.sweep.execution import Sweep
+
+PRELOAD = (
+    "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
+    "lra.sweep.cells",
+    "lra.sweep.streams",
+)
+"""What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
+GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"
+PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runner.dry_run")
+"""Words that end with something printed, and start no cell."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the words after `lra run`; return the exit code."""
+    volume, argv = taken(argv)
+    progress.shown = volume is not Volume.quiet
+    isolate.prepare(*PRELOAD)
+    if not any(word.startswith(PRINTING) for word in argv):
+        isolate.start_server()  # it imports torch while this process composes
+    found = entries(argv, lambda now: execute(now, multirun=False, volume=volume))
+    if not found:
+        return 0  # Hydra printed a configuration or its help, or another launcher did the work
+    several = len(found) > 1 or any(word in MULTIRUN for word in argv)
+    return execute(found, multirun=several, volume=volume)
+
+
+def execute(found: Sequence[Entry], *, multirun: bool, volume: Volume = Volume.normal) -> int:
+    """Plan and run the entries; report and mirror at the end."""
+    from lra.sweep import execution as sweeps
+    from lra.sweep.overview import overview
+
+    sweep = sweeps.build(found)
+    if sweep.control.dry_run:
+        for line in overview(sweep):
+            print(line)
+        return 0
+    sweeps.execute(sweep, volume)
+    left = sum(not sweep.store.complete(planned.cell) for planned in sweep.planned)
+    if sweep.refused is not None or sweep.stopped_by is not None:
+        if sweep.refused is not None:
+            print(f"lra: {sweep.refused}", file=sys.stderr)
+        print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
+        return sweeps.exit_code(sweep)
+    if left < len(sweep.planned):
+        _finish(sweep, found[0].config["report"], multirun=multirun)
+    if sweep.stopped:
+        _say_stopped(sweep, left)
+    return sweeps.exit_code(sweep)
+
+
+def _say_stopped(sweep: "Sweep", left: int) -> None:
+    """Name the cells that somebody else has stopped, and what to do."""
+    total = len(sweep.planned)
+    print(f"{len(sweep.stopped)} of {total} cells were stopped from outside:")
+    for planned in sweep.planned:
+        reason = sweep.stopped.get(planned.cell.key)
+        if reason is not None:
+            print(f"  {planned.cell.key}  {sweep.titles[planned.cell.key]}: {reason}")
+    print(f"{left} of {total} cells have no rows; {GOES_ON}")
+
+
+def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> None:
+    """Write report and dashboard, and print where everything lies."""
+    from lra.commands import report
+    from lra.compose import LoggerMode
+    from lra.sweep.conclusion import conclusions
+    from reports.report import write_report
+
+    wanted = multirun if report_asked is None else report_asked
+    logger = sweep.logger
+    mirrored = logger.mode is not LoggerMode.disabled
+    written: list[Path] = []
+    sentence = ""
+    if wanted or mirrored:
+        rows, cells, left_out = report.stored(sweep.root, sweep.name)
+        for line in left_out:
+            print(f"left out: {line}")
+        if wanted:
+            folder, title = report.place(sweep.root, sweep.name)
+            written = write_report(rows, folder, title=title, groups=kinds(), left_out=left_out)
+            for line in conclusions(rows):
+                print(line)
+        if mirrored:
+            sentence = _mirror(sweep, logger, rows, cells, written)
+    print()
+    for planned in sweep.planned if len(sweep.planned) == 1 else ():
+        print(f"rows          {sweep.store.cell_folder(planned.cell.key)}")
+        where = "" if sweep.root == Path("results") else f" --results {sweep.root}"
+        print(f"again         lra show {planned.cell.key}{where}")
+    for label, suffixes in (("tables", (".md",)), ("figures", (".png",)), ("page", (".html",))):
+        for path in written:
+            if path.suffix in suffixes:
+                print(f"{label:13} {path}")
+    print(f"results       {sweep.root}")
+    if sentence:
+        print(f"W&B           {sentence}")
+
+
+def _mirror(
+    sweep: "Sweep",
+    logger: "Logger",
+    rows: "pd.DataFrame",
+    cells: Mapping[str, Mapping[str, Any]],
+    written: Sequence[Path],
+) -> str:
+    """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
+    from lra.names import own_name
+    from reports.dashboard.mirror import Mode, mirror
+
+    result = mirror(
+        rows,
+        list(written),
+        sweep=sweep.name,
+        cells=cells,
+        names={key: own_name(cell) for key, cell in cells.items()},
+        own={planned.cell.key for planned in sweep.planned},
+        mode=Mode[logger.mode],
+        folder=sweep.root / "wandb",
+        project=logger.project,
+        entity=logger.entity,
+    )
+    return result.sentence

@@ -1,0 +1,157 @@
+"""`lra show`: one stored result, as it was configured, what came out, and how to repeat it."""
+
+import argparse
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra.catalogue import table
+from lra.kinds import KINDS
+from runners.records import Cell
+from runners.store import Store
+
+PLACE = ("runner.lengths", "runner.modes", "runner.qk")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra show`."""
+    made = argparse.ArgumentParser(
+        prog="lra show",
+        description="One stored result: configuration, rows, and the exact command to repeat it.",
+        epilog="examples: lra show 3fa9 | lra show 3fa9c1 --json | lra show 3fa9 --curves",
+    )
+    made.add_argument(
+        "cell", metavar="CELL", help="the beginning of a cell's key, as tables and logs print it"
+    )
+    made.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    made.add_argument("--curves", action="store_true", help="print rows of every training step too")
+    made.add_argument("--json", action="store_true", help="print JSON")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the cell."""
+    arguments = parser().parse_args(argv)
+    if not arguments.results.is_dir():
+        raise FileNotFoundError(
+            f"no results folder {arguments.results.resolve()}: name yours by --results DIR"
+        )
+    store = Store(arguments.results)
+    key = store.find(arguments.cell)
+    found = store.describe(key)
+    cell = Cell(
+        identity=found["identity"],
+        described=found["described"],
+        columns=found["columns"],
+        config=found["config"],
+        overrides=tuple(found["overrides"]),
+        fingerprint=found["fingerprint"] or "",
+        place=place_of(found),
+    )
+    rows = store.rows_of(cell) if cell.fingerprint else []
+    command = repeat(cell)
+    if arguments.json:
+        everything = {**found, "command": command, "rows": rows}
+        print(json.dumps(everything, indent=2, ensure_ascii=False))
+        return 0
+    title = " ".join(
+        f"{name}={cell.columns[name]}"
+        for name in ("runner", "mode", "model", "task", "length", "seed", "hardware")
+    )
+    print(f"cell {key}  {title}")
+    print(f"\nconfiguration\n{indent(yaml.safe_dump(dict(cell.config), sort_keys=False))}")
+    made = {k: v for k, v in (found["environment"] or {}).items() if k != "sources"}
+    if made:
+        print(f"made on\n{indent(yaml.safe_dump(made, sort_keys=False))}")
+    print("rows" if rows else "no rows yet: the cell was begun and did not end")
+    if rows:
+        print(rows_table(rows, str(cell.columns["model"]), curves=arguments.curves))
+    print("\nrepeat it (results= another folder, for a complete cell is skipped)")
+    if gone(cell):
+        print(
+            f"  its folder {cell.place['folder']} is not here any more: call this from where it is "
+            "now"
+        )
+    print(f"  {command}")
+    return 0
+
+
+def place_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a stored cell's own files were; nothing for a cell that has none."""
+    place = description.get("place")
+    if not isinstance(place, Mapping):
+        return {}
+    return {str(key): value for key, value in place.items() if isinstance(value, str)}
+
+
+def gone(cell: Cell) -> bool:
+    """Tell whether the folder in which the command was given is no longer there."""
+    return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
+
+
+def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
+    """Return the command line that computes this one cell again.
+
+    A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
+    Configuration files and packages of the user's own are found from the folder of the first
+    command, so the line goes there first, unless that is the current one, or gone.
+    """
+    words = [
+        word
+        for word in cell.overrides
+        if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
+    ]
+    kind = KINDS.get(str(cell.columns["runner"]))
+    if kind is not None and kind.by_length:
+        words += [
+            kind.mode_word.format(cell.columns["mode"]),
+            f"runner.lengths=[{cell.columns['length']}]",
+        ]
+    own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
+    # Of a preset that is a sweep, this one run.
+    own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []
+    command = shlex.join(["lra", "run", *own, *words, f"results={results}"])
+    folder = cell.place.get("folder", str(Path.cwd()))
+    if gone(cell) or Path(folder) == Path.cwd():
+        return command
+    return f"{shlex.join(['cd', folder])} && {command}"
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False) -> str:
+    """Return the rows as aligned text; those along training steps only where asked for."""
+    shown = [row for row in rows if curves or row["step"] is None]
+    lines = [("metric", "value", "unit", "samples", "labels")]
+    for row in shown:
+        step = [] if row["step"] is None else [f"step={row['step']}"]
+        labels = [f"{key}={value}" for key, value in sorted((row["labels"] or {}).items())]
+        own = [] if row["model"] == model else [str(row["model"])]
+        lines.append(
+            (
+                str(row["metric"]),
+                spelt(float(row["value"]))
+                if row["status"] == "ok"
+                else f"{row['status']}: {row['reason']}",
+                str(row["unit"]),
+                str(len(row["samples"] or ())),
+                " ".join([*own, *step, *labels]),
+            )
+        )
+    text = table(lines)
+    hidden = len(rows) - len(shown)
+    return text + (f"\n  and {hidden} rows along the training steps: --curves" if hidden else "")
+
+
+def spelt(value: float) -> str:
+    """Return whole numbers whole, and six digits of all others."""
+    return f"{int(value):,}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def indent(text: str) -> str:
+    """Shift a block of text to the right."""
+    return "".join(f"  {line}\n" for line in text.splitlines())

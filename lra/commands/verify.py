@@ -1,0 +1,125 @@
+"""`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.arguments import add_own, whole
+from lra.catalogue import names, table
+from lra.class_path import ROOMS
+from lra.suggest import UnknownName, unknown
+from lra.yaml_text import parse
+
+if TYPE_CHECKING:
+    from models.mixer import MixerFactory
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra verify`."""
+    made = argparse.ArgumentParser(
+        prog="lra verify",
+        description="Run the contract checks on a mixer: shapes and types, padding, neighbours in "
+        "the batch, no look-ahead, effects of a pass, training against evaluation, gradients "
+        "against finite differences, precisions, claims, extend against one pass, declared growth. "
+        "A failed check names the likely cause (docs/contract.md). Exit code 1 where one fails.",
+        epilog="examples: lra verify performer | lra verify performer features=128 | "
+        "lra verify my_pkg.mixer:MyMixer window=64 | "
+        "lra verify my_family --config-dir my_conf --plugin my_pkg",
+    )
+    made.add_argument(
+        "mixer",
+        metavar="NAME|PKG.MODULE:Class",
+        help="one of `lra list models`, your own (--config-dir), or a class that can be imported "
+        "from here",
+    )
+    made.add_argument(
+        "options", nargs="*", metavar="OPTION=VALUE", help="arguments of the constructor"
+    )
+    made.add_argument(
+        "--width", type=whole(1, 65_536), default=32, help="of the model; default: 32"
+    )
+    made.add_argument("--heads", type=whole(1, 65_536), default=2, help="default: 2")
+    made.add_argument(
+        "--max-length",
+        type=whole(1, 1_000_000),
+        default=256,
+        help="longest sequence to offer; default: 256",
+    )
+    add_own(made)
+    made.add_argument("--quiet", action="store_true", help="print failed checks only")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the findings; 1 where one failed."""
+    made = parser()
+    arguments = made.parse_intermixed_args(argv)
+    factory = resolve(arguments.mixer, arguments.options, arguments.config_dir, arguments.plugin)
+    from models.contract import verify
+
+    findings = verify(
+        factory,
+        width=arguments.width,
+        heads=arguments.heads,
+        max_length=arguments.max_length,
+    )
+    failed = [finding for finding in findings if not finding.passed]
+    shown = failed if arguments.quiet else findings
+    if shown:
+        rows = [("ok" if f.passed else "NO", f.check, f.detail) for f in shown]
+        print(table(rows, indent=""))
+    print(f"{arguments.mixer}: {len(findings) - len(failed)} of {len(findings)} checks passed")
+    return 1 if failed else 0
+
+
+def resolve(
+    mixer: str,
+    words: list[str],
+    config_dirs: Sequence[Path] = (),
+    plugins: Sequence[str] = (),
+) -> "MixerFactory":
+    """Return the mixer's class with its options bound.
+
+    Args:
+        mixer: A name of `conf/model`, or `package.module:Class`.
+        words: `option=value`; the constructor's annotations say how a value is read.
+        config_dirs: Folders of the user's own choices.
+        plugins: Packages that these may name.
+
+    Raises:
+        UnknownName: for a name that is neither.
+        ConfigError: for an unknown option, a wrong type or a class that cannot be imported.
+    """
+    from lra.compose import group_file, mixer_factory
+
+    given = options(words)
+    if ":" not in mixer and "." not in mixer:
+        known = names("model", config_dirs)
+        if mixer not in known:
+            way_out = "A mixer of your own is named by its place: my_pkg.module:MyMixer"
+            raise UnknownName(unknown("model", mixer, known, way_out=way_out))
+        model = group_file("model", mixer, config_dirs)
+        if "mixer" not in model:
+            raise UnknownName(f"{mixer} is a stack of its own: the kit checks mixers")
+        node: dict[str, Any] = model["mixer"]
+        factory, _ = mixer_factory({**node, **given}, plugins, mixer)
+        return factory
+    class_path = mixer.replace(":", ".")
+    if not all(part.isidentifier() for part in class_path.split(".")):
+        raise UnknownName(f"got {mixer!r}; wanted a family of lra, or my_pkg.module:MyMixer")
+    package = class_path.partition(".")[0]
+    own = [*plugins] if package in ROOMS else [*plugins, package]
+    factory, _ = mixer_factory({"class_path": class_path, **given}, own, class_path)
+    return factory
+
+
+def options(words: list[str]) -> dict[str, Any]:
+    """Read `option=value` words; values are YAML, as on the command line of `lra run`."""
+    given = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise ValueError(f"got {word!r}; wanted option=value, as in features=128")
+        given[name.removeprefix("model.mixer.")] = parse(value, word)
+    return given

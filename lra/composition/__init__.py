@@ -1,0 +1,1 @@
+"""From the words after `lra run`, through Hydra, to a configuration."""

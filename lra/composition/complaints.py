@@ -1,0 +1,189 @@
+"""What Hydra says of words that it cannot compose, in a few lines that name the key."""
+
+import re
+import shlex
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from lra.catalogue import names
+from lra.composition.machine import unknown_hardware
+from lra.composition.repository import hydra_of
+from lra.composition.slips import Choices, slip
+from lra.composition.unknown_key import unknown_key
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+from lra.yaml_text import BadYaml
+
+MOST_LINES, MOST_CHARACTERS = 4, 800
+OTHER_NAMES = {
+    "transformer": "softmax", "vanilla": "softmax", "attention": "softmax", "full": "softmax",
+    "flash": "sdpa", "flash_attention": "sdpa", "linear_transformer": "linear", "window": "local",
+    "imdb": "text", "cifar": "image", "cifar10": "image", "aan": "retrieval",
+    "wikitext": "wikitext2", "uniprot": "proteins", "cost": "scaling", "speed": "scaling",
+    "fit": "train", "generate": "decode", "wandb": "wandb_offline", "off": "none", "false": "none",
+}  # fmt: skip
+"""What others call our models, tasks, runners and loggers."""
+HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
+"""Lines of its messages that help nobody at a keyboard."""
+
+
+@contextmanager
+def explained(
+    words: Sequence[str], config_dir: str | None, *, all_errors: bool = True
+) -> Iterator[None]:
+    """Turn whatever is raised while Hydra composes into a ConfigError.
+
+    Args:
+        words: The overrides.
+        config_dir: A folder of configuration files beside ours.
+        all_errors: Also errors of other types than Hydra's: its parser, OmegaConf and PyYAML raise
+            what they please at odd words. False where other work than composing is done.
+    """
+    try:
+        yield
+    except (ConfigError, BadYaml, BrokenPipeError):
+        raise
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, words, config_dir)) from error
+    except OSError:
+        raise
+    except Exception as error:
+        if not all_errors:
+            raise
+        raise ConfigError(_explain(error, words, config_dir)) from error
+
+
+def _explain(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
+    """Return the complaint, with the words to type where they can be guessed."""
+    return (
+        slip(words, Choices.of(config_dir))
+        or _of_a_name(error)
+        or _of_a_key(error, words)
+        or _of_the_rest(error, words, config_dir)
+    )
+
+
+def _of_a_name(error: Exception) -> str | None:
+    """Return the near matches of a file that is not there, or None where none is wanted."""
+    options = getattr(error, "options", None)
+    group, _, name = str(getattr(error, "missing_cfg_file", None) or "").rpartition("/")
+    if not group or options is None:
+        return None
+    known = [str(option) for option in options]
+    if group == "hardware":
+        return unknown_hardware(name, known)
+    other = OTHER_NAMES.get(name.lower())
+    meant = f"{group}={other} is what it is called here." if other in known else ""
+    return unknown(group, name, known, way_out=meant)
+
+
+def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
+    """Return the near matches of a key that is not there, or None where none is wanted."""
+    text = _text(error)
+    there = re.search(r"An item is already at '([^']+)'", text)
+    if there:
+        word = f"{there[1]}={_short(_value_of(there[1], words))}"
+        return f"+{word}: it is there already; without the plus it changes: {shlex.quote(word)}"
+    found = re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in", text)
+    if not found:
+        return None
+    key = found.group(1) or found.group(2)
+    known = keys_of(words)
+    if key not in known:
+        return unknown_key(key, _short(_value_of(key, words)), known)
+    return f"{key} cannot be set so: {_text(error.__cause__ or error)}. ++{key}=... adds keys to it"
+
+
+def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
+    text = _text(error)
+    if place := getattr(error, "full_key", None):
+        return text if place in text else f"{place}: {text}"
+    if any(word in text for word in words):
+        return text
+    return _of_a_word(text, words, config_dir)
+
+
+def _value_of(key: str, words: Sequence[str]) -> str:
+    """Return what the last word about a key gives it."""
+    found = [
+        value for name, _, value in (w.partition("=") for w in words) if name.lstrip("+~") == key
+    ]
+    return found[-1] if found else ""
+
+
+def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
+    """Return a complaint that names no word, with the word that it is about."""
+    guilty = _guilty(words, config_dir)
+    if guilty is None:
+        return text
+    group, _, choice = guilty.lstrip("+").partition("=")
+    wrong_kind = text.startswith("Config group override must be") and group.isidentifier()
+    if wrong_kind and (known := names(group)):
+        return f"{group}: got {_short(choice)}; wanted one of {', '.join(known)}"
+    return f"{_short(guilty)}: {text}"
+
+
+def _text(error: BaseException) -> str:
+    """Return the message of an error, or of what caused it, without what only Hydra knows."""
+    said = str(error)
+    if not said and error.__cause__ is not None:
+        return _text(error.__cause__)
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        said += f"\n{error.__cause__}"
+    if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
+        said = f"{type(error).__name__}: {said}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
+    return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 80 else f"{word[:80]} …"
+
+
+def _guilty(words: Sequence[str], config_dir: str | None) -> str | None:
+    """Return the first word with which composing fails, or None where it never does."""
+    loader = hydra_of(config_dir).config_loader
+
+    def fails(count: int) -> bool:
+        try:
+            some = OverridesParser.create().parse_overrides([*words[:count]])
+            several = any(word.is_sweep_override() for word in some)
+            mode = RunMode.MULTIRUN if several else RunMode.RUN
+            loader.load_configuration("config", [*words[:count]], mode)
+        except Exception:  # noqa: BLE001  only the place is asked, whatever it is
+            return True
+        return False
+
+    count = bisect_left(range(len(words) + 1), True, key=fails)
+    return words[count - 1] if 1 <= count <= len(words) else None
+
+
+def keys_of(words: Sequence[str]) -> list[str]:
+    """Return every key, with dots, of the groups that `words` choose; of a sweep, the first."""
+    chosen = []
+    for word in words:
+        group, _, choice = word.partition("=")
+        name = choice.split(",")[0]
+        if group.isidentifier() and name in names(group):
+            chosen.append(f"{group}={name}")
+    composed = hydra_of(None).config_loader.load_configuration("config", chosen, RunMode.RUN)
+    tree = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=False))
+    keys: list[str] = []
+
+    def walk(node: Any, prefix: str) -> None:
+        for key, value in node.items():
+            keys.append(prefix + str(key))
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+
+    walk({key: node for key, node in tree.items() if key != "hydra"}, "")
+    return keys

@@ -1,0 +1,349 @@
+"""The words after `lra run`, through Hydra, to resolved configurations.
+
+With Hydra's own sweeper and launcher nothing is executed here and nothing is written: the
+combinations are collected, so that the sweep as a whole can be listed, split and run side by side.
+Any other launcher (SLURM, …) is called as Hydra calls it, with each combination in a process of its
+own, where the collected entry is executed at once.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, cast
+
+from lra import guard
+from lra.configuration import ConfigError, check
+from lra.selection import spelt_out
+from lra.suggest import unknown
+from lra.sweep.progress import counted
+
+MULTIRUN = ("-m", "--multirun")
+LONGEST_WORD = 10_000
+"""Characters; a longer one would take Hydra seconds to read."""
+BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+         "hydra._internal.core_plugins.basic_sweeper.BasicSweeper")  # fmt: skip
+"""What may be replaced by collecting."""
+
+
+class Entry(NamedTuple):
+    """One combination of choices."""
+
+    config: dict[str, Any]
+    """Parts of it may be those of other entries: nothing may change them."""
+    overrides: tuple[str, ...]
+    place: Mapping[str, str] = {}
+    """Where files of the user's own are: see `runners.records.Cell`."""
+
+
+def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> list[Entry]:
+    """Return what the command line asks for; empty where Hydra only printed something.
+
+    Args:
+        argv: The words after `lra run`.
+        execute: Called at once, instead of collecting, under a launcher other than Hydra's own.
+
+    Raises:
+        ConfigError: unknown group, option, key, or malformed words, with near matches.
+    """
+    from hydra import version
+    from hydra.core.global_hydra import GlobalHydra
+
+    from lra.composition.complaints import explained
+    from lra.composition.repository import hydra_of
+    from lra.composition.slips import Choices, dashed, listed
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
+    version.setbase("1.3")
+    _refuse(dashed(argv, Choices.of(None)))
+    parser, flags = _flags(argv)
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    flags.overrides = [spelt_out(word, folders) for word in flags.overrides]
+    _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
+    try:
+        with explained(flags.overrides, flags.config_dir):
+            hydra = hydra_of(flags.config_dir)
+            if _helped(hydra, parser, flags):
+                return []
+            mode, master = _master(hydra, flags)
+        if flags.cfg or flags.info:
+            _print(hydra, mode, master, flags)
+            found = []
+        elif mode == "RUN":
+            found = _one(master, flags)
+        elif _is_basic(master):
+            found = _many(hydra, master, flags)
+        else:
+            _check_plugins(master)
+            with explained(flags.overrides, flags.config_dir, all_errors=False):
+                words = [*flags.overrides, "hydra.mode=MULTIRUN"]
+                job = _job(execute, hydra.config_loader, flags.config_dir)
+                hydra.multirun(flags.config_name, job, words)
+            found = []
+        _say(hydra.config_loader)
+        return found
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _refuse(complaint: str | None) -> None:
+    from lra.composition.slips import brief
+
+    if complaint is not None:
+        raise ConfigError(brief(complaint))
+
+
+class _Words(argparse.ArgumentParser):
+    """Hydra's flags, refused in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; `lra run --help` shows how a command is spelt")
+
+
+def _flags(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Return Hydra's flags and the words beside them, wherever each of them stands."""
+    from hydra._internal.utils import get_args_parser
+
+    parser = _Words(prog="lra run", parents=[get_args_parser()], add_help=False)
+    flags = parser.parse_intermixed_args(argv)
+    for word in (*flags.overrides, flags.config_dir or "", flags.config_name or ""):
+        if len(word) > LONGEST_WORD or not word.isprintable():
+            raise ConfigError(
+                f"{word[:60]!a}: wanted at most {LONGEST_WORD:,} characters, all printable"
+            )
+    if flags.config_path or flags.experimental_rerun:
+        raise ConfigError(
+            "--config-path and --experimental-rerun do not fit lra; your own YAML files are found "
+            "by --config-dir DIR, beside ours"
+        )
+    if flags.config_dir is not None and not Path(flags.config_dir).is_dir():
+        raise ConfigError(f"--config-dir {flags.config_dir} is not a folder: give one that exists")
+    if flags.resolve and not flags.cfg:
+        raise ConfigError("--resolve belongs to --cfg: lra run ... --cfg job --resolve")
+    if flags.run and flags.multirun:
+        raise ConfigError("give one of --run and --multirun")
+    if sum(map(bool, (flags.cfg, flags.info, flags.shell_completion))) > 1:
+        raise ConfigError("give one of --cfg, --info and --shell-completion")
+    flags.config_name = flags.config_name or "config"
+    return parser, flags
+
+
+def _helped(hydra: Any, parser: argparse.ArgumentParser, flags: argparse.Namespace) -> bool:
+    """Have Hydra print its help, or the words that a shell asks for; return whether it did."""
+    if flags.hydra_help:
+        hydra.hydra_help(flags.config_name, args_parser=parser, args=flags)
+    elif flags.shell_completion:
+        hydra.shell_completion(flags.config_name, flags.overrides)
+    else:
+        return False
+    return True
+
+
+def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> None:
+    """Print what `--cfg` or `--info` asks for, of every combination of a sweep."""
+    from lra.composition.complaints import explained
+    from lra.composition.printed import explain, print_configurations
+
+    combinations = None
+    with explained(flags.overrides, flags.config_dir):
+        if mode == "MULTIRUN":
+            if _target(master, "sweeper") != BASIC[1]:
+                raise ConfigError(
+                    f"hydra.sweeper={_target(master, 'sweeper')} chooses its combinations as it "
+                    "goes: they cannot be printed before. Leave out -m to print one run"
+                )
+            combinations = _combinations(hydra, master, flags)[1]
+        if flags.info:
+            explain(hydra, flags, combinations)
+        else:
+            print_configurations(hydra, flags, master, combinations)
+
+
+def _say(loader: Any) -> None:
+    """Tell the person at the keyboard what the loader has noted, once."""
+    for note in loader.notes:
+        print(f"lra: {note}", file=sys.stderr)
+    loader.notes.clear()
+
+
+def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
+    """Return RUN or MULTIRUN, and the configuration of the run, or of the sweep as a whole.
+
+    Besides the flag, a word or a file may say `hydra.mode`; and a preset that names what is swept
+    is a sweep, unless `--run` asks for one run.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.types import RunMode
+
+    loader = hydra.config_loader
+
+    def sweep() -> Any:
+        words = [*flags.overrides, "hydra.mode=MULTIRUN"]
+        return loader.load_configuration(flags.config_name, words, RunMode.MULTIRUN)
+
+    if flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides:
+        return "MULTIRUN", sweep()
+    words = OverridesParser.create().parse_overrides(flags.overrides)
+    several = [str(word.input_line) for word in words if word.is_sweep_override()]
+
+    def load(mode: RunMode) -> Any:
+        return loader.load_configuration(
+            flags.config_name, flags.overrides, mode, validate_sweep_overrides=False
+        )
+
+    try:
+        one = load(RunMode.MULTIRUN if several else RunMode.RUN)
+    except ConfigError:  # of a run that the sweep need not have: a task without settings
+        one = load(RunMode.MULTIRUN)
+        if flags.run or not _swept(one):
+            raise
+    declared = one.hydra.mode is None and not flags.run and _swept(one)
+    if one.hydra.mode is RunMode.MULTIRUN or declared:
+        loader.notes.clear()
+        return "MULTIRUN", sweep()
+    if several:
+        _refuse(_several(several[0]))
+    one.hydra.mode = RunMode.RUN
+    if flags.run and _swept(one):
+        loader.notes[f"{_preset(flags.overrides)} is a sweep; --run makes one run of it"] = None
+    return "RUN", one
+
+
+def _several(word: str) -> str:
+    """Return the answer to a word of several values where one run is asked for."""
+    said = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
+    key, _, values = word.partition("=")
+    as_list = "." in key and "(" not in values
+    return said + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
+
+
+def _swept(config: Any) -> bool:
+    """Return whether a file or a word names what is swept."""
+    sweeper = config.hydra.sweeper
+    return isinstance(sweeper, Mapping) and bool(sweeper.get("params"))
+
+
+def _preset(words: Sequence[str]) -> str:
+    presets = [word for word in words if word.startswith(("+experiment=", "+protocol="))]
+    return presets[-1] if presets else "this configuration"
+
+
+def _is_basic(master: Any) -> bool:
+    targets = {_target(master, "launcher"), _target(master, "sweeper")}
+    return targets == {*BASIC} and not master.hydra.callbacks
+
+
+def _target(master: Any, part: str) -> str:
+    """Return the class that a part of Hydra names."""
+    node = master.hydra[part]
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"hydra.{part}: got {node!r}; wanted a mapping with _target_")
+    return str(node["_target_"])
+
+
+def _check_plugins(master: Any) -> None:
+    """Refuse a launcher or a sweeper that is not installed. Raises ConfigError."""
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.launcher import Launcher
+    from hydra.plugins.sweeper import Sweeper
+
+    plugins = Plugins.instance()
+    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
+        known = [f"{found.__module__}.{found.__name__}" for found in plugins.discover(kind)]
+        target = _target(master, part)
+        if target not in known:
+            raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
+
+
+def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
+    from lra.composition.combinations import resolved
+    from lra.composition.complaints import explained
+
+    with explained(flags.overrides, flags.config_dir):
+        tree = resolved(master)
+    return [_entry(tree, _words_of(master.hydra), flags.config_dir, str(Path.cwd()))]
+
+
+def _words_of(hydra: Any) -> tuple[str, ...]:
+    """Return the words that are not for Hydra itself, as they were given."""
+    from omegaconf import OmegaConf
+
+    words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+    return tuple(cast(list[str], words))
+
+
+def _combinations(
+    hydra: Any, master: Any, flags: argparse.Namespace
+) -> tuple[list[Any], list[list[str]]]:
+    """Return the parsed words of a sweep, and the words of each of its combinations.
+
+    That it is one is noted where nobody has asked for a sweep by a flag or a word.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from lra.composition.combinations import expand
+
+    sweeper = master.hydra.sweeper
+    folders = [Path(flags.config_dir)] if flags.config_dir else []
+    params = (sweeper.params or {}).items()
+    words = [spelt_out(f"{key}={value}", folders) for key, value in params]
+    words += _words_of(master.hydra)
+    parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
+    found = expand(parsed, sweeper.max_batch_size)
+    asked = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+    if len(found) > 1 and not asked:
+        note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
+        hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
+    return parsed, found
+
+
+def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
+    from lra.composition.combinations import Composer
+    from lra.composition.complaints import explained
+
+    with explained(flags.overrides, flags.config_dir):
+        parsed, combinations = _combinations(hydra, master, flags)
+        composer = Composer(hydra.config_loader, master, parsed)
+    found, here = [], str(Path.cwd())
+    for combination in counted(combinations, "composing combination"):
+        with explained(combination, flags.config_dir):
+            tree = composer.compose(combination)
+        own = tuple(w for w in combination if not w.lstrip("+~").startswith(("hydra.", "hydra/")))
+        found.append(_entry(tree, own, flags.config_dir, here))
+    return found
+
+
+def _job(
+    execute: Callable[[list[Entry]], object], loader: Any, config_dir: str | None
+) -> Callable[[Any], None]:
+    """Return what Hydra calls in each process of another launcher, wherever that starts."""
+    here = str(Path.cwd())
+
+    def job(config: Any) -> None:
+        guard.see(here)
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
+        from lra.composition.complaints import explained
+
+        _say(loader)
+        words = _words_of(HydraConfig.get())
+        with explained(words, None):
+            tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        execute([_entry(tree, words, config_dir, here)])
+
+    return job
+
+
+def _entry(
+    tree: dict[str, Any], words: tuple[str, ...], config_dir: str | None, here: str
+) -> Entry:
+    if isinstance(tree.get("plugins"), str):  # one name needs no brackets
+        tree = {**tree, "plugins": [tree["plugins"]]}
+    check(tree)
+    place = {} if config_dir is None else {"config_dir": config_dir}
+    if place or tree["plugins"]:
+        place["folder"] = here
+    return Entry(tree, words, place)

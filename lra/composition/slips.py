@@ -1,0 +1,173 @@
+"""Slips in the words of a command, each answered with the words to type.
+
+Every rule is about a word that no configuration can be made of, or that Hydra takes for something
+that nobody means.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lra.catalogue import names, words
+
+LONGEST = 800
+"""Characters of an answer."""
+EVERY = frozenset({"*", "all", "any", "every", "each"})
+FLAGS = ("cfg", "package", "info", "multirun", "run", "resolve", "version", "help")
+"""Hydra's, as far as they are one word."""
+TOP = ("seed", "results", "sweep", "plugins", "report")
+
+
+class Choices(NamedTuple):
+    """What can be chosen: by group, how the command line spells it, and its names."""
+
+    spelt: Mapping[str, str]
+    names: Callable[[str], Sequence[str]]
+
+    @classmethod
+    def of(cls, config_dir: str | None) -> "Choices":
+        """Return ours, and those under `config_dir`."""
+        places = [] if config_dir is None else [Path(config_dir)]
+        return cls(words(places), lambda group: names(group, places))
+
+
+def slip(given: Sequence[str], choices: Choices) -> str | None:
+    """Return what is wrong with the first word that is no word, and the way out."""
+    for place, word in enumerate(given):
+        rest = given[place + 1 :]
+        key, equals, value = word.partition("=")
+        found = _torn(word, rest)
+        if not equals and not word.startswith("~"):
+            found = found or _no_value(word, given[:place], rest, choices)
+        elif equals:
+            found = found or _of_a_group(key, value, choices) or _quoting(key, value)
+        if found:
+            return brief(found)
+    return None
+
+
+def brief(answer: str) -> str:
+    """Return an answer about a very long word without its middle."""
+    return answer if len(answer) <= LONGEST else f"{answer[:300]} … {answer[-300:]}"
+
+
+def listed(given: Sequence[str], choices: Choices) -> str | None:
+    """Return what is wrong with a list of choices, which Hydra would merge into one another."""
+    for word in given:
+        key, _, value = word.partition("=")
+        if key in choices.spelt and re.fullmatch(r"\[.*\]", value):
+            inside = value[1:-1].replace(" ", "")
+            return (
+                f"{word}: a run has one {key}; several are a sweep: lra run -m {key}={inside}"
+                if inside
+                else f"{word}: wanted one of {', '.join(choices.names(key))}"
+            )
+    return None
+
+
+def dashed(argv: Sequence[str], choices: Choices) -> str | None:
+    """Return the word to type for an option of ours that is given like a flag."""
+    for place, word in enumerate(argv):
+        key, equals, value = word.lstrip("-").partition("=")
+        known = key.partition(".")[0] in (*choices.spelt, *TOP)
+        foreign = word.startswith("--") and equals and key.isidentifier() and key not in FLAGS
+        if not word.startswith("-") or not (known or foreign):
+            continue
+        if not equals and place + 1 < len(argv) and "=" not in argv[place + 1]:
+            value = argv[place + 1]
+        right = shlex.quote(f"{choices.spelt.get(key, key)}={value or 'VALUE'}")
+        return f"{word}: words have no dashes: {right}"
+    return None
+
+
+def _torn(word: str, rest: Sequence[str]) -> str | None:
+    """Answer a list or a mapping that the shell has split at its spaces."""
+    if _open(word) <= 0:
+        return None
+    whole = word
+    for part in rest:
+        whole += f" {part}"
+        if _open(whole) == 0:
+            tight = re.sub(r"(?<=[\[,{]) | (?=[\],}])", "", whole)
+            return (
+                f"{word}: the shell has split this at its spaces; in quotes it is one word: "
+                f"{shlex.quote(tight)}"
+            )
+    return f"{word}: a bracket is not closed"
+
+
+def _open(word: str) -> int:
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", word)
+    return sum(map(bare.count, "[{(")) - sum(map(bare.count, "]})"))
+
+
+def _no_value(
+    word: str, before: Sequence[str], rest: Sequence[str], choices: Choices
+) -> str | None:
+    """Answer a word without an equals sign."""
+    following = rest[0] if rest else ""
+    if following.startswith("=") and word:
+        value = following[1:] or (rest[1] if len(rest) > 1 else "VALUE")
+        right = shlex.quote(f"{choices.spelt.get(word, word)}={value}")
+        return f"{word}: no spaces around =, please: {right}"
+    if word in choices.spelt and following in choices.names(word):
+        return f"{word}: an = joins group and name: {choices.spelt[word]}={following}"
+    return _a_name(word, choices) or _loose(word, before)
+
+
+def _a_name(word: str, choices: Choices) -> str | None:
+    """Answer the name of a group, or of one of its choices, that stands alone."""
+    group, _, name = word.partition(":")
+    if name and group in choices.spelt:
+        return f"{word}: wanted {choices.spelt[group]}={name}"
+    owners = [group for group in choices.spelt if word in choices.names(group)]
+    if owners:
+        spelt = " or ".join(f"{choices.spelt[group]}={word}" for group in owners)
+        return f"{word}: wanted {spelt}"
+    if word in choices.spelt:
+        return f"{word}: wanted {choices.spelt[word]}=NAME: {', '.join(choices.names(word))}"
+    return None
+
+
+def _loose(word: str, before: Sequence[str]) -> str:
+    """Answer any other word without an equals sign."""
+    if word and before and "=" in before[-1] and re.fullmatch(r"[\w/-]+", word):
+        return (
+            f"{word}: wanted KEY=VALUE or GROUP=NAME; if it belongs to the word before, quotes "
+            f"join them: {shlex.quote(f'{before[-1]} {word}')}"
+        )
+    return f"{word!r}: wanted KEY=VALUE or GROUP=NAME, as in optim.steps=500 or model=linear"
+
+
+def _of_a_group(key: str, value: str, choices: Choices) -> str | None:
+    """Answer a choice of files that is spelt wrongly."""
+    group = key.lstrip("+")
+    if group not in choices.spelt or value.startswith("{"):
+        return None
+    spelt = choices.spelt[group]
+    if value in EVERY and value not in choices.names(group):
+        return (
+            f"{key}={value}: a run has one {group}; all of them are a sweep: "
+            f"lra run -m '{spelt}=glob(*)'"
+        )
+    if key != spelt and spelt == group:
+        return f"{key}={value}: {group} has a choice already; without the plus: {group}={value}"
+    if key != spelt:
+        return f"{key}={value}: {group} is added with a plus: {spelt}={value}"
+    return None
+
+
+def _quoting(key: str, value: str) -> str | None:
+    """Answer characters that mean something to Hydra."""
+    if re.fullmatch(r"\([^()]*\)", value):
+        inside = value[1:-1].replace(" ", "").rstrip(",")
+        return f"{key}={value}: a list has square brackets: {shlex.quote(f'{key}=[{inside}]')}"
+    if value.startswith("~"):
+        return f"{key}={value}: no shell expands ~ there: {key}=$HOME{value[1:]}"
+    if ";" in value and not re.search(r"['\"]", value):
+        return f"{key}={value}: ; separates nothing here: -m {key}={value.replace(';', ',')}"
+    if value.count('"') % 2 or value.count("'") % 2:
+        return f"{key}={value}: a quotation mark is not closed"
+    return None

@@ -1,0 +1,149 @@
+"""Names that keep differently configured runs of one model apart in tables and figures."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pandas as pd
+
+from lra.catalogue import roots
+from lra.yaml_text import load
+from runners.records import digest
+
+AXES = ("length", "mode", "seed", "runner", "schema")
+LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source")
+"""What the labels or the mode of a row name already, and reports with them."""
+TRAININGS = "trainings."
+"""Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
+_LONGEST = 160
+"""Characters that a name may gain."""
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, str]:
+    """Return a nested mapping as one level with dotted keys and text values."""
+    if not isinstance(node, Mapping):
+        return {prefix.rstrip("."): str(node)}
+    flat: dict[str, str] = {}
+    for key, value in node.items():
+        flat |= flatten(value, f"{prefix}{key}.")
+    return flat
+
+
+def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return `rows` with models renamed where one name stands for several configurations.
+
+    Cells of the same model, task and runner whose identities differ in more than length, mode and
+    seed are different things: their names gain the keys that differ, as in
+    `performer (mixer.features=64)`. A table that averaged over them would be wrong. An option that
+    is younger than some of the cells tells them from the others only where it is not its default.
+
+    Args:
+        rows: frame with the columns of `runners.records.COLUMNS`.
+        cells: cell.json of each cell by its key, of which `described` and `identity` are read.
+    """
+    names: dict[tuple[str, str], str] = {}
+    own = rows[~rows["model"].str.startswith("floor/")]
+    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
+    for key, group in distinct.groupby(["model", "task", "runner"], sort=False):
+        model = str(key[0])
+        flat: dict[str, dict[str, str]] = {}
+        set_by_hand: dict[str, set[str]] = {}
+        for cell in group["cell"]:
+            flat[cell] = _flat(cells.get(cell, {}).get("described", {}))
+            set_by_hand[cell] = {*_flat(cells.get(cell, {}).get("identity", {}))}
+        _fill(flat, set_by_hand)
+        keys = sorted(set().union(*flat.values()))
+        unnamed = [key for key in keys if not key.startswith(LABELLED)]
+        seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
+        differing = [key for key in unnamed if _differs(key, flat, seeds)]
+        # What else differs says better how the weights came about than the key of a training.
+        differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
+        if not differing:
+            continue
+        for cell, values in flat.items():
+            what = (f"{_short(key)}={_text(values.get(key, 'none'))}" for key in differing)
+            names[model, cell] = f"{model} ({_text(', '.join(what), _LONGEST)})"
+    if not names:
+        return rows
+    pairs = zip(rows["model"], rows["cell"], strict=True)
+    return rows.assign(model=[names.get((model, cell), model) for model, cell in pairs])
+
+
+def _flat(described: Mapping[str, Any]) -> dict[str, str]:
+    own = flatten({k: v for k, v in described.items() if k not in AXES})
+    return own | flatten(described.get("runner", {}), "runner.")
+
+
+def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]]) -> None:
+    """Give cells that are older than an option its default, where another cell has it."""
+    usual = {
+        key: value
+        for cell, values in flat.items()
+        for key, value in values.items()
+        if key not in set_by_hand[cell]
+    }
+    for values in flat.values():
+        values.update({key: value for key, value in usual.items() if key not in values})
+
+
+def _of_training(described: Mapping[str, Any]) -> str:
+    """Return what cells share whose trainings may have one key: the seed and the schema."""
+    return f"{described.get('seed')} {described.get('schema')}"
+
+
+def own_name(cell: Mapping[str, Any]) -> str:
+    """Return the name of a cell's model, with its mixer's options that differ from its YAML file.
+
+    Nothing but the cell decides it, unlike the names that `tell_apart` gives for one report. A
+    family of another package is named by the words of the command line that set its options.
+
+    Args:
+        cell: its cell.json.
+    """
+    model = str(cell["columns"]["model"])
+    options = flatten(cell.get("described", {}).get("mixer", {}))
+    options.pop("version", None)
+    usual = _defaults(model)
+    if usual is not None:
+        given = {key: value for key, value in options.items() if usual.get(key) != value}
+    else:
+        words = [word.partition("=") for word in cell.get("overrides", ())]
+        prefix = "model.mixer."
+        given = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
+    if not given:
+        return model
+    told = ", ".join(f"{key}={_text(value)}" for key, value in sorted(given.items()))
+    return f"{model} ({_text(told, _LONGEST)})"
+
+
+@cache
+def _defaults(model: str) -> Mapping[str, str] | None:
+    file = roots()[-1] / "model" / f"{model}.yaml"
+    if not file.is_file():
+        return None
+    found = flatten(load(file).get("mixer", {}))
+    found.pop("class_path", None)
+    return found
+
+
+def _text(value: str, longest: int = 60) -> str:
+    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
+    if len(value) <= longest and value.isprintable():
+        return value
+    kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
+    return f"{kept}… {digest(value, digits=8)}"
+
+
+def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
+    """Return whether cells differ in `key`; in a training, those of one seed that have it."""
+    if not key.startswith(TRAININGS):
+        return len({values.get(key) for values in flat.values()}) > 1
+    found: dict[str, set[str]] = {}
+    for cell, values in flat.items():
+        if key in values:
+            found.setdefault(seeds[cell], set()).add(values[key])
+    return any(len(values) > 1 for values in found.values())
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("mixer.").removeprefix("backbone.")

@@ -1,0 +1,1 @@
+"""Cells: planned, run, stored and shown while they run."""

@@ -1,0 +1,101 @@
+"""The attention functions of a family by themselves, outside a model, for chosen options."""
+
+from dataclasses import fields
+from typing import Any, cast, get_args, get_origin
+
+import torch
+from torch import nn
+
+from lra.binding import schema
+from lra.compose import Run, facts, group_file, locate, mixer_factory
+from models.backbone.config import Head
+from models.backbone.seeding import derive, drawing
+from models.mixer import Positions, Site, Unsupported
+from models.multi_head import Core
+from runners.attention.cores import core_of
+
+LENGTH = "length"
+"""Stands for the number of tokens among the options of a target."""
+
+
+class FamilyCores:
+    """Makes the cores of the run's family at one length: `runners.approximation.Cores`."""
+
+    def __init__(self, run: Run, length: int) -> None:
+        node = run.config["model"]
+        if "mixer" not in node or node.get("layers"):
+            raise Unsupported(
+                f"{run.model} is no single family: wanted a model with a mixer of its own, and "
+                "model.layers empty"
+            )
+        if run.backbone.positions in (Positions.alibi, Positions.t5):
+            name = "ALiBi" if run.backbone.positions is Positions.alibi else "T5's bias"
+            raise Unsupported(
+                f"{name} adds to the scores, which the families here approximate without: choose "
+                "model.backbone.positions=learned, sinusoidal, rotary or none"
+            )
+        self.run, self.length, self.node = run, length, dict(node["mixer"])
+        self.option = run.runner.option(run.model)
+        self.causal = facts(run, length).head is Head.language_modelling
+
+    def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
+        """Return the run's family with this budget and this draw."""
+        return self._core({**self.node, **self._listed({self.option: budget})}, layer, draw)
+
+    def exact(self, *, layer: int) -> Core:
+        """Return what the family approximates: itself with other options, or softmax attention."""
+        target = self.run.runner.targets.get(self.run.model)
+        if target is None:
+            return self._core(group_file("model", "softmax")["mixer"], layer)
+        options = {k: self.length if v == LENGTH else v for k, v in target.items()}
+        return self._core({**self.node, **self._listed(options)}, layer)
+
+    def reference(self) -> Core:
+        """Return exact attention through SDPA."""
+        return self._core(group_file("model", "sdpa")["mixer"], 0)
+
+    def labels(self) -> dict[str, str]:
+        """Return the options that name the rows, where this family has them."""
+        options = self.run.mixer_options
+        return {
+            f"mixer.{name}": str(options[name]).lower()
+            for name in self.run.runner.named
+            if name in options
+        }
+
+    def _listed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Wrap what a per-layer option takes as a list."""
+        family = locate(str(self.node["class_path"]), list(self.run.config["plugins"]))
+        types = {entry.name: entry.type for entry in fields(schema(family))}
+        return {
+            key: [value] if _is_list(types.get(key)) and not isinstance(value, list) else value
+            for key, value in options.items()
+        }
+
+    def _core(self, node: dict[str, Any], layer: int, draw: int = 0) -> Core:
+        """Build the mixer around a core, and return the core.
+
+        The draws of a layer come from the run's seed, its place and their number alone, so that
+        budgets are compared on nested draws where a family draws one after the other.
+        """
+        factory, _ = mixer_factory(node, list(self.run.config["plugins"]))
+        backbone = self.run.backbone
+        generator = torch.Generator("cpu").manual_seed(
+            derive(self.run.seed, f"core {layer}, draw {draw}")
+        )
+        site = Site(
+            width=backbone.width,
+            heads=backbone.heads,
+            own_head_width=backbone.head_width,
+            max_length=self.length,
+            causal=self.causal,
+            layer=layer,
+            depth=backbone.depth,
+            generator=generator,
+        )
+        with drawing():
+            return core_of(cast(nn.Module, factory(site)))
+
+
+def _is_list(kind: Any) -> bool:
+    return list in (get_origin(kind), *map(get_origin, get_args(kind)))

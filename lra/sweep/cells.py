@@ -1,0 +1,185 @@
+"""From a typed run to its cells, and from a cell back to rows in a process of its own."""
+
+import logging
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lra import cli
+from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
+from lra.kinds import KINDS
+from lra.sweep.identity import identity, version
+from lra.sweep.trainings import trainings
+from runners.isolation.progress import heard, phase
+from runners.measurement.hardware import Device, device_name
+from runners.records import Cell, text_of
+from runners.storage.fingerprint import digests, summary
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Known:
+    """What the runs of one sweep share, looked up once; it is as old as the sweep's plan."""
+
+    tasks: "dict[str, Task]" = field(default_factory=dict)
+    """By configuration: see `lra.compose.typed`."""
+    sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
+    """Hashes of sources, by the modules that reach them."""
+    place: Mapping[str, str] = field(default_factory=dict)
+    """See `runners.records.Cell`."""
+
+    def sources_of(self, modules: set[str]) -> Mapping[str, str]:
+        """Return the hash of every source that `modules` reach."""
+        asked = frozenset(modules)
+        if asked not in self.sources:
+            self.sources[asked] = digests(asked)
+        return self.sources[asked]
+
+
+def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) -> list[Cell]:
+    """Return the cells of a run, in order: one, or one for each of the runner's places."""
+    known = known or Known()
+    runner = str(run.config["runner"]["name"])
+    places = [(runner, run.task.spec.max_length)]
+    if KINDS[runner].by_length:
+        places = [(m.name, length) for m in run.runner.modes for length in run.runner.lengths]
+    started, modules = {}, {*_modules(run, runner)}
+    for name, source in trainings(run, known.tasks).items():
+        started[name] = plan(source, known=known)[0].key
+        modules.update(_modules(source, "train"))
+    sources = known.sources_of(modules)
+    shared = {
+        "config": run.config,
+        "overrides": overrides,
+        "fingerprint": summary(sources),
+        "sources": sources,
+        "place": known.place,
+    }
+    return [_cell(run, mode, length, started, shared) for mode, length in places]
+
+
+def _cell(
+    run: Run,
+    mode: str,
+    length: int,
+    started: Mapping[str, str],
+    shared: Mapping[str, Any],
+) -> Cell:
+    """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
+    runner = str(run.config["runner"]["name"])
+    spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
+    decided = identity(run, mode, length, started, shared["place"])
+    columns = {
+        "runner": runner,
+        "mode": mode,
+        "model": run.model if kind.models else "floor",
+        "task": run.task_name,
+        "task_version": spec.version,
+        "source": spec.source,
+        "length": length,
+        "seed": run.seed if kind.models else 0,
+        "causal": str(facts(run, length).head) == "language_modelling",
+        "hardware": hardware.name,
+        "device": device_name(hardware.device),
+        "precision": str(hardware.precision),
+        "threads": hardware.timing_threads() if kind.timed else hardware.training_threads,
+    }
+    return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
+
+
+def _modules(run: Run, runner: str) -> list[str]:
+    """Return the modules whose sources decide the cell's numbers."""
+    named = [KINDS[runner].module, str(run.task_options["class_path"]).rpartition(".")[0]]
+    if KINDS[runner].models:
+        families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
+        named += ["models.backbone.model", *(f["class_path"].rpartition(".")[0] for f in families)]
+    for name in getattr(run.runner, "references", ()):
+        reference = core_of(bundled_family(name, "runner.references"), ())[2]
+        named.append(str(reference["class_path"]).rpartition(".")[0])
+    return named
+
+
+def marks(run: Run) -> dict[str, str]:
+    """Return the labels that every row of a run carries: what departs from the plain family."""
+    found = {}
+    if run.task.spec.regime:
+        found["regime"] = run.task.spec.regime
+    if run.task.spec.tokenizer:
+        found["tokenizer"] = run.task.spec.tokenizer
+    if not KINDS[str(run.config["runner"]["name"])].models:
+        return found
+    if hasattr(run.runner, "start"):
+        found["start"] = str(run.runner.start)
+    if "variant" in run.mixer_options:
+        found["variant"] = str(run.mixer_options["variant"])
+    if "layers" in run.mixer_options:
+        found["layers"] = " + ".join(run.mixer_options["layers"])
+    if run.config.get("protocol", "none") != "none":
+        found["protocol"] = str(run.config["protocol"])
+    if run.backbone.padding != "masked":
+        found["padding"] = str(run.backbone.padding)
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Return what a reader needs to judge a number: versions and the machine."""
+    names = ("torch", "numpy", "hydra-core")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: version(name) for name in names},
+        "lra": cli.version(),
+    }
+
+
+def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> None:
+    """Do one cell's work in this process and send what it yields.
+
+    Called by `runners.isolation.isolate`.
+
+    Raises:
+        Unsupported: The model cannot be built like this.
+    """
+    with heard(send, log=sys.stderr):  # which goes to the cell's log
+        for item in _items(argument):
+            send(item)
+
+
+def _items(argument: Mapping[str, Any]) -> Iterator[object]:
+    import torch
+
+    from lra.sweep import streams
+
+    phase("building")
+    run = typed(argument["config"])
+    if KINDS[str(argument["runner"])].models:
+        _try_to_build(run, argument)
+    torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
+    if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(
+            min(1.0, run.hardware.memory_limit_bytes / total)
+        )
+    yield from streams.of(run, argument)
+
+
+def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
+    """Build the cell's model without weights, so that a refusal costs nothing and comes first."""
+    import torch
+
+    from models.mixer import Unsupported
+
+    by_length = KINDS[str(argument["runner"])].by_length
+    try:
+        with torch.device("meta"):
+            build_model(run, max_length=int(argument["length"]) if by_length else None)
+    except Unsupported:
+        raise
+    except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there
+        log.debug("not tried without weights: %s: %s", type(error).__name__, text_of(error))

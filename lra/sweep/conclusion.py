@@ -1,0 +1,22 @@
+"""What a finished sweep tells its reader on the terminal: the short tables, floors included."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports.rows import cost_points, cost_rows, prepare, settings
+from reports.sections.accuracy import score_tables
+from reports.sections.efficiency import crossover_table
+from reports.tables import to_markdown
+
+
+def conclusions(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield the tables of scores with floors, and where each model overtakes the references."""
+    frame = prepare(rows)
+    for _, table in score_tables(frame):
+        yield "\n" + to_markdown(table).rstrip()
+    timed = cost_rows(frame)
+    for part in settings(timed) if not timed.empty else ():
+        crossing = crossover_table(cost_points(part.rows))
+        if crossing is not None:
+            yield "\n" + to_markdown(crossing).rstrip()

@@ -1,0 +1,211 @@
+"""What decides a cell's numbers, as plain JSON: its hash is the key under which rows are stored.
+
+An option stands in it where it differs from its default in the code, so that a new option changes
+no key; a default that is changed raises the version of what has it. No Python path of what has a
+configuration file, no interval of logs or checkpoints, no place of a file.
+
+`described` is the same with every option spelled out: what reports and titles compare.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lra.binding import plain, schema
+from lra.class_path import locate
+from lra.compose import Run, bundled_family, core_of, group_file
+from lra.configuration import ConfigError
+from lra.kinds import KINDS
+from runners.measurement.hardware import Device, device_name
+from runners.records import SCHEMA
+from tasks.data.sources import remembered_sha256
+
+
+class Identity(NamedTuple):
+    """What decides a cell."""
+
+    decisive: dict[str, Any]
+    """What differs from the defaults."""
+    described: dict[str, Any]
+    """Everything spelled out."""
+
+
+@lru_cache
+def version(package: str) -> str:
+    """Return the version of an installed package, which stays while a process lives."""
+    return metadata.version(package)
+
+
+def identity(
+    run: Run, mode: str, length: int, started: Mapping[str, str], place: Mapping[str, str]
+) -> Identity:
+    """Return what decides one cell of a run.
+
+    Args:
+        run: the run.
+        mode: of the cell.
+        length: of the cell.
+        started: keys of the trainings that it starts from, by their names.
+        place: where files of the user's own were found: see `runners.records.Cell`.
+    """
+    runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
+    spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
+    options = _runner_options(run.runner)
+    task = {"name": run.task_name, "version": spec.version, "source": spec.source}
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runner": {"name": runner, **options},
+        "mode": mode,
+        "length": length,
+        "task": task,
+    }
+    less: dict[str, Any] = {
+        **whole, "runner": {"name": runner, **_set(type(run.runner), options)}
+    }  # fmt: skip
+    if kind.models:
+        shared = {
+            "model": run.model,
+            "seed": run.seed,
+            "device": str(hardware.device),
+            "precision": str(hardware.precision),
+            "matmul_precision": str(hardware.matmul_precision),
+            "compile": hardware.compile,
+        }
+        backbone = plain(run.backbone)
+        whole |= {**shared, "mixer": _mixer(run, plugins, place, all_of), "backbone": backbone}
+        less |= {
+            **shared,
+            "mixer": _mixer(run, plugins, place, decisive),
+            "backbone": _set(type(run.backbone), backbone),
+        }
+        if references := _references(getattr(run.runner, "references", ())):
+            whole["references"] = less["references"] = references
+    if kind.data:
+        of_task = dict(run.task_options)
+        made = _registered("task", run.task_name, of_task.pop("class_path"), place)
+        target = locate(str(run.task_options["class_path"]), plugins)
+        task |= {"data": spec.data_hash, **made}
+        whole["task"] = {**task, "options": of_task}
+        less["task"] = {**task, "options": decisive(target, of_task)}
+    else:
+        task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
+    if kind.timed:
+        whole["machine"] = less["machine"] = {
+            "name": device_name(hardware.device),
+            "threads": hardware.timing_threads(),
+            "torch": version("torch"),
+            "token_budget": hardware.token_budget,
+        }
+    elif hardware.device is Device.cpu and kind.models:
+        # More threads add in another order. One is the default.
+        whole["threads"] = hardware.training_threads
+        if hardware.training_threads != 1:
+            less["threads"] = hardware.training_threads
+    if kind.trains:
+        optim = plain(run.optim)
+        whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
+    if started:
+        whole["trainings"] = less["trainings"] = dict(started)
+    return Identity(less, whole)
+
+
+def _runner_options(options: Any) -> dict[str, Any]:
+    """Return the options of a runner that may decide a number."""
+    found = plain(options)
+    for name in getattr(options, "files", ()):
+        if found[name] is not None:  # what is in a file decides, not where it lies
+            found[name] = remembered_sha256(Path(found[name]))
+    apart = {"lengths", "modes", *getattr(options, "incidental", ())}
+    return {name: value for name, value in found.items() if name not in apart}
+
+
+Choice = Callable[[Callable[..., Any], Mapping[str, Any]], dict[str, Any]]
+
+
+def _mixer(
+    run: Run, plugins: list[str], place: Mapping[str, str], choice: Choice
+) -> dict[str, Any]:
+    """Return the options of a model's mixers, each family with its version."""
+    own = dict(run.mixer_options)
+    others, layers = own.pop("others", {}), own.pop("layers", None)
+    found = _family(run.model, own, plugins, place, choice)
+    if layers is not None:
+        found["layers"] = layers
+        found["others"] = {
+            name: _family(name, options, [], {}, choice) for name, options in others.items()
+        }
+    return found
+
+
+def _family(
+    name: str,
+    options: Mapping[str, Any],
+    plugins: list[str],
+    place: Mapping[str, str],
+    choice: Choice,
+) -> dict[str, Any]:
+    class_path = str(options["class_path"])
+    family = locate(class_path, plugins)
+    return {
+        "version": getattr(family, "version", 1),
+        **_registered("model", name, class_path, place),
+        **choice(family, {k: v for k, v in options.items() if k != "class_path"}),
+    }
+
+
+def _references(names: Iterable[str]) -> dict[str, int]:
+    """Return the versions above 1 of the families that a runner measures beside the model."""
+    found = {}
+    for name in names:
+        options = core_of(bundled_family(name, "runner.references"), ())[2]
+        found[name] = int(getattr(locate(str(options["class_path"])), "version", 1))
+    return {name: version for name, version in found.items() if version != 1}
+
+
+def _registered(group: str, name: str, class_path: str, place: Mapping[str, str]) -> dict[str, str]:
+    """Return nothing where a configuration file gives the name this class; else the class."""
+    folders = [Path(place["folder"], place["config_dir"])] if "config_dir" in place else []
+    try:
+        node = group_file(group, name, folders)
+    except ConfigError:
+        node = {}
+    if group == "model":
+        node = node.get("mixer") or node.get("stack") or {}
+    return {} if node.get("class_path") == class_path else {"class": class_path}
+
+
+def _set(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `decisive` options; with the version of their kind, once a default has moved."""
+    version = getattr(kind, "version", 1)
+    return {**({} if version == 1 else {"version": version}), **decisive(kind, options)}
+
+
+def all_of(_: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every option."""
+    return dict(options)
+
+
+def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults in the code.
+
+    Args:
+        target: the class or function whose options they are.
+        options: as plain JSON, each by its name; those of other names are left out.
+    """
+    found = {}
+    for entry in fields(schema(target)):
+        if entry.name not in options:
+            continue
+        if entry.default is not MISSING:
+            usual = plain(entry.default)
+        elif entry.default_factory is not MISSING:
+            usual = plain(entry.default_factory())
+        else:
+            found[entry.name] = options[entry.name]
+            continue
+        if options[entry.name] != usual or type(options[entry.name]) is not type(usual):
+            found[entry.name] = options[entry.name]
+    return found

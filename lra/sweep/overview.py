@@ -1,0 +1,127 @@
+"""What a dry run prints: every cell, whether it is done, and why it is not."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lra.sweep.estimate import announcement
+from lra.sweep.foregone import Planned, ending
+from lra.sweep.trainings import missing
+from runners.records import Cell, Status, legible
+from runners.storage.claims import is_stale
+from runners.storage.fingerprint import changes, summary
+from runners.storage.formats import BadStore, fingerprint_of, read_object, rows_files
+from runners.store import Store
+from runners.training.checkpoint import Checkpoints
+
+if TYPE_CHECKING:
+    from lra.sweep.execution import Sweep
+
+MOST_NAMED = 6
+"""Changed modules that a line names."""
+LONGEST_REASON = 200
+
+
+def overview(sweep: "Sweep") -> Iterator[str]:
+    """Yield a line for each cell, done or to do and why, and one for all with the time to expect.
+
+    Reads, and writes nothing.
+    """
+    store, retry = sweep.store, {Status[name] for name in sweep.control.retry}
+    complete = {p.cell.key: store.complete(p.cell, retry) for p in sweep.planned}
+    needed = {
+        source.key: planned.cell.key
+        for planned in sweep.planned
+        if not complete[planned.cell.key]
+        for source in planned.trainings.values()
+    }
+    waiting = []
+    for planned in sweep.planned:
+        cell, why = planned.cell, ""
+        state = "to do"
+        if complete[cell.key]:
+            state, why = _done(planned, needed.get(cell.key), store)
+        if state == "to do":
+            waiting.append(planned)
+            why = why or "; ".join(reasons(planned, store, retry, complete))
+        yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{why and f': {why}'}"
+    total, left = len(sweep.planned), len(waiting)
+    line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
+    yield f"{line}; {announcement(waiting, store, sweep.name)}" if waiting else line
+
+
+def _done(planned: Planned, dependant: str | None, store: Store) -> tuple[str, str]:
+    """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
+    statuses = store.statuses(planned.cell)
+    if dependant and statuses == {Status.ok} and missing(planned.cell, store):
+        return "to do", f"its weights are gone, and {dependant} starts from them"
+    failures = sorted(str(status) for status in statuses - {Status.ok})
+    return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
+
+
+def reasons(
+    planned: Planned, store: Store, retry: set[Status], complete: Mapping[str, bool]
+) -> Iterator[str]:
+    """Yield why a cell runs, and what is known of how."""
+    cell = planned.cell
+    yield _why(cell, store, retry)
+    step = step_reached(store.checkpoint_folder(cell))
+    if step is not None:
+        yield f"training goes on {step}"
+    claim = store.root / "claims" / cell.key
+    if claim.exists() and not is_stale(claim):
+        yield "another sweep is working on it"
+    sources = planned.trainings.values()
+    if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
+        yield f"after the training {', '.join(to_do)}"
+    elif any(store.statuses(source) != {Status.ok} for source in sources):
+        known = ending(planned, [], store)
+        if known is not None:
+            yield f"it will be {known[0]} ({legible(known[1], LONGEST_REASON)})"
+
+
+def _why(cell: Cell, store: Store, retry: set[Status]) -> str:
+    folder = store.cell_folder(cell.key)
+    own = folder / f"rows-{cell.fingerprint}.jsonl"
+    if own.exists():
+        try:
+            again = sorted(str(status) for status in store.statuses(cell) & retry)
+        except BadStore as error:
+            return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"
+        return f"ended as {', '.join(again)}, and runner.retry asks for it"
+    others = [path for path in _rows(folder) if path != own]
+    if not others:
+        return "never run" if not folder.exists() else "begun, and never ended"
+    newest = max(others, key=lambda path: path.stat().st_mtime_ns)
+    return f"code changed since it ran ({_changed(newest, cell)})"
+
+
+def _rows(folder: Path) -> list[Path]:
+    try:
+        return rows_files(folder)
+    except BadStore:
+        return []
+
+
+def _changed(rows: Path, cell: Cell) -> str:
+    """Return which modules changed since a rows file was made."""
+    try:
+        made = read_object(rows.with_name(f"environment-{fingerprint_of(rows)}.json"))
+    except BadStore:
+        made = {}
+    before = made.get("sources")
+    kept = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
+    if summary(kept) != fingerprint_of(rows):
+        return "in which files is not on record"
+    found = changes(kept, cell.sources)
+    more = len(found) - MOST_NAMED
+    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def step_reached(folder: Path) -> str | None:
+    """Return at which step a training can go on, in words; None where it begins anew."""
+    found = Checkpoints(folder)
+    if not found.present():
+        return None
+    step = found.step()
+    return "at its last checkpoint" if step is None else f"at step {step:,}"

@@ -1,0 +1,227 @@
+"""What cells are called: by what runs on what and, within a sweep, by the options that differ."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra.kinds import KINDS
+from runners.records import Cell, canonical, digest
+
+if TYPE_CHECKING:
+    from lra.sweep.foregone import Planned
+
+LONGEST_VALUE = 60
+"""Characters of an option's value."""
+PLACES = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "task"}
+"""Where the command line has what an identity holds, by the beginning of the name."""
+MACHINE = ("device", "precision", "matmul_precision", "compile")
+"""Options of the hardware at the top of an identity."""
+TITLED = ("schema", "mode", "model", "runner.name", "runner.source", "runner.qk",
+          "task.name", "task.options.name")  # fmt: skip
+"""What a title says already, or a machine alone can read."""
+DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.classes",
+           "length", "trainings.", "machine.name", "machine.torch")  # fmt: skip
+"""What follows from options: named where no option tells cells apart."""
+
+
+def title(cell: Cell) -> str:
+    """Return a cell's name for people: what runs, on what, where on the axes."""
+    columns = cell.columns
+    if KINDS[columns["runner"]].by_length:
+        return f"{columns['mode']} {columns['model']} at {columns['length']}"
+    if not KINDS[columns["runner"]].models:
+        return f"floors of {columns['task']}"
+    start = cell.described.get("runner", {}).get("source")
+    begun = f" from {start}" if start else ""
+    return (
+        f"{columns['mode']} {columns['model']}{begun} on {columns['task']}, seed {columns['seed']}"
+    )
+
+
+def titles(planned: Sequence["Planned"]) -> dict[str, str]:
+    """Return a name for each cell of a sweep, by its key: no two are equal.
+
+    A name is that of `title` and, among cells of one runner, model and task, the options that
+    differ, each by the shortest name that no other of them ends with. Length and seed are told by
+    the title or count as options.
+
+    Args:
+        planned: every cell of the sweep, and the trainings that each starts from.
+    """
+    cells = {each.cell.key: each.cell for each in planned}
+    groups: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(dict)
+    derived: dict[str, dict[str, str]] = {}
+    for each in planned:
+        columns = each.cell.columns
+        kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
+        chosen, derived[each.cell.key] = _options(each)
+        groups[kind][each.cell.key] = chosen
+    said: dict[str, dict[str, str]] = {}
+    for group in groups.values():
+        said |= _apart(group, derived, cells)
+    _add_choices(said, cells)
+    shown = _spelt(said.values())
+    names = {
+        key: ", ".join((title(cells[key]), *(shown[pair] for pair in sorted(own.items()))))
+        for key, own in said.items()
+    }
+    counts = Counter(names.values())
+    return {key: name if counts[name] == 1 else f"{name} [{key}]" for key, name in names.items()}
+
+
+def _apart(
+    group: Mapping[str, Mapping[str, str]],
+    derived: Mapping[str, Mapping[str, str]],
+    cells: Mapping[str, Cell],
+) -> dict[str, dict[str, str]]:
+    """Return what tells each cell of a group from the others.
+
+    Args:
+        group: options by cell.
+        derived: what follows from them, by cell; asked where title and options are equal, as where
+            a file has new content.
+        cells: by key.
+    """
+    differing = _differing(group.values())
+    said = {
+        key: {name: value for name, value in options.items() if name in differing}
+        for key, options in group.items()
+    }
+    alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
+    for key, options in said.items():
+        alike[title(cells[key]), tuple(sorted(options.items()))].append(key)
+    for keys in alike.values():
+        apart = _differing([derived[key] for key in keys])
+        for key in keys:
+            said[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
+    return said
+
+
+def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
+    """Return what was chosen for a cell and its trainings, and what follows from it.
+
+    By the name on the command line, as canonical JSON.
+    """
+    flat = _flat(planned.cell.described)
+    for source in planned.trainings.values():  # its own options are what its key stands for
+        flat = {**_flat(source.described), **flat}
+    by_length = KINDS[str(planned.cell.columns["runner"])].by_length
+    titled = (*TITLED, "length" if by_length else "seed")
+    derived = {
+        name: value
+        for name, value in flat.items()
+        if name.startswith(DERIVED) and name not in titled
+    }
+    chosen = {
+        _word(name): value
+        for name, value in flat.items()
+        if name not in derived and name not in titled
+    }
+    return chosen, derived
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return a nested mapping as one level: dotted names, values as canonical JSON."""
+    flat: dict[str, str] = {}
+    for name, value in node.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = canonical(value)
+    return flat
+
+
+def _word(name: str) -> str:
+    """Return what the command line calls an entry of an identity."""
+    for beginning, place in PLACES.items():
+        if name.startswith(f"{beginning}."):
+            return f"{place}.{name.removeprefix(f'{beginning}.')}"
+    if name in MACHINE:
+        return f"hardware.{name}"
+    words = {
+        "threads": "hardware.training_threads",
+        "machine.threads": "hardware.threads",
+        "machine.token_budget": "hardware.token_budget",
+    }
+    return words.get(name, name)
+
+
+def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
+    """Return the names that not all have, or have with different values."""
+    counts = Counter(pair for options in many for pair in options.items())
+    return {name for (name, _), count in counts.items() if count < len(many)}
+
+
+def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
+    """Name runner and task where a title leaves them out and the sweep has several."""
+    kinds = {str(cell.columns["runner"]) for cell in cells.values()}
+    measured = {kind for kind in kinds if KINDS[kind].by_length}
+    tasks = {kind: set[str]() for kind in measured}
+    modes = defaultdict(set)
+    for cell in cells.values():
+        columns = cell.columns
+        if columns["runner"] in measured:
+            tasks[columns["runner"]].add(columns["task"])
+            modes[columns["mode"]].add(columns["runner"])
+    for key, own in said.items():
+        columns = cells[key].columns
+        if len(tasks.get(columns["runner"], ())) > 1:
+            own["task"] = canonical(columns["task"])
+        if len(modes[columns["mode"]]) > 1:
+            own["runner"] = canonical(columns["runner"])
+
+
+def _spelt(said: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+    """Return `name=value` in few words for each pair of name and value."""
+    columns: dict[str, set[str]] = defaultdict(set)
+    for options in said:
+        for name, value in options.items():
+            columns[name].add(value)
+    return {
+        (name, value): f"{_shortest(name, columns)}={text}"
+        for name, column in columns.items()
+        for value, text in _shown(column).items()
+    }
+
+
+def _shortest(name: str, every: Iterable[str]) -> str:
+    """Return the shortest end of a dotted name that no other name has."""
+    parts = name.split(".")
+    others = [other.split(".") for other in every if other != name]
+    for count in range(1, len(parts)):
+        if not any(other[-count:] == parts[-count:] for other in others):
+            return ".".join(parts[-count:])
+    return name
+
+
+def _shown(column: set[str]) -> dict[str, str]:
+    """Return each value of an option as the command line spells it.
+
+    Where every value is a list of one, without the brackets; a long one is cut, and a hash tells it
+    apart.
+
+    Args:
+        column: canonical JSON.
+    """
+    loaded = {value: json.loads(value) for value in column}
+    if all(isinstance(one, list) and len(one) == 1 for one in loaded.values()):
+        loaded = {value: one[0] for value, one in loaded.items()}
+    texts = {value: _plain(one) for value, one in loaded.items()}
+    counts = Counter(texts.values())
+    return {v: _legible(text if counts[text] == 1 else v) for v, text in texts.items()}
+
+
+def _legible(text: str) -> str:
+    if len(text) <= LONGEST_VALUE and text.isprintable():
+        return text
+    kept = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return f"{kept[: LONGEST_VALUE - 10]}… {digest(text, digits=8)}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{','.join(map(_plain, value))}]"
+    return json.dumps(value, ensure_ascii=False)

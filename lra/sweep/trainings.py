@@ -1,0 +1,96 @@
+"""The trainings that a runner starts from: ordinary cells of `train`, which a sweep runs first.
+
+A runner that needs trained weights has a method `starts_from()` on its options, which returns names
+of models: "model" for the run's own, or a family in the same backbone. Their cells are those of
+`runner=train` with its default options: a model that was trained already is not trained again.
+Options with a mapping `pretraining` change what it holds, by group, for these trainings.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lra.compose import Run, bundled_family, group_file, typed
+from runners.records import Cell, Status
+from runners.store import Store
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+OWN = "model"
+
+
+def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run]:
+    """Return the runs of `train` that `run` starts from, by the name its runner gives them.
+
+    Args:
+        run: The run.
+        tasks: Those built before: see `lra.compose.typed`.
+    """
+    starts_from = getattr(run.runner, "starts_from", None)
+    names: list[str] = [] if starts_from is None else list(starts_from())
+    found = {}
+    for name in names:
+        config: dict[str, Any] = {**run.config, "runner": group_file("runner", "train")}
+        for group, options in _changes(run).items():
+            config[group] = {**config[group], **options}
+        if name not in (OWN, run.model):
+            family = bundled_family(name, "runner.references")
+            config["model"] = {
+                "name": name,
+                "layers": [],
+                "backbone": run.config["model"]["backbone"],
+                **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
+            }
+        found[name] = typed(config, tasks)
+    return found
+
+
+def _changes(run: Run) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] | None = getattr(run.runner, "pretraining", None)
+    return found or {}
+
+
+def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[str, ...]:
+    """Return the command-line words of the training `name`.
+
+    Args:
+        name: Of `trainings`.
+        run: The training.
+        words: Those of the run that asked for it.
+        asked: That run.
+    """
+    changed = {
+        f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
+        for group, options in _changes(asked).items()
+        for key, value in options.items()
+    }
+
+    def kept(word: str) -> bool:
+        key = word.split("=", 1)[0].lstrip("+")
+        if key.split(".")[0] == "runner" or key in changed:
+            return False
+        return name == OWN or (key != "model" and not key.startswith("model.mixer"))
+
+    chosen = () if name == OWN else (f"model={run.model}",)
+    added = (f"{key}={value}" for key, value in changed.items())
+    return (*filter(kept, words), *chosen, *added, "runner=train")
+
+
+def missing(cell: Cell, store: Store) -> str | None:
+    """Return why the weights of a training are not there, or None where they are.
+
+    Args:
+        cell: The training.
+        store: Where its rows and weights are.
+    """
+    from runners.training.checkpoint import Checkpoints
+
+    if Checkpoints(store.checkpoint_folder(cell)).finished():
+        return None
+    failed: list[Mapping[str, Any]] = [
+        row for row in store.rows_of(cell) if row["status"] != Status.ok
+    ]
+    if failed:
+        return f"its training ended as {failed[0]['status']}: {failed[0]['reason']}"
+    return "its training has left no weights"

@@ -1,0 +1,1 @@
+"""The one model that every family fits into: embedding, stack, heads, decoding."""

@@ -1,0 +1,99 @@
+"""From the frame's options to blocks and the stack that holds them."""
+
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from models.backbone.config import BackboneConfig, Facts, Padding, Residual, StreamsOut
+from models.backbone.reversible import ReversibleStack
+from models.backbone.stack import Block, PostNormBlock, PostNormStack, Stack
+from models.mixer import MixerFactory, State, Unsupported
+from models.state import size_bytes
+
+
+def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
+    """Return a block around `mixer`; its network is drawn from the global random state."""
+    kind = PostNormBlock if config.residual == Residual.post_norm else Block
+    return kind(
+        mixer,
+        width=config.width,
+        feed_forward=config.feed_forward,
+        feed_forward_width=config.feed_forward_width,
+        dropout=config.dropout,
+        feed_forward_bias=config.feed_forward_bias,
+        chunks=config.feed_forward_chunks,
+        norm_epsilon=config.norm_epsilon,
+    )
+
+
+def stack_of(blocks: Sequence[Block], config: BackboneConfig) -> Stack:
+    """Return the stack of these blocks.
+
+    Raises:
+        Unsupported: A mixer cannot stand in a reversible stack.
+    """
+    zeroed = config.padding == Padding.zeroed
+    if config.residual == Residual.reversible:
+        return ReversibleStack(
+            blocks,
+            width=config.width,
+            concat=config.reversible_output == StreamsOut.concat,
+            zeroed=zeroed,
+            norm_epsilon=config.norm_epsilon,
+        )
+    kind = PostNormStack if config.residual == Residual.post_norm else Stack
+    return kind(
+        blocks,
+        width=config.width,
+        checkpointing=config.activation_checkpointing,
+        zeroed=zeroed,
+        norm_epsilon=config.norm_epsilon,
+    )
+
+
+def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
+    """Raise ValueError for layers of one group that would be of different families."""
+    if config.layer_groups is None or len(mixers) <= 1:
+        return
+    uses = config.depth // config.layer_groups
+    for layer, mixer in enumerate(mixers):
+        first = layer - layer % uses
+        if mixer is not mixers[first]:
+            raise ValueError(
+                f"layers {first} to {layer} are one module under "
+                f"layer_groups={config.layer_groups}, and their mixers differ: name the same "
+                f"family {uses} times in turn, or set layer_groups=null"
+            )
+
+
+def check_memory(
+    config: BackboneConfig, facts: Facts, initial_state: Callable[[int, int], State]
+) -> None:
+    """Refuse a length of memory that nothing reads.
+
+    Args:
+        config: The frame.
+        facts: What the task says.
+        initial_state: Of the model, from rows and tokens of memory.
+
+    Raises:
+        ValueError: The task carries no state from batch to batch.
+        Unsupported: The state has one size, whatever the memory.
+    """
+    said = [length for length in (config.memory, config.evaluation_memory) if length]
+    if not said:
+        return
+    given = ", ".join(
+        f"model.backbone.{name}={'null' if (value := getattr(config, name)) is None else value}"
+        for name in ("memory", "evaluation_memory")
+    )
+    if not facts.memory:
+        raise ValueError(
+            f"{given}: lengths of a state that goes on from batch to batch, and this task carries "
+            "none; set both to null, or task.regime=memory"
+        )
+    if size_bytes(initial_state(1, max(2, *said))) == size_bytes(initial_state(1, 1)):
+        raise Unsupported(
+            f"{given}: the state of this model is the same whatever memory it is given; set both "
+            "to null"
+        )

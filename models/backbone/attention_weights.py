@@ -1,0 +1,100 @@
+"""The attention weights that a core implies, whatever it computes them by.
+
+A core whose outputs are weighted means of its values (`Traits.row_stochastic`) gives its weights to
+whoever hands it unit vectors for values: o[q, j] = A[q, j]. So the weights of a window, of hashed
+buckets or of a feature map are read as those of literal softmax are, without a method of their own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.backbone.stack import Stack, family
+from models.mixer import Layout, Unsupported
+from models.multi_head import Core
+
+KEYS_AT_ONCE = 256
+
+
+class Call(NamedTuple):
+    """What a core was called with, but for the values."""
+
+    q: Float[Tensor, "b h l k"]
+    k: Float[Tensor, "b h s k"]
+    layout: Layout
+
+
+def weights(
+    core: Core, call: Call, *, keys_at_once: int = KEYS_AT_ONCE
+) -> Iterator[tuple[int, Float[Tensor, "b h l _"]]]:
+    """Yield the first key of each piece, and the weights of all queries on the keys of the piece.
+
+    Args:
+        core: A core with `traits.row_stochastic`.
+        call: What it was called with.
+        keys_at_once: Keys of a piece: memory grows with it, time falls.
+    """
+    q, k, layout = call
+    batch, heads, keys = k.shape[:3]
+    for first in range(0, keys, keys_at_once):
+        last = min(first + keys_at_once, keys)
+        unit = torch.zeros(keys, last - first, dtype=k.dtype, device=k.device)
+        unit[first:last].fill_diagonal_(1.0)
+        yield first, core(q, k, unit.expand(batch, heads, -1, -1), layout)
+
+
+def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
+    """Return the cores whose weights can be read, by layer, and why the other layers' cannot.
+
+    Raises:
+        Unsupported: The stack has no layers of mixers.
+    """
+    if not isinstance(stack, Stack):
+        raise Unsupported(f"{family(stack)} is a stack of its own, without layers of mixers")
+    cores, reasons = {}, {}
+    for layer, block in enumerate(stack.blocks):
+        mixer = cast(Any, block).mixer
+        core = getattr(mixer, "core", None)
+        if not mixer.traits.row_stochastic:
+            reasons[layer] = (
+                f"the outputs of {family(mixer)} are no weighted means of values "
+                "(traits.row_stochastic=False): it has no attention weights"
+            )
+        elif sum(block is other for other in stack.blocks) > 1:
+            reasons[layer] = (
+                "layers that are one module cannot be told apart by what it is called with: set "
+                "model.backbone.layer_groups=null"
+            )
+        elif not isinstance(core, nn.Module):
+            reasons[layer] = f"{family(mixer)} has no core that could be asked for its weights"
+        else:
+            cores[layer] = core
+    return cores, reasons
+
+
+@contextmanager
+def listening(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, Call]]:
+    """Note what each core is called with inside; the last call stays.
+
+    A core that is handed more than queries, keys and values (landmarks, blocks, a second
+    projection) is not in the answer: its weights are not those of one query on one key.
+    """
+    heard: dict[int, Call] = {}
+
+    def listen(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+            if len(arguments) == 4 and isinstance(arguments[3], Layout):
+                heard[layer] = Call(arguments[0].detach(), arguments[1].detach(), arguments[3])
+
+        return hook
+
+    handles = [core.register_forward_pre_hook(listen(layer)) for layer, core in cores.items()]
+    try:
+        yield heard
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,262 @@
+"""What a user chooses about the frame around the mixers, and what the task tells the model."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import StrEnum, auto
+from typing import Any, TypeAlias, cast
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from conf.choices import by_name
+from models.backbone.heads import Interaction, Pooling
+from models.backbone.stack import NORM_EPSILON, FeedForward
+from models.mixer import Positions
+
+Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
+"""Ids of tokens, or real numbers: b examples of p sequences."""
+
+
+class Head(StrEnum):
+    """What the model answers."""
+
+    classification = auto()
+    pair = auto()
+    language_modelling = auto()
+    """One token for every position, which sees what stands before it."""
+    masked_modelling = auto()
+    """One token for every position, which sees both sides."""
+
+
+TOKEN_HEADS = frozenset({Head.language_modelling, Head.masked_modelling})
+"""Those that answer at every position."""
+
+
+class Residual(StrEnum):
+    """How a block's input and output are joined."""
+
+    pre_norm = auto()
+    """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
+    post_norm = auto()
+    """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
+    reversible = auto()
+    """Two streams, each changed by a function of the other: no activation is kept per layer."""
+
+
+class StreamsOut(StrEnum):
+    """What a reversible stack makes of its two streams."""
+
+    mean = auto()
+    concat = auto()
+    """Twice the width for the head (trax, transformers)."""
+
+
+class Softmax(StrEnum):
+    """How a token is drawn from the vocabulary."""
+
+    full = auto()
+    adaptive = auto()
+    """Frequent ones at once, rare ones in groups (arXiv:1609.04309): for large vocabularies."""
+
+
+class Padding(StrEnum):
+    """How padding reaches the mixers."""
+
+    masked = auto()
+    """As a mask, which every mixer must honour."""
+    zeroed = auto()
+    """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """What a user chooses about the frame."""
+
+    depth: int = 2
+    layer_groups: int | None = None
+    """How many layers have weights of their own, each of them used `depth / layer_groups` times in
+    turn (ALBERT, arXiv:1909.11942, whose one group is 1); None = all have. A layer of a group is
+    one module: norms, mixer with its draws, network."""
+    width: int = 64
+    heads: int = 2
+    head_width: int | None = None
+    """Width of one head's queries, keys and values; None = width / heads, which must divide."""
+    qkv_bias: bool | None = None
+    """Whether the projections to queries, keys and values have biases; None = as the family's own
+    option `bias` says."""
+    output_bias: bool | None = None
+    """The same of the projection behind attention."""
+    feed_forward_width: int = 128
+    feed_forward: FeedForward = FeedForward.gelu
+    feed_forward_bias: bool = True
+    """Whether both maps of the network have biases."""
+    feed_forward_chunks: int = 1
+    """Pieces of the length that pass the network one by one, computed again in backward."""
+    residual: Residual = Residual.pre_norm
+    norm_epsilon: float = NORM_EPSILON
+    """What every norm of the stack adds to the variance."""
+    reversible_output: StreamsOut = StreamsOut.mean
+    """Read by residual=reversible alone."""
+    positions: Positions = Positions.learned
+    axial_shape: list[int] = field(default_factory=list)
+    """Rows and columns, for positions=axial; empty = nearly square."""
+    axial_widths: list[int] = field(default_factory=list)
+    """Width of a row's and of a column's vector, which add up to `width`; empty = halves."""
+    memory: int | None = None
+    """Tokens that a state remembers while training, for tasks that carry one from batch to batch;
+    None = as many as the task says."""
+    evaluation_memory: int | None = None
+    """The same while evaluating; None = as while training."""
+    pooling: Pooling = Pooling.cls
+    """Ignored by models that answer at every position."""
+    padding: Padding = Padding.masked
+    interaction: Interaction = Interaction.nli
+    """Read by the pair head alone."""
+    dropout: float = 0.0
+    """After the mixer, inside the network and after it."""
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
+    tied_embeddings: bool = True
+    """Read by models that answer with tokens, as are the next three."""
+    softmax: Softmax = Softmax.full
+    softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
+    """Read by softmax=adaptive: ids below the first are answered at once, each further group by a
+    network of its own. Ids must be sorted by frequency."""
+    softmax_shrink: float = 4.0
+    """Read by softmax=adaptive: each further group's width is the last one's divided by this."""
+    activation_checkpointing: bool = False
+    head_hidden_width: int | None = None
+    """Hidden width of the classifier; None = feed_forward_width."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no model can have."""
+        for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
+                     "feed_forward_chunks", "head_hidden_width", "memory",
+                     "evaluation_memory"):  # fmt: skip
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        cutoffs = self.softmax_cutoffs
+        if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
+            raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
+        if not self.softmax_shrink >= 1:
+            raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
+        for name in ("dropout", "embedding_dropout", "attention_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
+        if not self.norm_epsilon > 0:
+            raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
+        for name in ("axial_shape", "axial_widths"):
+            value = getattr(self, name)
+            if value and (len(value) != 2 or min(value) < 1):
+                raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
+        self._refuse_idle()
+        self._refuse_pairs()
+
+    def _refuse_pairs(self) -> None:
+        """Refuse values that do not go together."""
+        if self.layer_groups is not None and self.depth % self.layer_groups:
+            raise ValueError(
+                f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
+                f"depth={self.depth}"
+            )
+        if self.softmax == Softmax.adaptive and self.tied_embeddings:
+            raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
+        if self.residual == Residual.reversible and self.activation_checkpointing:
+            raise ValueError(
+                "residual=reversible keeps no activations that activation_checkpointing could "
+                "save: set activation_checkpointing=false"
+            )
+        if self.residual == Residual.reversible and self.feed_forward == FeedForward.none:
+            raise ValueError(
+                "residual=reversible needs a network for its second stream: set feed_forward=gelu"
+            )
+
+    def _refuse_idle(self) -> None:
+        """Refuse options that have nothing to act on, beside what else is chosen here.
+
+        What a task decides (`pooling`, `interaction`, the head's own) may stand in settings for
+        several tasks, and is not refused.
+        """
+        network = ("feed_forward", self.feed_forward != FeedForward.none)
+        reversible = ("residual", self.residual == Residual.reversible)
+        axial = ("positions", self.positions == Positions.axial)
+        adaptive = ("softmax", self.softmax == Softmax.adaptive)
+        needs = {
+            "feed_forward_bias": network, "feed_forward_chunks": network,
+            "reversible_output": reversible, "axial_shape": axial, "axial_widths": axial,
+            "softmax_cutoffs": adaptive, "softmax_shrink": adaptive,
+        }  # fmt: skip
+        defaults = {entry.name: entry for entry in fields(self)}
+        for name, (owner, acts) in needs.items():
+            entry, value = defaults[name], getattr(self, name)
+            default = entry.default if entry.default is not MISSING else _made(entry)
+            if not acts and value != default:
+                raise ValueError(
+                    f"{name} has nothing to act on under {owner}={getattr(self, owner)}: got "
+                    f"{_spelt(value)}; leave it at {_spelt(default)}, or change {owner}"
+                )
+
+    @property
+    def width_out(self) -> int:
+        """Width of what the stack hands to the head."""
+        doubled = (
+            self.residual == Residual.reversible and self.reversible_output == StreamsOut.concat
+        )
+        return 2 * self.width if doubled else self.width
+
+
+def _made(entry: Field[Any]) -> Any:
+    """Return the default of a field whose default is made anew."""
+    return cast(Callable[[], Any], entry.default_factory)()
+
+
+def _spelt(value: object) -> str:
+    """Return a value as YAML spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the task tells the model."""
+
+    head: Head
+    vocabulary: int
+    classes: int
+    """Ignored by heads that answer with a token."""
+    max_length: int
+    """Of the tokens, without the CLS vector."""
+    padded: bool = False
+    """Whether batches come with padding, which every mixer must then honour."""
+    scalars: bool = False
+    """Whether tokens are real numbers, each of which a linear map makes a vector of."""
+    memory: int = 0
+    """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together."""
+        if self.scalars and self.head in TOKEN_HEADS:
+            raise ValueError(f"head={self.head} predicts token ids: got scalars=True")
+
+    def check(self, tokens: Tokens) -> None:
+        """Raise ValueError for tokens that a model of these facts was not built for."""
+        parts, length = tokens.shape[1:]
+        if tokens.is_floating_point() != self.scalars:
+            wanted_kind = "real numbers" if self.scalars else "token ids"
+            raise ValueError(
+                f"this model takes {wanted_kind}: got {tokens.dtype}; build it with "
+                f"scalars={not self.scalars}"
+            )
+        wanted = 2 if self.head == Head.pair else 1
+        if parts != wanted:
+            raise ValueError(
+                f"head={self.head.value} takes {wanted} sequence(s) per example: got "
+                f"{parts}; tokens are [batch, sequences, length]"
+            )
+        if not 1 <= length <= self.max_length:
+            raise ValueError(
+                f"this model takes 1 to {self.max_length} tokens: got {length}; truncate, "
+                "or build it with a larger max_length"
+            )

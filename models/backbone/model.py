@@ -1,0 +1,391 @@
+"""The one model: embedding, stack, head. Families differ only in the mixers that fill it.
+
+What is drawn at random: token embeddings N(0, 1), learned positions N(0, 0.02), linear maps
+Xavier-uniform, biases zero. With tied embeddings a language model draws N(0, 1 / width) instead
+and multiplies by sqrt(width) on the way in (Vaswani et al. 2017, section 3.4): the blocks see
+N(0, 1) as everywhere else, and the same matrix gives logits of sensible size.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from conf.choices import bound
+from models.backbone.assembly import block_of, check_groups, check_memory, stack_of
+from models.backbone.config import (
+    TOKEN_HEADS,
+    BackboneConfig,
+    Facts,
+    Head,
+    Padding,
+    Residual,
+    Softmax,
+    StreamsOut,
+    Tokens,
+)
+from models.backbone.heads import (
+    AdaptiveHead,
+    Classifier,
+    Interaction,
+    LanguageHead,
+    Pooling,
+    TokenHead,
+    interact,
+    judge,
+    pool,
+)
+from models.backbone.seeding import derive, drawing
+from models.backbone.stack import NORM_EPSILON, FeedForward, Stack, admit
+from models.mixer import (
+    INSIDE,
+    Flow,
+    Layout,
+    MixerFactory,
+    Penalised,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+)
+from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
+
+__all__ = [
+    "Backbone",
+    "BackboneConfig",
+    "Facts",
+    "FeedForward",
+    "Head",
+    "Interaction",
+    "Outcome",
+    "Padding",
+    "Pooling",
+    "Positions",
+    "Residual",
+    "Softmax",
+    "StackFactory",
+    "StreamsOut",
+]
+
+StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
+"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
+
+
+class Outcome(NamedTuple):
+    """Every item judged: what the training loss and every metric are made of."""
+
+    nll: Float[Tensor, "b *l"]
+    """Nats, shaped like the target."""
+    hit: Bool[Tensor, "b *l"] | None
+    """Whether it is right; None where a head in training mode does not know."""
+    state: State
+    penalties: Mapping[str, Tensor]
+    """Of activations and of parameters, summed over layers."""
+
+
+class Backbone(nn.Module):
+    """Embedding -> stack -> head.
+
+    Parameters depend on `seed` alone, not on the global random state, which stays as it was; the
+    parts that two families share (embedding, networks, head) are drawn equal for the same seed.
+    They are drawn on the CPU, also under another default device, so that a seed means the same
+    model on every machine; under `torch.device("meta")` nothing is drawn. Move it with `to`.
+
+    Args:
+        config: The frame.
+        facts: What the task says.
+        mixers: One factory for all layers, or one per layer; none where `stack` has its own.
+        stack: Makes another stack than blocks of mixers: a module with `traits` that maps
+            (Flow, Layout) to Flow, and may return another length.
+        seed: Decides every parameter.
+
+    Raises:
+        Unsupported: The mixers cannot serve this task or these positions.
+        ValueError: The numbers do not fit together.
+    """
+
+    def __init__(
+        self,
+        config: BackboneConfig,
+        facts: Facts,
+        mixers: Sequence[MixerFactory],
+        *,
+        stack: StackFactory | None = None,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        if stack is None and len(mixers) not in (1, config.depth):
+            raise ValueError(
+                f"mixers must be 1 for all layers or depth={config.depth} of them: "
+                f"got {len(mixers)}"
+            )
+        self.config, self.facts = config, facts
+        self.causal = facts.head == Head.language_modelling
+        self.per_token = facts.head in TOKEN_HEADS
+        self.has_cls = not self.per_token and config.pooling == Pooling.cls
+        check_groups(config, mixers)
+        factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
+        with drawing():
+            self._draw_embedding(seed)
+            self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
+            self._draw_head(seed)
+            check_memory(config, facts, self.initial_state)
+        # A shared module once; the test is slow, and the answer does not change.
+        self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
+
+    def _draw_embedding(self, seed: int) -> None:
+        torch.default_generator.manual_seed(derive(seed, "embedding"))
+        config, facts = self.config, self.facts
+        tied = self.per_token and config.tied_embeddings
+        self.input_scale = config.width**0.5 if tied else 1.0
+        self.embedding: nn.Embedding | nn.Linear
+        if facts.scalars:
+            self.embedding = nn.Linear(1, config.width)
+        else:
+            self.embedding = nn.Embedding(facts.vocabulary, config.width)
+            nn.init.normal_(self.embedding.weight, std=1.0 / self.input_scale)
+        if self.has_cls:
+            self.cls = nn.Parameter(torch.zeros(config.width))
+        self.positions: LearnedPositions | AxialPositions | None = None
+        if config.positions == Positions.learned:
+            self.positions = LearnedPositions(facts.max_length + self.has_cls, config.width)
+        elif config.positions == Positions.axial:
+            self.positions = AxialPositions(
+                facts.max_length, config.width, config.axial_shape, config.axial_widths
+            )
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+
+    def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
+        """Return the place of a layer among those that have weights of their own."""
+        config = self.config
+        site = Site(
+            width=config.width,
+            heads=config.heads,
+            own_head_width=config.head_width,
+            qkv_bias=config.qkv_bias,
+            output_bias=config.output_bias,
+            max_length=self.facts.max_length + self.has_cls,
+            causal=self.causal,
+            layer=layer,
+            depth=config.layer_groups or config.depth,
+            attention_dropout=config.attention_dropout,
+            positions=config.positions if config.positions in INSIDE else Positions.none,
+            cls=self.has_cls,
+            generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
+            shared=shared,
+        )
+        _ = site.head_width  # heads must divide width, whether or not the family has heads
+        return site
+
+    def _admit(self, part: Any, site: Site) -> nn.Module:
+        config = self.config
+        masked = self.facts.padded and config.padding == Padding.masked
+        return admit(
+            part,
+            site=site,
+            positions=config.positions,
+            causal=self.causal,
+            max_length=site.max_length,
+            padded=masked,
+            per_token=self.per_token,
+        )
+
+    def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
+        config = self.config
+        for name, wanted in (
+            ("residual", Residual.pre_norm),
+            ("feed_forward", FeedForward.gelu),
+            ("norm_epsilon", NORM_EPSILON),
+            ("padding", Padding.masked),
+            ("activation_checkpointing", False),
+            ("feed_forward_chunks", 1),
+            ("feed_forward_bias", True),
+            ("layer_groups", None),
+        ):
+            if (value := getattr(config, name)) != wanted:
+                raise Unsupported(
+                    f"this model has a stack of its own: model.backbone.{name} must be "
+                    f"{'null' if wanted is None else wanted}, got {value}"
+                )
+        torch.default_generator.manual_seed(derive(seed, "stack"))
+        site = self._site(0, seed, {})
+        return self._admit(bound(make)(site, config), site)
+
+    def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
+        config, shared = self.config, dict[str, nn.Module]()
+        uses = config.depth // (config.layer_groups or config.depth)
+        blocks = []
+        for group, factory in enumerate(factories[::uses]):
+            torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
+            site = self._site(group, seed, shared)
+            mixer = self._admit(factory(site), site)
+            torch.default_generator.manual_seed(derive(seed, f"network {group}"))
+            blocks += [block_of(mixer, config)] * uses
+        return stack_of(blocks, config)
+
+    def _draw_head(self, seed: int) -> None:
+        torch.default_generator.manual_seed(derive(seed, "head"))
+        config, facts = self.config, self.facts
+        self.head: Classifier | LanguageHead | AdaptiveHead
+        if self.per_token and config.softmax == Softmax.adaptive:
+            self.head = AdaptiveHead(
+                config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
+            )
+            return
+        if self.per_token:
+            tied = cast(nn.Parameter, self.embedding.weight) if config.tied_embeddings else None
+            if tied is not None and config.width_out != config.width:
+                raise ValueError(
+                    f"reversible_output=concat hands {config.width_out} channels to a head tied to "
+                    f"an embedding of {config.width}: set tied_embeddings=false, or "
+                    "reversible_output=mean"
+                )
+            self.head = LanguageHead(config.width_out, facts.vocabulary, tied)
+            return
+        parts = 1
+        if facts.head == Head.pair:
+            parts = 4 if config.interaction == Interaction.nli else 2
+        hidden = config.head_hidden_width or config.feed_forward_width
+        self.head = Classifier(parts * config.width_out, hidden, facts.classes)
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """What is compiled piece by piece: each block once, or a stack of its own as a whole."""
+        if not isinstance(self.stack, Stack):
+            return [self.stack]
+        return [*dict.fromkeys(self.stack.blocks)]
+
+    @property
+    def traits(self) -> list[Traits]:
+        """What the mixers guarantee, by layer; one entry for a stack of its own."""
+        if not isinstance(self.stack, Stack):
+            return [cast(Any, self.stack).traits]
+        return [cast(Any, block).mixer.traits for block in self.stack.blocks]
+
+    @property
+    def effective_attention_dropout(self) -> tuple[float, ...]:
+        """What `attention_dropout` comes to, by layer: 0 where a mixer has no weights to drop."""
+        asked = self.config.attention_dropout
+        return tuple(asked if traits.weight_dropout else 0.0 for traits in self.traits)
+
+    def forward(
+        self,
+        tokens: Tokens,
+        target: Int[Tensor, "b *l"],
+        keep: Bool[Tensor, "b p l"] | None = None,
+        state: State = None,
+    ) -> Outcome:
+        """Judge every item.
+
+        At every position: `target[:, i]` is what position i is to answer, for language models the
+        token after `tokens[:, 0, i]`; the task shifts.
+        """
+        flow = self.run(tokens, keep, state)
+        hit: Tensor | None
+        if isinstance(self.head, TokenHead):
+            nll, hit = self.head.judge(flow.x, target)
+        else:
+            nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
+        for part in self.penalised:
+            for name, value in part.penalties().items():
+                flow = flow.charge(name, value)
+        return Outcome(nll, hit, flow.state, flow.penalties)
+
+    def predict(
+        self,
+        tokens: Tokens,
+        keep: Bool[Tensor, "b p l"] | None = None,
+        state: State = None,
+    ) -> tuple[Float[Tensor, "b *l c"], State]:
+        """Return logits, [b c] or [b l c], and the next state where one is given."""
+        flow = self.run(tokens, keep, state)
+        if isinstance(self.head, TokenHead):
+            return self.head(flow.x), flow.state
+        return self.classify(flow.x, keep, tokens.shape[1]), flow.state
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty state of `batch_size` streams that remember `memory` tokens.
+
+        Raises:
+            Unsupported: A mixer has none, or the model answers once per sequence.
+        """
+        if not self.causal:
+            raise Unsupported(
+                f"a state along time belongs to language models: got head={self.facts.head.value}"
+            )
+        count = torch.zeros(batch_size, dtype=torch.long, device=self.embedding.weight.device)
+        return count, cast(Any, self.stack).initial_state(batch_size, memory)
+
+    def run(
+        self,
+        tokens: Tokens,
+        keep: Bool[Tensor, "b p l"] | None,
+        state: State,
+    ) -> Flow:
+        """Return the stack's output with p folded into b, and the next state where one is given.
+
+        The model's state is (tokens seen by row, the stack's state): the count is where the next
+        tokens stand.
+        """
+        self.facts.check(tokens)
+        if state is not None and keep is not None:
+            raise ValueError(
+                "a state continues full rows only: got a keep mask as well; group rows of equal "
+                "length and pass keep=None"
+            )
+        count, layers = cast(tuple[Tensor | None, State], state or (None, None))
+        tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
+        x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
+        if self.input_scale != 1.0:
+            x = x * self.input_scale
+        if self.has_cls:
+            x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
+            if keep is not None:
+                keep = torch.cat((keep.new_ones(keep.shape[0], 1), keep), dim=1)
+        flow = Flow(self.embedding_dropout(self.place(x, count)), layers)
+        flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
+        if count is not None:
+            return flow._replace(state=(count + tokens.shape[1], flow.state))
+        return flow
+
+    def place(
+        self, x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None
+    ) -> Float[Tensor, "b l d"]:
+        """Add the positions that belong to the input."""
+        if self.positions is not None:
+            # elsewhere a look at `start` would wait for the device, whose own index check is loud
+            if start is not None and start.device.type == "cpu" and len(start):
+                end, limit = int(start.max()) + x.shape[1], self.positions.max_length
+                if end > limit:
+                    raise ValueError(
+                        f"learned positions end at {limit} tokens: the stream would reach {end}; "
+                        "start anew, or choose positions=sinusoidal, rotary or none"
+                    )
+            if self.has_cls and isinstance(self.positions, AxialPositions):
+                # the grid begins behind the CLS vector, which is a position by itself
+                place = self.positions(position_ids(x.shape[1] - 1, None, x))
+                return x + nn.functional.pad(place, (0, 0, 1, 0))
+            placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
+            return placed
+        if self.config.positions == Positions.sinusoidal:
+            ids = position_ids(x.shape[1], start, x)
+            return x + sinusoid(ids, x.shape[-1]).to(x.dtype)
+        return x
+
+    def classify(
+        self, x: Float[Tensor, "n placed d"], keep: Bool[Tensor, "b p l"] | None, parts: int
+    ) -> Float[Tensor, "b c"]:
+        """Pool each sequence, join the towers of a pair, and return logits."""
+        flat = None if keep is None or self.has_cls else keep.flatten(0, 1)
+        if flat is not None and flat.shape[1] != x.shape[1]:
+            flat = None  # the stack answers with tokens of its own, all of them real
+        pooled = pool(x, flat, self.config.pooling)
+        features = pooled.view(-1, parts, pooled.shape[-1])
+        if self.facts.head == Head.pair:
+            joined = interact(features, self.config.interaction)
+        else:
+            joined = features.squeeze(1)
+        return cast(Tensor, self.head(joined))

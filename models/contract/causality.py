@@ -1,0 +1,95 @@
+"""The contract kit's check of causality: nothing may come from a later token."""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from models.contract.case import Case, Seen, call, edges, traits_of, worst
+
+TOKENS_AT_ONCE = 2**13
+"""Cut sequences go through the mixer as rows of batches of about as many tokens."""
+CAUSE = (
+    "a mask that is off by one, a chunk or block that sees its own end, a whole-length statistic"
+)
+
+
+def check_no_lookahead(case: Case) -> Seen:
+    """When causal, later tokens reach neither values nor gradients, wherever the cut."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if not traits.causal:
+        return Seen(True, "not applicable: traits.causal is False")
+    near, every = edges(case.max_length), case.cuts()
+    if not near:
+        return Seen(True, "not applicable: a single token has none behind it")
+    masks = [None, *([case.holes()[:1]] if "keep" in traits.honours else [])]
+    seen = [later_gradients(case, mixer, near, mask) for mask in masks]
+    if traits.selection_leak:
+        last = worst(seen)
+        return Seen(last.passed, f"{last.detail}; values not compared: selection_leak is declared")
+    with torch.no_grad():
+        for mask in masks:
+            seen += later_values(case, mixer, every if mask is None else near, mask)
+        x = case.input(rows=1)
+        whole = call(mixer, x)
+        for cut in near[::3]:
+            short = call(mixer, x[:, :cut])
+            seen.append(case.agree(f"first {cut} tokens alone", short, whole[:, :cut]))
+    found = worst(seen)
+    if found.passed:
+        return Seen(True, f"{found.detail}; {len(every)} cuts of {case.max_length} tokens")
+    return found.because(CAUSE)
+
+
+def batches(case: Case, cuts: list[int]) -> list[list[int]]:
+    """Divide cuts into batches."""
+    size = max(1, TOKENS_AT_ONCE // case.max_length)
+    return [cuts[first : first + size] for first in range(0, len(cuts), size)]
+
+
+def told(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
+    """Return the mask of as many equal rows."""
+    return None if mask is None else mask.expand(rows, -1)
+
+
+# Under a mask only real tokens are asked: what padding gives is nobody's.
+
+
+def later_gradients(
+    case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
+) -> Seen:
+    """Compare with zero the gradient, past each cut, of what lies before it: one cut a row."""
+    worst_seen: list[Seen] = []
+    for part in batches(case, cuts):
+        x = case.input(rows=1).repeat(len(part), 1, 1).requires_grad_()
+        before = case.before(part)[..., None]
+        y = call(mixer, x, told(mask, len(part)))
+        direction = case.input(rows=1, salt=3)
+        asked = before if mask is None else before & mask[..., None]
+        gradient = torch.autograd.grad((y * direction * asked).sum(), x)[0]
+        past = gradient.masked_fill(before, 0.0).abs().amax((1, 2))
+        row = int(past.argmax())
+        what = f"gradient past token {part[row]}{' under a mask' if mask is not None else ''}"
+        wanted = gradient[row].where(before[row], 0.0)
+        worst_seen.append(case.agree(what, gradient[row], wanted))
+    return worst(worst_seen)
+
+
+def later_values(
+    case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
+) -> list[Seen]:
+    """Compare what lies before each cut, with outliers behind it, and without: one cut a row."""
+    seen = []
+    x = case.input(rows=1)
+    noise = case.noise(x)
+    for part in batches(case, cuts):
+        before = case.before([case.max_length, *part])[..., None]
+        y = call(mixer, torch.where(before, x, noise), told(mask, 1 + len(part)))
+        asked = before if mask is None else before & mask[..., None]
+        wanted, y = (each.where(asked, 0.0) for each in (y[:1].expand_as(y), y))
+        differs = (y - wanted).abs().amax((1, 2))
+        row = int(differs.argmax())
+        cut = [case.max_length, *part][row]
+        what = f"outliers from token {cut} on{' under a mask' if mask is not None else ''}"
+        seen.append(case.agree(what, y[row], wanted[row]))
+    return seen

@@ -1,0 +1,246 @@
+"""The contract kit's checks of declared growth: operations and kept activations, by counting."""
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.contract.case import Case, Seen, call, traits_of
+from models.contract.counting import ElementCounter, count_operations, pretending, saved_bytes
+from models.mixer import Growth
+
+LENGTHS = (2**10, 2**11, 2**13)
+"""At which everything is counted. Counts that grow as n are most often n and a constant, each times
+a whole number: three of them prove it."""
+FURTHER_LENGTHS = (2**12, 2**14)
+"""Counted besides, one after the other, where they are not: another growth f(n) beside these two
+takes four counts, sizes that are rounded, a step or a term in log n a fifth."""
+FAR_LENGTH = 2**18
+"""Counted besides where steps, such as of a number of hash buckets, look like a faster growth."""
+HALF = 0.5
+"""A faster growth with less than this share of the longest count may be nothing but steps."""
+PRETENDED = 2**12
+"""From this length on tensors have no contents; below it is quicker to compute."""
+EXACT = 1e-9
+"""Relative error of a fit that is none but rounding: counts are whole numbers."""
+SHARE = 1e-7
+"""A growth with less than this share of the longest count is not among it."""
+STEPS = 0.25
+"""Largest relative error of a fit to a count in steps: a last block that is filled up."""
+AS_NEAR = 2.0
+"""Errors of two fits to a count in steps that differ by less than this factor are alike."""
+SOME = 3.0
+"""A term is there if its share of the longest count is so many times the error of the fit."""
+ROOM_BESIDE = 0.3
+"""How much faster than declared may grow what no declaration is about: a forward pass alone, and
+what is no product. Of the order n x n, a fifth of the work at the shorter length is beyond that."""
+CONSTANT, LOGARITHM, LINEAR = Growth(0.0), Growth(0.0, log=True), Growth(1.0)
+ROOT = Growth(1.5)
+LADDER = frozenset(
+    {
+        CONSTANT,
+        *(Growth(power, log=log) for power in (0.5, 1.0, 1.5, 2.0, 3.0) for log in (False, True)),
+    }
+)
+"""What a declaration is compared with."""
+SIMULATED = Seen(True, "not applicable: traits.simulated, a dense mask stands for sparsity")
+
+
+class Training(NamedTuple):
+    """What is counted of one row, forward and backward."""
+
+    operations: int
+    saved: int
+    """Bytes of activations that autograd keeps."""
+
+
+class Evaluation(NamedTuple):
+    """What is counted of one row in a pass without gradient."""
+
+    operations: int
+    written: int
+    """Numbers that operators write."""
+
+
+def counting(length: int) -> AbstractContextManager[object]:
+    """Return the context in which mixers of this length are counted: the counts are the same."""
+    return pretending() if length >= PRETENDED else nullcontext()
+
+
+@lru_cache(maxsize=8)
+def count_training(case: Case, length: int) -> Training:
+    """Count the work of one row of this length in training."""
+    with counting(length):
+        mixer = case.build(max_length=length)
+        x = case.input(length, rows=1).float().requires_grad_()
+        saved = 0
+
+        def train() -> None:
+            nonlocal saved
+            out: list[Tensor] = []
+            fixed = [*mixer.parameters(), *mixer.buffers()]
+            saved = saved_bytes(lambda: out.append(call(mixer, x)), fixed)
+            torch.autograd.backward(out[0].sum())
+
+        return Training(count_operations(train), saved)
+
+
+def count_evaluation(case: Case, length: int) -> Evaluation:
+    """Count the work of one row of this length without gradient."""
+    with counting(length):
+        mixer = case.build(max_length=length).requires_grad_(False)
+        x = case.input(length, rows=1).float()
+        with torch.no_grad(), ElementCounter() as forward:
+            operations = count_operations(lambda: call(mixer, x))
+    return Evaluation(operations, forward.written)
+
+
+class Fit(NamedTuple):
+    """How well counts are a multiple of a growth, and what grows more slowly beside it."""
+
+    error: float
+    """Largest, relative to each count."""
+    share: float
+    """Of the growth itself in the count at the longest length."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the counts are that, to the last digit, and the growth is among it."""
+        return self.error <= EXACT and self.share > SHARE
+
+    @property
+    def possible(self) -> bool:
+        """Whether the counts are that but for steps."""
+        return self.error <= STEPS and self.share > SOME * self.error
+
+
+def terms(growth: Growth, beside: tuple[Growth, ...]) -> list[Growth]:
+    """Return a growth, and what of `beside` is slower."""
+    return [growth, *(each for each in beside if each < growth)]
+
+
+def fit(
+    counts: Mapping[int, int], growth: Growth, beside: tuple[Growth, ...] = (LINEAR, CONSTANT)
+) -> Fit:
+    """Fit multiples of `growth`, and of what is slower among `beside`, by least squares."""
+    parts = terms(growth, beside)
+    values = np.array(
+        [[part.at(length) / count for part in parts] for length, count in counts.items()]
+    )
+    scale = np.abs(values).max(0)
+    found = np.linalg.lstsq(values / scale, np.ones(len(counts)), rcond=None)[0] / scale
+    return Fit(float(np.abs(values @ found - 1).max()), float(values[-1, 0] * found[0]))
+
+
+def exact_growth(
+    counts: Mapping[int, int], declared: Growth, *, log: bool = False
+) -> Growth | None:
+    """Return the one growth that the counts are exactly, with a term in log n where asked.
+
+    With as many terms as counts, anything would fit: these are left out.
+    """
+    beside = (LINEAR, LOGARITHM, CONSTANT) if log else (LINEAR, CONSTANT)
+    room = [each for each in sorted(LADDER | {declared}) if len(terms(each, beside)) < len(counts)]
+    return next((each for each in room if fit(counts, each, beside).exact), None)
+
+
+def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth | None, float]:
+    """Return the growth that is nearest to counts in steps, and its error; None if none is near.
+
+    It is `declared` where that is about as near: steps do not tell the two apart, and hide a log n.
+    """
+    fits = {each: fit(counts, each) for each in sorted(LADDER | {declared})}
+    possible = {each: found.error for each, found in fits.items() if found.possible}
+    if not possible:
+        return None, math.inf
+    nearest = min(possible, key=lambda each: possible[each])
+    near = fits[declared].error < AS_NEAR * possible[nearest]
+    if near and (declared in possible or declared.exponent == nearest.exponent):
+        return declared, fits[declared].error
+    return nearest, possible[nearest]
+
+
+def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Seen:
+    """Compare the growth of one count in training with the declared one.
+
+    What does not grow, or grows as n at most, is fitted beside it, and so moves nothing.
+    """
+    counts: dict[int, int] = {}
+
+    def count(*lengths: int) -> dict[int, int]:
+        for length in lengths:
+            counts[length] = getattr(count_training(case, length), field)
+        return dict(sorted(counts.items()))
+
+    def answer(found: Growth | None, steps: str = "") -> Seen:
+        grown = "in no way that is known" if found is None else f"as {found}"
+        text = f"{what} grow {grown} up to length {max(counts)}{steps}: declared {declared}"
+        return Seen(found == declared, text)
+
+    if not all(count(*LENGTHS).values()):
+        return Seen(True, f"{what}: nothing to count")
+    if found := exact_growth(count(), declared):
+        return answer(found)
+    for length in FURTHER_LENGTHS:
+        count(length)
+        if found := exact_growth(count(), declared) or exact_growth(count(), declared, log=True):
+            return answer(found)
+    last = dict([*count().items()][1:])  # behind the length at which a window is filled
+    if found := exact_growth(last, declared):
+        return answer(found)
+    found, error = stepped_growth(count(), declared)
+    little = found is not None and fit(count(), found).share < HALF
+    if found != declared and little and declared < ROOT:
+        found, error = stepped_growth(count(FAR_LENGTH), declared)
+    return answer(found, f", in steps of {error:.1%}")
+
+
+def check_operations(case: Case) -> Seen:
+    """Operations of forward and backward grow as `traits.operations` says.
+
+    So do, at most, those of a pass without gradient, and the numbers that are written in it.
+    """
+    traits = traits_of(case.build())
+    if traits.simulated:
+        return SIMULATED
+    seen = judge_growth(case, "operations", "operations", traits.operations)
+    if not seen.passed:
+        return seen
+    ends = LENGTHS[0], LENGTHS[-1]
+    shorter, longer = (count_evaluation(case, length) for length in ends)
+    most = max(traits.operations, LINEAR)  # to write what comes out is linear already
+    for what, first, last, declared in (
+        (
+            "operations of a pass without gradient",
+            shorter.operations,
+            longer.operations,
+            traits.operations,
+        ),
+        ("numbers written without gradient", shorter.written, longer.written, most),
+    ):
+        room = (ends[1] / ends[0]) ** ROOM_BESIDE
+        if first and last / first > room * declared.at(ends[1]) / declared.at(ends[0]):
+            grown = math.log(last / first) / math.log(ends[1] / ends[0])
+            return Seen(
+                False,
+                f"{what} grow with length^{grown:.3f}: declared {traits.operations} for training",
+            ).because("a mask, a sort or a statistic of all pairs, on the side or under no_grad")
+    return seen
+
+
+def check_memory(case: Case) -> Seen:
+    """Kept activations grow as `traits.memory` says; a dense mask must be declared."""
+    traits = traits_of(case.build())
+    if traits.simulated:
+        return SIMULATED
+    seen = judge_growth(case, "saved bytes", "saved", traits.memory)
+    if not seen.passed:
+        shorter, longer = (count_training(case, length).saved for length in LENGTHS[-2:])
+        if longer / shorter > 2 ** max(1.5, traits.memory.exponent):
+            return Seen(False, f"{seen.detail}; a dense mask needs traits.simulated=True")
+    return seen

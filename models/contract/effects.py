@@ -1,0 +1,250 @@
+"""The contract kit's checks of effects: what a pass may change, and what may change a pass."""
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.contract.form import tensors_of
+from models.mixer import Layout
+
+DROPPED = 0.4
+"""Share of weights that the check of dropout drops."""
+DROPS_NOTHING = 1e-12
+"""A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
+
+
+def check_repeatable(case: Case) -> Seen:
+    """In eval two passes are equal to the bit, and so are two builds from one seed."""
+    first, second, x = case.mixer(), case.mixer(), case.input()
+    with seeded(11):
+        once = call(first, x)
+    with seeded(12):
+        if not torch.equal(call(first, x), once):
+            return Seen(False, "two passes in eval differ: nothing may be drawn inside forward")
+    for name, value in first.state_dict().items():
+        if not torch.equal(value, second.state_dict()[name]):
+            return Seen(False, f"{name} differs between builds: draw from site.generator")
+    if not torch.equal(call(second, x), once):
+        return Seen(False, "two builds from one seed differ; draw from site.generator")
+    return Seen(True, "two passes and two builds are equal to the bit")
+
+
+def check_calls(case: Case) -> Seen:
+    """No call changes what the next one gives, nor what an earlier one gave."""
+    mixer, x = case.mixer(), case.input()
+    traits = traits_of(mixer)
+    first = call(mixer, x)
+    kept = first.detach().clone()
+
+    def without_gradient() -> None:
+        with torch.inference_mode():
+            call(mixer, x)
+
+    def under_a_mask() -> None:
+        if "keep" in traits.honours:
+            call(mixer, case.noise(x), case.holes())
+
+    def in_training() -> None:
+        mixer.train()
+        with seeded(18):
+            torch.autograd.backward(call(mixer, case.noise(x).requires_grad_()).sum())
+        mixer.eval()
+
+    between: dict[str, Callable[[], object]] = {
+        "the same input": lambda: None,
+        "another input": lambda: call(mixer, case.noise(x)),
+        "a shorter input": lambda: call(mixer, x[:, : case.middling]),
+        "another batch": lambda: call(mixer, x[:1]),
+        "a mask": under_a_mask,
+        "training": in_training,
+        "inference_mode": without_gradient,
+    }
+    for name, meanwhile in between.items():
+        meanwhile()
+        if not torch.equal(first, kept):
+            return Seen(
+                False, f"a call with {name} overwrote the output of the call before"
+            ).because("the output is a view of a buffer that is used again")
+        if not torch.equal(call(mixer, x), kept):
+            return Seen(
+                False, f"after a call with {name} the same input gives another output"
+            ).because("a cache or a running statistic is read by the next call")
+    with torch.no_grad():
+        seen = case.agree("the same input under no_grad", call(mixer, x), kept)
+    if not seen.passed:
+        return seen.because("another path is taken where no gradient is asked for")
+    torch.autograd.backward(
+        call(mixer, x.requires_grad_()).sum()
+    )  # raises where an inference tensor was kept
+    return Seen(True, "no call changes another")
+
+
+def check_recomputation(case: Case) -> Seen:
+    """Under activation checkpointing with dropout, gradients are those of the plain pass."""
+    mixer = case.mixer(attention_dropout=0.1).train()
+
+    def gradient(recompute: bool) -> Tensor:
+        x = case.input().requires_grad_()
+        with seeded(13):
+            y: Tensor = (
+                checkpoint(mixer, x, Layout(), use_reentrant=False) if recompute else call(mixer, x)
+            )
+            return torch.autograd.grad(y.square().sum(), x)[0]
+
+    return case.agree("gradient when recomputed", gradient(True), gradient(False))
+
+
+def check_random_draws(case: Case) -> Seen:
+    """Draws of the site's generator decide the function exactly where that is declared."""
+    declared = traits_of(case.build()).random_draws
+    x = case.input()
+    changed = not torch.equal(call(case.mixer(), x), call(case.mixer(draw=case.seed + 77), x))
+    if changed != declared:
+        return Seen(
+            False,
+            f"another site.generator gives {'another' if changed else 'the same'} function: "
+            f"traits.random_draws is {declared}",
+        )
+    return Seen(True, f"draws decide the function: {changed}")
+
+
+def random_states() -> dict[str, bytes]:
+    """Return global random states by name; not Python's, from which type checkers draw."""
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": pickle.dumps(np.random.get_state()),
+    }
+
+
+def check_untouched(case: Case) -> Seen:
+    """A pass writes to nothing it was given or holds, and draws nothing in evaluation."""
+    mixer = case.mixer()
+    before = tensors_of(mixer)
+    masks = case.masks(traits_of(mixer))
+    masks.pop("padding", None)  # that in the middle holds all that it does
+    for name, mask in masks.items():
+        for training in (False, True):
+            mixer.train(training)
+            x = case.input()
+            given = {"x": x, **({} if mask is None else {"layout.keep": mask})}
+            copies = {what: tensor.clone() for what, tensor in given.items()}
+            mode = f"in {'training' if training else 'evaluation'} with {name}"
+            with seeded(14):
+                states = random_states()
+                with torch.no_grad():
+                    call(mixer, x, mask)
+                after = random_states()
+                torch.autograd.backward(call(mixer, x.requires_grad_(), mask).sum())
+            for what, copied in copies.items():
+                if not torch.equal(given[what], copied):
+                    return Seen(False, f"{what} is another after a pass {mode}").because(
+                        "an operation in place (masked_fill_, mul_) on what belongs to the caller"
+                    )
+            for what, tensor in tensors_of(mixer).items():
+                if not torch.equal(tensor, before[what]):
+                    return Seen(False, f"{what} is another after a pass {mode}").because(
+                        "forward writes to it; what changes between steps belongs in after_step"
+                    )
+            drawn = [source for source in states if states[source] != after[source]]
+            if drawn and not training:
+                return Seen(False, f"a pass {mode} draws from the random state of {drawn[0]}")
+    return Seen(True, "input, masks, parameters, buffers and random states are left alone")
+
+
+def check_modes(case: Case) -> Seen:
+    """Where nothing is dropped, training and evaluation are one function.
+
+    Noise that is declared may come between: then no example, padding or later token does.
+    """
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if traits.training_noise:
+        return _apart(case, mixer.train(), "with noise").because(
+            "noise depends on what it must not"
+        )
+    x, seen = case.input(), []
+    situations: list[tuple[str, Tensor, Tensor | None]] = [
+        (name, x, mask) for name, mask in case.masks(traits).items()
+    ]
+    situations += [
+        ("beside outliers", torch.cat((x[:1], case.noise(x)[1:])), None),
+        ("of a shorter input", case.input(case.middling), None),
+    ]
+    for name, given, mask in situations:
+        with seeded(17):
+            wanted, y = call(mixer.eval(), given, mask), call(mixer.train(), given, mask)
+        if mask is not None:
+            y, wanted = y[mask], wanted[mask]
+        seen.append(case.agree(f"training against evaluation, {name}", y, wanted))
+    return worst(seen).because(
+        "in training it uses statistics of the batch, sees later tokens or padding, or drops with "
+        "attention_dropout=0; noise must be declared by traits.training_noise"
+    )
+
+
+def check_dropout(case: Case) -> Seen:
+    """Attention dropout acts in training alone, as declared, and opens no path of its own."""
+    plain, mixer = case.mixer(), case.mixer(attention_dropout=DROPPED)
+    declared, x = traits_of(mixer).weight_dropout, case.input()
+    with seeded(15):
+        seen = case.agree("evaluation with attention_dropout", call(mixer, x), call(plain, x))
+    if not seen.passed:
+        return seen.because("dropout that does not ask self.training")
+    mixer.train()
+    acts = not case.agree("", _drawing(mixer, x), _drawing(plain.train(), x)).passed
+    if acts != declared:
+        return Seen(
+            False,
+            f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} in training: "
+            f"traits.weight_dropout is {declared}",
+        )
+    if not acts:
+        return Seen(True, "not applicable: traits.weight_dropout is False, and it has no effect")
+    seen = _apart(case, mixer, "with dropout")
+    if seen.passed and not traits_of(mixer).training_noise:
+        seen = _nearly_without(case, plain)
+    return seen.because("the path with dropout forgets the mask")
+
+
+def _nearly_without(case: Case, plain: nn.Module) -> Seen:
+    """Compare a dropout that drops nothing, but takes its path, with none.
+
+    Padding that stands as zeros hides from outliers, not from its weight in a sum.
+    """
+    mixer, x = case.mixer(attention_dropout=DROPS_NOTHING).train(), case.input()
+    seen = []
+    for name, mask in case.masks(traits_of(mixer)).items():
+        real = slice(None) if mask is None else mask
+        here, there = (_drawing(each, x, mask)[real] for each in (mixer, plain))
+        seen.append(case.agree(f"a dropout of {DROPS_NOTHING:g} against none, {name}", here, there))
+    return worst(seen)
+
+
+def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Run one pass with the same draws each time."""
+    with seeded(16):
+        return call(mixer, x, keep)
+
+
+def _apart(case: Case, mixer: nn.Module, how: str) -> Seen:
+    """Compare passes of equal draws, other examples, padding or later tokens being replaced."""
+    traits, x = traits_of(mixer), case.input()
+    loud, wanted = case.noise(x), _drawing(mixer, x)
+    beside = _drawing(mixer, torch.cat((x[:1], loud[1:])))
+    seen = [case.agree(f"{how}, beside outliers", beside[0], wanted[0])]
+    if "keep" in traits.honours:
+        keep = case.holes()
+        told = (x, torch.where(keep[..., None], x, loud))
+        here, there = (_drawing(mixer, each, keep)[keep] for each in told)
+        seen.append(case.agree(f"{how}, padding replaced by outliers", there, here))
+    if traits.causal and not traits.selection_leak:
+        for cut in (case.middling - 1, case.max_length - 1):
+            later = _drawing(mixer, torch.cat((x[:, :cut], loud[:, cut:]), dim=1))
+            what = f"{how}, outliers from token {cut} on"
+            seen.append(case.agree(what, later[:, :cut], wanted[:, :cut]))
+    return worst(seen)

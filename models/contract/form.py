@@ -1,0 +1,217 @@
+"""The contract kit's checks of form: what it declares, shapes, types, strides, copies, hooks."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
+
+EXERCISED: Mapping[str, str] = {
+    "keep": "padding",
+    "start": "start",
+    "is_global": "is_global",
+    "document": "document",
+    "prefix": "prefix",
+}
+"""The check that holds a mixer to its claim to honour a field of `Layout`."""
+BEYOND = 3
+"""Tokens past the site's longest length, for a mixer that says any length will do."""
+
+
+def check_traits(case: Case) -> Seen:
+    """What the mixer says about itself is meaningful and fits the direction."""
+    traits = traits_of(case.build())
+    if unknown := sorted(traits.honours - set(EXERCISED)):
+        return Seen(False, f"honours names {unknown}: wanted fields of Layout {Layout._fields}")
+    if unknown := sorted(traits.positions - set(Positions)):
+        return Seen(False, f"positions names {unknown}: wanted some of {[*Positions]}")
+    for name in ("operations", "memory"):
+        if not isinstance(grown := getattr(traits, name), Growth):
+            return Seen(False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²")
+    if case.causal and not traits.causal:
+        return Seen(False, "built at a causal site: traits.causal is False, wanted True")
+    if traits.max_length is not None and traits.max_length < case.max_length:
+        return Seen(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
+    return Seen(True, f"honours {sorted(traits.honours)}, causal={traits.causal}")
+
+
+def check_lengths(case: Case) -> Seen:
+    """Shape and dtype are kept, and values finite, at awkward lengths and in float32 too."""
+    lengths = case.lengths
+    if traits_of(case.build()).max_length is None:
+        lengths = [*lengths, case.max_length + BEYOND]
+    for dtype in {case.dtype, torch.float32}:
+        mixer = case.mixer().to(dtype)
+        for length in lengths:
+            x = case.input(length).to(dtype)
+            try:
+                y = call(mixer, x)
+            except ValueError as refusal:
+                if length <= case.max_length:
+                    raise
+                return Seen(
+                    False,
+                    f"length {length}, where the site says {case.max_length}: {refusal}; "
+                    "traits.max_length is None, which says that any length will do",
+                )
+            if y.shape != x.shape or y.dtype != dtype:
+                return Seen(
+                    False,
+                    f"length {length}: got {tuple(y.shape)} {y.dtype}, "
+                    f"wanted {tuple(x.shape)} {dtype}",
+                )
+            if not y.isfinite().all():
+                return Seen(False, f"length {length}, {dtype}: output is not finite")
+    return Seen(True, f"shape and dtype kept at lengths {lengths}")
+
+
+def check_empty(case: Case) -> Seen:
+    """A batch without rows, as the last rank of several may get, passes in both directions."""
+    mixer, length = case.mixer(), case.middling
+    for name, mask in case.masks(traits_of(mixer)).items():
+        x = case.input(length)[:0].requires_grad_()
+        try:
+            y = call(mixer, x, None if mask is None else mask[:0, :length])
+            torch.autograd.backward(y.sum())
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+            return Seen(
+                False, f"a batch of 0 rows, {name}: {type(error).__name__}: {error}"
+            ).because("a shape of -1, a maximum or a mean over the batch")
+        if y.shape != x.shape:
+            return Seen(False, f"a batch of 0 rows: got {tuple(y.shape)}, wanted {tuple(x.shape)}")
+    return Seen(True, "a batch of 0 rows passes")
+
+
+def check_half(case: Case) -> Seen:
+    """bfloat16 goes in and comes out; under autocast the output is bfloat16 or float32."""
+    length = case.middling
+    x = case.input(length).float()
+    with torch.no_grad():
+        y = call(case.mixer().bfloat16(), x.bfloat16())
+        with torch.autocast("cpu", torch.bfloat16):
+            z = call(case.mixer().float(), x)
+    if y.dtype != torch.bfloat16:
+        return Seen(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(
+            "a table or a constant that is no parameter or buffer, or a cast that is not undone"
+        )
+    if z.dtype not in (torch.bfloat16, torch.float32):
+        return Seen(False, f"under autocast float32 gives {z.dtype}: wanted bfloat16 or float32")
+    if not (y.isfinite().all() and z.isfinite().all()):
+        return Seen(False, "bfloat16 gives values that are not finite")
+    return Seen(True, f"bfloat16 gives bfloat16, autocast gives {z.dtype}")
+
+
+def check_meta(case: Case) -> Seen:
+    """Builds on the meta device, where nothing is allocated."""
+    with torch.device("meta"):
+        mixer = case.build()
+    elsewhere = [name for name, p in mixer.named_parameters() if p.device.type != "meta"]
+    if elsewhere:
+        return Seen(False, f"parameters outside the meta device: {elsewhere}")
+    return Seen(True, "builds on the meta device")
+
+
+def check_strides(case: Case) -> Seen:
+    """How the input lies in memory, or the gradient that comes back, changes no value."""
+    mixer, x = case.mixer(), case.input(case.middling)
+    spaced = torch.stack((x, x), dim=-1)[..., 0]
+    views = {
+        "length first": x.transpose(0, 1).contiguous().transpose(0, 1),
+        "width before length": x.mT.contiguous().mT,
+        "every other channel": spaced,
+    }
+    wanted = call(mixer, x)
+    cause = "view() or as_strided() on what need not be contiguous"
+    seen = [
+        case.agree(f"strides {name}", call(mixer, view), wanted).because(cause)
+        for name, view in views.items()
+    ]
+    one = x[:1].expand(3, -1, -1)
+    seen.append(
+        case.agree("one row expanded", call(mixer, one), call(mixer, one.clone())).because(cause)
+    )
+    x.requires_grad_()
+    y = call(mixer, x)
+    expanded = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
+    written_out = torch.autograd.grad(y, x, torch.ones_like(y))[0]
+    seen.append(
+        case.agree("gradient of a sum", expanded, written_out).because(
+            "a backward pass that takes the incoming gradient for contiguous"
+        )
+    )
+    return worst(seen)
+
+
+def check_copies(case: Case) -> Seen:
+    """What `state_dict` and a deep copy hold is the whole function, and nothing but it."""
+    first, x = case.mixer(), case.input(case.middling)
+    wanted = call(first, x)
+    other = replace(case, seed=case.seed + 7).mixer()
+    other.load_state_dict(first.state_dict())
+    seen = [
+        case.agree("another build that loaded state_dict", call(other, x), wanted).because(
+            "a tensor drawn at construction that is neither parameter nor persistent buffer"
+        )
+    ]
+    twin = copy.deepcopy(first)
+    seen.append(case.agree("a deep copy", call(twin, x), wanted))
+    with torch.no_grad():
+        for parameter, changed in zip(twin.parameters(), other.parameters(), strict=True):
+            parameter.mul_(1.5)
+            changed.mul_(1.5)
+    seen.append(
+        case.agree("the original of a copy that was trained", call(first, x), wanted).because(
+            "a copy shares tensors with its original"
+        )
+    )
+    seen.append(
+        case.agree("a copy with other parameters", call(twin, x), call(other, x)).because(
+            "a closure holds the tensors of the original, or a copy of a parameter is kept"
+        )
+    )
+    return worst(seen)
+
+
+def tensors_of(mixer: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of every parameter and buffer, persistent or not, by name."""
+    named = [*mixer.named_parameters(), *mixer.named_buffers()]
+    return {name: tensor.detach().clone() for name, tensor in named}
+
+
+def check_hooks(case: Case) -> Seen:
+    """What is offered beside the pass works: after_step, penalties, tuning."""
+    mixer = case.mixer()
+    for module in mixer.modules():
+        kind = type(module).__name__
+        if isinstance(module, AfterStep):
+            twins = [copy.deepcopy(mixer) for _ in range(2)]
+            for salt, twin in enumerate(twins):
+                with seeded(20 + salt), torch.no_grad():
+                    for part in twin.modules():
+                        if isinstance(part, AfterStep):
+                            part.after_step(1, torch.Generator().manual_seed(5))
+            here, there = map(tensors_of, twins)
+            differ = [name for name in here if not torch.equal(here[name], there[name])]
+            if differ:
+                return Seen(
+                    False, f"{kind}.after_step gives another {differ[0]} on another rank"
+                ).because("it draws from the global random state, not from the given generator")
+            if not call(twins[0], case.input(case.middling)).isfinite().all():
+                return Seen(False, f"values are not finite after {kind}.after_step")
+        if isinstance(module, Penalised):
+            for name, value in module.penalties().items():
+                if value.shape != () or not value.isfinite() or not value.requires_grad:
+                    return Seen(
+                        False,
+                        f"{kind}.penalties()[{name!r}] is {value}: wanted a finite scalar "
+                        "that depends on parameters",
+                    )
+        if isinstance(module, Tuned):
+            known = dict(module.named_parameters())
+            if unknown := [name for name in module.tuning() if name not in known]:
+                return Seen(False, f"{kind}.tuning() names {unknown}: wanted some of {[*known]}")
+    return Seen(True, "after_step, penalties and tuning work where they are offered")

@@ -1,0 +1,157 @@
+"""The contract kit's checks of gradients: that they arrive, and that they are derivatives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.mixer import Traits
+
+STEPS = (1e-6, 1e-5, 3e-7)
+"""Steps of finite differences, relative to the size of what moves; the later ones in case a kink
+or a choice lies within the first."""
+DIRECTIONS = 2
+"""Random directions in which each tensor moves; a wrong gradient may be right in one, by chance."""
+SLOPE_AGREEMENT = 1e-6
+"""Largest relative difference between a derivative and its central difference in float64. What is
+cut off falls with the square of the step, 1e-10 and less; rounding, which grows as 1 / step, is
+allowed for besides."""
+
+
+def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
+    """Return the layouts in which a parameter may be used."""
+    facts: dict[str, dict[str, Any]] = {"": {}}
+    if "keep" in traits.honours:
+        facts[", under a mask"] = {"keep": case.holes()}
+    if "is_global" in traits.honours:
+        facts[", with global tokens"] = {"is_global": case.globals()}
+    return facts
+
+
+def check_gradients(case: Case) -> Seen:
+    """Every parameter receives a finite gradient, in some layout; frozen or not, the same."""
+    mixer, x = case.mixer().train(), case.input().requires_grad_()
+    direction = case.input(salt=3)
+    for facts in situations(case, traits_of(mixer)).values():
+        with seeded(30):
+            torch.autograd.backward((call(mixer, x, **facts) * direction).sum())
+    learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
+    for name, parameter in [("the input", x), *learnt.items()]:
+        if parameter.grad is None:
+            return Seen(False, f"{name} received no gradient: it is unused or cut off")
+        if not parameter.grad.isfinite().all():
+            return Seen(False, f"{name} received a gradient that is not finite")
+
+    def gradients(of: list[Tensor]) -> tuple[Tensor, ...]:
+        with seeded(30):
+            y = call(mixer, x)
+        return torch.autograd.grad((y * direction).sum(), of, materialize_grads=True)
+
+    both = gradients([x, *learnt.values()])
+    cause = "a backward pass that trusts needs_input_grad of one input for another"
+    mixer.requires_grad_(False)
+    seen = [case.agree("gradient past frozen parameters", gradients([x])[0], both[0])]
+    for parameter in learnt.values():
+        parameter.requires_grad_()
+    x.requires_grad_(False)
+    if learnt:
+        found = zip(learnt, gradients([*learnt.values()]), both[1:], strict=True)
+        seen += [
+            case.agree(f"gradient of {name} where the input has none", here, there)
+            for name, here, there in found
+        ]
+    last = worst(seen)
+    return (
+        Seen(True, "every parameter received a finite gradient")
+        if last.passed
+        else last.because(cause)
+    )
+
+
+def check_slopes(case: Case) -> Seen:
+    """Gradients of the input and of every parameter are derivatives, by finite differences."""
+    mixer = case.mixer().double().train()
+    traits = traits_of(mixer)
+    if traits.surrogate_gradient:
+        return Seen(True, "not compared: traits.surrogate_gradient says that it is no derivative")
+    x = case.input().double().requires_grad_()
+    learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
+    moved = {"the input": x, **learnt}
+    for name, facts in situations(case, traits).items():
+        direction = case.input(salt=3).double()
+        if "keep" in facts:  # outputs of padding are nobody's
+            direction = direction * facts["keep"][..., None]
+
+        def scalar(facts: dict[str, Any] = facts, direction: Tensor = direction) -> Tensor:
+            with seeded(30):  # noise of training, where there is some, falls alike
+                return (call(mixer, x, **facts) * direction).sum()
+
+        gradients = torch.autograd.grad(scalar(), [*moved.values()], materialize_grads=True)
+        groups = {what: [what] for what in moved} if not facts else {"all at once": [*moved]}
+        slopes = dict(zip(moved, gradients, strict=True))
+        for what, names in groups.items():
+            parts = [(moved[each], slopes[each]) for each in names]
+            seen = worst(
+                [
+                    compare_slope(f"{what}{name}", parts, scalar, case.seed + 100 * number)
+                    for number in range(DIRECTIONS)
+                ]
+            )
+            if not seen.passed:
+                return seen.because(
+                    "a path is detached, or a backward pass is not the derivative of its forward; "
+                    "one that is not meant to be needs traits.surrogate_gradient=True"
+                )
+    return Seen(
+        True,
+        f"derivatives agree with central differences for {len(moved)} tensors in {DIRECTIONS} "
+        "random directions each",
+    )
+
+
+def compare_slope(
+    what: str, parts: list[tuple[Tensor, Tensor]], scalar: Callable[[], Tensor], seed: int
+) -> Seen:
+    """Compare the slope along a random direction of tensors that are given with their gradients.
+
+    Each moves by its own size times one of `STEPS`. One agreement is enough: a wrong gradient
+    disagrees every time, a right one where a choice changes within the step, which is rare.
+    """
+    starts = [tensor.detach().clone() for tensor, _ in parts]
+    differs = by_gradient = by_difference = 0.0
+    for number, step in enumerate(STEPS):
+        with seeded(seed + 31 + number):
+            toward = [torch.randn_like(start) for start in starts]
+        for start, direction in zip(starts, toward, strict=True):
+            direction.mul_(max(start.norm().item(), 1e-3) / direction.norm())
+        slopes = [
+            (gradient * direction).sum().item()
+            for (_, gradient), direction in zip(parts, toward, strict=True)
+        ]
+        typical = max(
+            (gradient.norm() * direction.norm()).item() / gradient.numel() ** 0.5
+            for (_, gradient), direction in zip(parts, toward, strict=True)
+        )
+        values = []
+        with torch.no_grad():
+            for sign in (1, -1):
+                for (tensor, _), start, direction in zip(parts, starts, toward, strict=True):
+                    tensor.copy_(start).add_(direction, alpha=sign * step)
+                values.append(scalar().item())
+            for (tensor, _), start in zip(parts, starts, strict=True):
+                tensor.copy_(start)
+        above, below = values
+        by_gradient, by_difference = sum(slopes), (above - below) / (2 * step)
+        rounding = 1e-14 * max(abs(above), 1.0) / step
+        scale = max(abs(by_gradient), abs(by_difference), typical, 1e-3)
+        differs = max(abs(by_gradient - by_difference) - rounding, 0.0) / scale
+        if differs <= SLOPE_AGREEMENT:
+            return Seen(True, f"slope of {what}: relative difference {differs:.1e}")
+    return Seen(
+        False,
+        f"slope along a random direction of {what}: {by_gradient:.6g} by the gradient, "
+        f"{by_difference:.6g} by finite differences, relative difference {differs:.1e}, wanted "
+        f"{SLOPE_AGREEMENT:.0e}",
+    )

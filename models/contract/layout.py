@@ -1,0 +1,271 @@
+"""The contract kit's checks of claims: what start, document, prefix and is_global must mean."""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from models.contract.case import ROWS, Case, Seen, call, edges, traits_of, worst
+from models.contract.states import remembering, stream
+from models.contract.values import attention
+from models.mixer import Layout, Positions, Remembers, Unsupported
+from models.state import join
+
+NOT_CLAIMED = Seen(True, "not applicable: traits.honours leaves it out")
+STEPS = 3
+"""Tokens behind prompts of different lengths."""
+
+
+def check_start(case: Case) -> Seen:
+    """`start` shifts each row by its own offset: as in a longer sequence, and behind prompts."""
+    traits = traits_of(case.build())
+    if "start" not in traits.honours:
+        return NOT_CLAIMED
+    seen = []
+    for positions in (Positions.none, *case.inside(traits)):
+        seen += [_shifted(case, positions), _behind_prompts(case, positions)]
+    return worst(seen)
+
+
+def _shifted(case: Case, positions: Positions) -> Seen:
+    """Compare one pass of shifted rows with each row alone, and with rows that are not shifted."""
+    mixer = case.mixer(positions=positions)
+    length = max(1, case.max_length // 2)
+    x = case.input(length)
+    start = torch.tensor([0, length // 3, case.max_length - length])
+    try:
+        y = call(mixer, x, start=start)
+    except Unsupported as refusal:
+        return Seen(True, f"refused without a state: {refusal}")
+    plain = call(mixer, x)
+    told = f"positions={positions.value}"
+    seen = [case.agree(f"start of 0 against none, {told}", y[0], plain[0])]
+    for row in range(ROWS):
+        alone = call(mixer, x[row : row + 1], start=start[row : row + 1])[0]
+        seen.append(case.agree(f"start of row {row} alone, {told}", alone, y[row]))
+    found = worst(seen)
+    if not found.passed:
+        return found.because("one row's start is applied to another, or to all")
+    return _longer(case, mixer, positions).because(
+        "start reaches queries but not keys, or is not added to the place"
+    )
+
+
+def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Seen:
+    """Compare shifted rows with the end of a longer sequence.
+
+    Their projections are those of the longer one. Where there are none to look at, what lies before
+    is padding: as much as fits into the first half, in a power of two, so that blocks stay aligned.
+    """
+    shift = 1 << (case.max_length.bit_length() - 2) if case.max_length > 1 else 0
+    x = case.input(case.max_length - shift)
+    longer = torch.cat((case.input(shift, salt=8), x), dim=1) if shift else x
+    start = torch.full((ROWS,), shift)
+    what = f"start of {shift} against {shift} tokens before, positions={positions.value}"
+    parts = attention(mixer)
+    if parts is not None:
+        _, project = parts
+        here = project(x, Layout(start=start))
+        there = project(longer, Layout())
+        seen = [
+            case.agree(f"projections, {what}", q, k[:, :, shift:])
+            for q, k in zip(here, there, strict=True)
+        ]
+        return worst(seen)
+    if positions == Positions.none or "keep" not in traits_of(mixer).honours:
+        return Seen(True, "no positions inside to shift")
+    keep = (torch.arange(case.max_length) >= shift).expand(ROWS, -1)
+    return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
+
+
+def _behind_prompts(case: Case, positions: Positions) -> Seen:
+    """Continue rows that stand at different places in one batch, and compare with one pass."""
+    mixer = remembering(case, positions)
+    if isinstance(mixer, str):
+        return Seen(True, mixer)
+    x = case.input(case.middling)
+    if case.middling < STEPS + 2:
+        return Seen(True, "not applicable: sequences are too short to be continued")
+    prompts = [0, case.middling // 3, case.middling - STEPS]
+    states, pieces, wanted = [], [], []
+    whole = call(mixer, x)
+    for row, cut in enumerate(prompts):
+        state = cast(Remembers, mixer).initial_state(1, case.middling)
+        if cut:
+            _, state = stream(mixer, [x[row : row + 1, :cut]], state)
+        states.append(state)
+        pieces.append(x[row, cut : cut + STEPS])
+        wanted.append(whole[row, cut : cut + STEPS])
+    y, _ = stream(mixer, [torch.stack(pieces)], join(*states), first=prompts)
+    return case.agree(
+        f"rows continued behind prompts of {prompts}, positions={positions.value}",
+        y,
+        torch.stack(wanted),
+    ).because("one row's place in its stream is taken for that of all")
+
+
+def check_document(case: Case) -> Seen:
+    """Tokens of one document see no other: each document gives what it gives alone."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if "document" not in traits.honours:
+        return NOT_CLAIMED
+    length = case.middling
+    x, third = case.input(length), length // 3
+    place = torch.arange(length).expand(ROWS, -1)
+    one = torch.full_like(place, 4)
+    seen = [case.agree("one document", call(mixer, x, document=one), call(mixer, x))]
+    # Numbers in no order; the middle one has one token.
+    following = torch.where(place < third, 9, torch.where(place > third, 2, -5))
+    following[1] = 4
+    y = call(mixer, x, document=following)
+    for number in (9, -5, 2):
+        own = following[0] == number
+        alone = call(mixer, x[:1, own])[0]
+        seen.append(case.agree(f"document {number} alone", y[0, own], alone))
+    seen.append(case.agree("a row of one document", y[1:2], call(mixer, x[1:2])))
+    generator = torch.Generator().manual_seed(case.seed + 6)
+    mixed = torch.randint(3, (ROWS, length), generator=generator)
+    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.honours else [])]
+    for mask in masks:
+        y = call(mixer, x, mask, document=mixed)
+        for number in range(3):
+            own = mixed == number
+            loud = torch.where(own[..., None], x, case.noise(x))
+            own = own if mask is None else own & mask
+            there = call(mixer, loud, mask, document=mixed)
+            seen.append(case.agree(f"outliers outside of document {number}", there[own], y[own]))
+    return worst(seen).because("layout.document is not applied, or not in every path")
+
+
+def check_prefix(case: Case) -> Seen:
+    """The first `prefix` tokens see each other, and all others only what came before."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if "prefix" not in traits.honours:
+        return NOT_CLAIMED
+    length = case.middling
+    x = case.input(length)
+    if not traits.causal:
+        told = torch.full((ROWS,), length // 2)
+        return case.agree(
+            "prefix where all see each other", call(mixer, x, prefix=told), call(mixer, x)
+        ).because("prefix takes sight away: it gives it, and only where a mixer is causal")
+    prefixes = [0, length // 3 + 1, length]
+    prefix = torch.tensor(prefixes)
+    y, plain = call(mixer, x, prefix=prefix), call(mixer, x)
+    seen = [case.agree("a prefix of no tokens", y[0], plain[0])]
+    for row, count in enumerate(prefixes):
+        told = prefix[row : row + 1]
+        alone = call(mixer, x[row : row + 1], prefix=told)[0]
+        seen.append(case.agree(f"prefix of row {row} alone", alone, y[row]))
+        if count:
+            first = call(mixer, x[row : row + 1, :count], prefix=told)[0]
+            seen.append(case.agree(f"the first {count} tokens alone", first, y[row, :count]))
+        for cut in (cut for cut in edges(length) if cut >= count):
+            before = (torch.arange(length) < cut)[:, None]
+            loud = torch.where(before, x[row], case.noise(x)[row])
+            there = call(mixer, loud[None], prefix=told)[0, :cut]
+            seen.append(
+                case.agree(f"prefix of {count}, outliers from token {cut} on", there, y[row, :cut])
+            )
+    found = worst(seen)
+    if not found.passed:
+        return found.because("a prefix that is not each row's own, or opens more than itself")
+    count = prefixes[1]
+    loud = x.clone()
+    loud[:, count - 1] = case.noise(x)[:, count - 1]
+    moved = (call(mixer, loud, prefix=prefix)[1, :count] - y[1, :count]).abs().amax(1)
+    if not moved.all():
+        blind = int((moved == 0).nonzero()[0])
+        return Seen(
+            False, f"prefix of {count}: token {blind} does not see token {count - 1}"
+        ).because("layout.prefix is not applied")
+    twin = _bidirectional(case, mixer)
+    if twin is not None:
+        whole = torch.full((ROWS,), length)
+        return case.agree(
+            "a prefix of all against the bidirectional form",
+            call(mixer, x, prefix=whole),
+            call(twin, x),
+        ).because("the prefix is weighed otherwise than what comes before")
+    return found
+
+
+def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
+    """Return the mixer without causality, where it can be built with these weights.
+
+    None where its first token does not see the last: a prefix then gives more sight than it has.
+    """
+    try:
+        twin = replace(case, causal=False).mixer()
+    except Unsupported:
+        return None
+    mine, other = mixer.state_dict(), twin.state_dict()
+    if {n: t.shape for n, t in mine.items()} != {n: t.shape for n, t in other.items()}:
+        return None
+    twin.load_state_dict(mine)
+    x = case.input(case.middling, rows=1)
+    loud = torch.cat((x[:, :-1], case.noise(x)[:, -1:]), dim=1)
+    return twin if (call(twin, loud) - call(twin, x))[0, 0].any() else None
+
+
+def check_is_global(case: Case) -> Seen:
+    """Global tokens see all and are seen by all, as far as causality and padding let them."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if "is_global" not in traits.honours:
+        return NOT_CLAIMED
+    x, flags = case.input(), case.globals()
+    y = call(mixer, x, is_global=flags)
+    seen = [case.agree("no global token", y[2:], call(mixer, x[2:]))]
+    for row in range(ROWS):
+        alone = call(mixer, x[row : row + 1], is_global=flags[row : row + 1])[0]
+        seen.append(case.agree(f"global tokens of row {row} alone", alone, y[row]))
+    if "keep" in traits.honours:
+        keep = case.holes() | flags
+        loud = torch.where(keep[..., None], x, case.noise(x))
+        here, there = (call(mixer, z, keep, is_global=flags)[keep] for z in (x, loud))
+        seen.append(case.agree("with global tokens, padding replaced by outliers", there, here))
+    if traits.causal:
+        for cut in edges(case.max_length):
+            before = case.before([cut]).expand(ROWS, -1)[..., None]
+            loud = torch.where(before, x, case.noise(x))
+            there = call(mixer, loud, is_global=flags)[:, :cut]
+            seen.append(
+                case.agree(f"with global tokens, outliers from {cut} on", there, y[:, :cut])
+            )
+    found = worst(seen)
+    if not found.passed:
+        return found.because("global tokens open a path that knows no row, mask or direction")
+    for row, token in flags.nonzero().tolist():
+        blind = _unseeing(case, mixer, flags, row, token)
+        if blind is not None:
+            return Seen(False, blind).because("layout.is_global is not applied")
+    return found
+
+
+def _unseeing(
+    case: Case, mixer: nn.Module, flags: Bool[Tensor, "b l"], row: int, token: int
+) -> str | None:
+    """Say which token a global one does not see, or is not seen by; None where there is none."""
+    told = flags[row : row + 1]
+    x = case.input()[row : row + 1].requires_grad_()
+    y = call(mixer, x, is_global=told)
+    direction = case.input(salt=3)[row, token]
+    gradient = torch.autograd.grad((y[0, token] * direction).sum(), x)[0][0]
+    sees = gradient.abs().amax(1) > 0
+    loud = x.detach().clone()
+    loud[0, token] = case.noise(loud)[0, token]
+    seen_by = (call(mixer, loud, is_global=told) - y)[0].abs().amax(1) > 0
+    if mixer_is_causal := traits_of(mixer).causal:
+        place = torch.arange(case.max_length)
+        sees, seen_by = sees | (place > token), seen_by | (place < token)
+    earlier = " earlier" if mixer_is_causal else ""
+    if not sees.all():
+        return f"global token {token} does not see the{earlier} token {int((~sees).nonzero()[0])}"
+    if not seen_by.all():
+        return f"global token {token} is not seen by token {int((~seen_by).nonzero()[0])}"
+    return None

@@ -1,0 +1,188 @@
+"""The contract kit: what every mixer must do, as plain functions that return findings.
+
+    for finding in verify(partial(MyMixer, features=64)):
+        print(finding.check, finding.passed, finding.detail)
+
+A factory takes a `Site` and returns a mixer; options beyond the site must be bound. Checks that do
+not apply to a mixer pass and say why. Everything runs on the CPU, in float64 by default, because a
+bound of 1e-9 shows leaks that float32 would hide in rounding.
+"""
+
+from dataclasses import fields
+
+import torch
+
+from models.contract.case import AGREEMENT, Case, Check, Finding, Seen
+from models.contract.causality import check_no_lookahead
+from models.contract.costs import check_memory, check_operations
+from models.contract.effects import (
+    check_calls,
+    check_dropout,
+    check_modes,
+    check_random_draws,
+    check_recomputation,
+    check_repeatable,
+    check_untouched,
+)
+from models.contract.form import (
+    check_copies,
+    check_empty,
+    check_half,
+    check_hooks,
+    check_lengths,
+    check_meta,
+    check_strides,
+    check_traits,
+)
+from models.contract.gradients import check_gradients, check_slopes
+from models.contract.layout import check_document, check_is_global, check_prefix, check_start
+from models.contract.separation import (
+    check_batch,
+    check_cross,
+    check_heads,
+    check_masked_rows,
+    check_padding,
+)
+from models.contract.states import (
+    check_extend,
+    check_history,
+    check_prefill,
+    check_state,
+    check_without_state,
+)
+from models.contract.values import check_large_inputs, check_precisions, check_weighted_mean
+from models.mixer import MixerFactory, Traits, Unsupported
+
+__all__ = ["CHECKS", "Case", "Finding", "check_mixer", "verify"]
+
+CHECKS: dict[str, Check] = {
+    "traits": check_traits,
+    "lengths": check_lengths,
+    "empty": check_empty,
+    "half": check_half,
+    "meta": check_meta,
+    "strides": check_strides,
+    "copies": check_copies,
+    "hooks": check_hooks,
+    "repeatable": check_repeatable,
+    "calls": check_calls,
+    "untouched": check_untouched,
+    "modes": check_modes,
+    "dropout": check_dropout,
+    "recomputation": check_recomputation,
+    "random_draws": check_random_draws,
+    "batch": check_batch,
+    "heads": check_heads,
+    "padding": check_padding,
+    "masked_rows": check_masked_rows,
+    "cross": check_cross,
+    "start": check_start,
+    "document": check_document,
+    "prefix": check_prefix,
+    "is_global": check_is_global,
+    "no_lookahead": check_no_lookahead,
+    "gradients": check_gradients,
+    "slopes": check_slopes,
+    "precisions": check_precisions,
+    "large_inputs": check_large_inputs,
+    "weighted_mean": check_weighted_mean,
+    "without_state": check_without_state,
+    "extend": check_extend,
+    "prefill": check_prefill,
+    "state": check_state,
+    "history": check_history,
+    "operations": check_operations,
+    "memory": check_memory,
+}
+
+
+def direction(causal: bool) -> str:
+    """Return the word for a direction."""
+    return "causal" if causal else "bidirectional"
+
+
+def check_mixer(
+    make: MixerFactory,
+    *,
+    causal: bool,
+    max_length: int = 256,
+    width: int = 32,
+    heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+) -> list[Finding]:
+    """Run every check in one direction.
+
+    A direction that the mixer refuses with `Unsupported` gives one finding, which passes.
+
+    Raises:
+        ValueError: `dtype` has no entry in the table of tolerances.
+    """
+    if dtype not in AGREEMENT:
+        raise ValueError(f"dtype must be one of {[*AGREEMENT]}: got {dtype}")
+    case = Case(
+        make=make,
+        causal=causal,
+        max_length=max_length,
+        width=width,
+        heads=heads,
+        dtype=dtype,
+        seed=seed,
+    )
+    name = direction(causal)
+    try:
+        case.build()
+    except Unsupported as refusal:
+        return [Finding(f"{name}.builds", True, f"refused: {refusal}")]
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+        hint = ""
+        if isinstance(error, TypeError) and "Traits.__init__" in str(error):
+            names = ", ".join(each.name for each in fields(Traits))
+            hint = f"; Traits takes {names}; growth is declared as operations=Growth(1.0, log=True)"
+        elif isinstance(error, TypeError) and "argument" in str(error):
+            hint = f"; bind options beyond the site: functools.partial({_name(make)}, option=...)"
+        return [Finding(f"{name}.builds", False, f"{type(error).__name__}: {error}{hint}")]
+    findings = [Finding(f"{name}.builds", True, "builds from a site")]
+    for label, check in CHECKS.items():
+        findings.append(Finding(f"{name}.{label}", *_run(check, case)))
+    return findings
+
+
+def verify(
+    factory: MixerFactory,
+    *,
+    max_length: int = 256,
+    width: int = 32,
+    heads: int = 2,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+) -> list[Finding]:
+    """Run every check in both directions; at least one must be offered."""
+    findings: list[Finding] = []
+    offered = []
+    for causal in (False, True):
+        found = check_mixer(
+            factory,
+            causal=causal,
+            max_length=max_length,
+            width=width,
+            heads=heads,
+            dtype=dtype,
+            seed=seed,
+        )
+        findings += found
+        if len(found) > 1:
+            offered.append(direction(causal))
+    detail = f"works {' and '.join(offered)}" if offered else "works in no direction: wanted one"
+    return [*findings, Finding("directions", bool(offered), detail)]
+
+
+def _name(make: MixerFactory) -> str:
+    return getattr(make, "__name__", repr(make))
+
+
+def _run(check: Check, case: Case) -> Seen:
+    try:
+        return check(case)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
+        return Seen(False, f"raised {type(error).__name__}: {error}")

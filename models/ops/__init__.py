@@ -1,0 +1,1 @@
+"""Mathematics that families share, or that a compiled kernel may replace."""

@@ -1,0 +1,316 @@
+"""How rows of queries and keys become blocks, and what is added to the scores of a block.
+
+All rows (one per example and head) lie one after another in a buffer, each followed by a gap of
+at least one halo, the window rounded up to whole blocks. Cut into blocks of C queries, block b
+then sees the C + halo (causal) or C + 2 halo rows around it, which is a strided view of the
+buffer: nothing is gathered, and the matrix products of all examples, heads and blocks are one
+batch. The gap holds zeros and is masked, as are the corners of each block outside the band.
+
+With dilation D, queries see every D-th token alone: a row then becomes D rows, one per remainder of
+the place by D, and each has an ordinary band. Keys that every query sees besides its band (global
+tokens) are further columns of the block's scores, under the same softmax. ALiBi costs nothing: the
+band of zeros that hides the corners holds distances instead, multiplied by each head's slope.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.ops.numerics import sum_dtype
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+PASS_ELEMENTS = {"cpu": 1 << 20}
+"""Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""
+PASS_ELEMENTS_ELSEWHERE = 1 << 24
+
+
+def add_product(
+    target: Float[Tensor, "m i j"],
+    a: Float[Tensor, "m i r"],
+    b: Float[Tensor, "m r j"],
+    scale: float,
+) -> None:
+    """Add `scale * a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
+    torch.baddbmm(target, a, b, alpha=scale, out=target)
+
+
+class GlobalKeys(NamedTuple):
+    """Keys that every query sees besides those of its window."""
+
+    keys: Float[Tensor, "b h g k"]
+    values: Float[Tensor, "b h g v"]
+    place: Int[Tensor, "b g"]
+    """Counted from the first query. Matters for distances, and causal queries see no later ones."""
+    keep: Bool[Tensor, "b g"] | None = None
+
+    def take(self, heads: slice) -> "GlobalKeys":
+        """Return those of some heads."""
+        return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
+
+    def sight(self, length: int, *, causal: bool) -> Bool[Tensor, "b #l g"] | None:
+        """Say which query sees which; None where all see all."""
+        seen = None if self.keep is None else self.keep[:, None]
+        if causal:
+            place = torch.arange(length, device=self.place.device)
+            behind = self.place[:, None] <= place[:, None]
+            seen = behind if seen is None else behind & seen
+        return seen
+
+
+class Fold(NamedTuple):
+    """How rows become blocks. The last `length` of a row's `past + length` keys have queries.
+
+    `window` and `behind` count steps of `dilation` tokens, which must divide `past`.
+    """
+
+    rows: int
+    length: int
+    past: int
+    window: int
+    block: int
+    causal: bool
+    dilation: int = 1
+    behind: int | None = None
+    """Window towards the past where it is smaller than `window`."""
+
+    @property
+    def halo(self) -> int:
+        """The window in whole blocks."""
+        return -(-self.window // self.block) * self.block
+
+    @property
+    def reaches(self) -> tuple[int, int]:
+        """Steps seen towards the past and towards the future."""
+        return (
+            self.window if self.behind is None else self.behind,
+            0 if self.causal else self.window,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of queries of a row in the buffer, which is one remainder of a row's places."""
+        return -(-self.length // self.dilation)
+
+    @property
+    def first(self) -> int:
+        """Where a row's keys begin in the buffer."""
+        return self.halo - self.past // self.dilation
+
+    @property
+    def stride(self) -> int:
+        """Distance from row to row in the buffer."""
+        return -(-(self.steps + self.halo) // self.block) * self.block
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks in the buffer."""
+        return self.rows * self.dilation * self.stride // self.block
+
+    @property
+    def reach(self) -> int:
+        """Number of keys before a block."""
+        return self.block + self.halo * (1 if self.causal else 2)
+
+    def lay(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
+        """Copy rows into a buffer: queries from the row's first place on, keys a halo later."""
+        rows, width = self.rows * self.dilation, x.shape[-1]
+        tail = self.reach - self.block if keys else 0
+        buffer = x.new_empty(rows * self.stride + tail, width, dtype=sum_dtype(x))
+        body = buffer[: rows * self.stride].view(*x.shape[:2], self.dilation, self.stride, width)
+        self._place(body, x, self.first if keys else 0)
+        buffer[rows * self.stride :] = 0
+        return buffer
+
+    def _place(
+        self, body: Float[Tensor, "b h dilation stride k"], x: Float[Tensor, "b h s k"], first: int
+    ) -> None:
+        """Write rows from the place `first` on, and zeros elsewhere."""
+        whole, rest = divmod(x.shape[2], self.dilation)
+        behind = first + whole
+        body[..., :first, :] = 0
+        body[..., behind:, :] = 0
+        if self.dilation == 1:
+            body[:, :, 0, first:behind] = x
+            return
+        even = torch.unflatten(x[:, :, : whole * self.dilation], 2, (whole, self.dilation))
+        body[..., first:behind, :] = even.transpose(2, 3)
+        if rest:
+            body[:, :, :rest, behind] = x[:, :, whole * self.dilation :]
+
+    def queries(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m c k"]:
+        """View a buffer of queries by block."""
+        return buffer.view(self.blocks, self.block, buffer.shape[-1])
+
+    def keys(self, buffer: Float[Tensor, "n k"]) -> Float[Tensor, "m w k"]:
+        """View a buffer of keys by what each block sees; neighbours overlap."""
+        width = buffer.shape[-1]
+        return buffer.as_strided((self.blocks, self.reach, width), (self.block * width, width, 1))
+
+    def lift(
+        self, buffer: Float[Tensor, "n k"], shape: torch.Size, *, keys: bool
+    ) -> Float[Tensor, "b h s k"]:
+        """Return the rows of a buffer, for queries of `shape` = (b, h, l): the inverse of `lay`."""
+        first, size = (self.first, self.past + self.length) if keys else (0, self.length)
+        rows, width = self.rows * self.dilation, buffer.shape[-1]
+        body = buffer[: rows * self.stride].view(*shape[:2], self.dilation, self.stride, width)
+        if self.dilation == 1:
+            return body[:, :, 0, first : first + size]
+        whole, rest = divmod(size, self.dilation)
+        # The heads of a token side by side: joining them later copies nothing.
+        x = buffer.new_empty(shape[0], size, shape[1], width).transpose(1, 2)
+        even = torch.unflatten(x[:, :, : size - rest], 2, (whole, self.dilation))
+        even.copy_(body[..., first : first + whole, :].transpose(2, 3))
+        if rest:
+            x[:, :, size - rest :] = body[:, :, :rest, first + whole]
+        return x
+
+    def spread(
+        self,
+        buffer: Float[Tensor, "n k"],
+        part: slice,
+        weights: Float[Tensor, "m c w"],
+        x: Float[Tensor, "m c k"],
+        scale: float,
+    ) -> None:
+        """Add `scale * weights^T x` to the keys that the blocks of `part` see.
+
+        One block's width at a time: within such a step no two blocks meet the same key.
+        """
+        block = self.block
+        for first in range(0, self.reach, block):
+            target = buffer[part.start * block + first : part.stop * block + first]
+            columns = weights[:, :, first : first + block]
+            add_product(target.view(x.shape), columns.mT, x, scale)
+
+    def band(self, like: Tensor, *, sloped: bool) -> Float[Tensor, "c w"]:
+        """Return, the same for every block, 0 inside the band and NEVER outside.
+
+        If `sloped`, the inside holds minus the distances in tokens.
+        """
+        distance = torch.arange(self.reach, device=like.device) - self.halo
+        distance = distance - torch.arange(self.block, device=like.device)[:, None]
+        past, future = self.reaches
+        inside = (distance >= -past) & (distance <= future)
+        bias = distance.abs() * -self.dilation if sloped else torch.zeros_like(distance)
+        return bias.to(like.dtype).masked_fill_(~inside, NEVER)
+
+    def gaps(
+        self, keep: Bool[Tensor, "b s"] | None, like: Tensor, heads: int
+    ) -> Float[Tensor, "m 1 w"]:
+        """Return 0 where a block's key is real and NEVER where it is padding or gap."""
+        total = self.past + self.length
+        shape = (self.rows // heads, heads, total, 1)
+        if keep is None:
+            real = like.new_ones(1).expand(shape)
+        else:
+            real = keep[:, None, :, None].to(like.dtype).expand(shape)
+        return self.keys((1 - self.lay(real, keys=True)) * NEVER).mT
+
+    def sees_any(self, keep: Bool[Tensor, "b s"]) -> Bool[Tensor, "b l"]:
+        """Say which queries find a key in their band."""
+        step = self.dilation
+        padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
+        before = F.pad(padded.cumsum(1), (0, 0, 1, 0))
+        total = padded.shape[1]
+        place = torch.arange(self.past // step, total, device=keep.device)
+        past, future = self.reaches
+        first, behind = (place - past).clamp(min=0), (place + future + 1).clamp(max=total)
+        return (before[:, behind] > before[:, first]).flatten(1, 2)[:, : self.length]
+
+    def row(self, part: slice, device: torch.device) -> Int[Tensor, " m"]:
+        """Return the row of the buffer in which each block of `part` lies."""
+        return torch.arange(part.start, part.stop, device=device) * self.block // self.stride
+
+    def places(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
+        """Return where the queries of `part` stand among the queries of their example."""
+        start = torch.arange(part.start, part.stop, device=device)[:, None] * self.block
+        step = start % self.stride + torch.arange(self.block, device=device)
+        return step * self.dilation + self.row(part, device)[:, None] % self.dilation
+
+    def passes(self, device: torch.device) -> Iterator[slice]:
+        """Yield ranges of blocks of bounded size that cover every query.
+
+        A row long enough to be a pass of its own leaves out its gap; short rows go together.
+        """
+        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+        size = self.block * self.reach
+        rows, spacing, count = 1, 0, self.blocks
+        needed = -(-self.steps // self.block)
+        if needed * size >= elements // 8:
+            rows, spacing, count = self.rows * self.dilation, self.stride // self.block, needed
+        step = -(-count // max(1, round(count * size / elements)))
+        for origin in range(0, rows * spacing, spacing) if spacing else (0,):
+            for first in range(0, count, step):
+                yield slice(origin + first, origin + min(first + step, count))
+
+
+class Scores(NamedTuple):
+    """What is added to the products of queries and keys, made block by block."""
+
+    fold: Fold
+    heads: int
+    band: Float[Tensor, "c w"]
+    gaps: Float[Tensor, "m 1 w"]
+    slopes: Float[Tensor, "m 1 1"] | None
+    place: Int[Tensor, "b g"] | None
+    """Where the keys beyond the band stand."""
+    real: Bool[Tensor, "b g"] | None
+    """Which of them are."""
+
+    @classmethod
+    def of(
+        cls,
+        fold: Fold,
+        like: Float[Tensor, "b h l k"],
+        keep: Bool[Tensor, "b s"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        beyond: GlobalKeys | None,
+    ) -> "Scores":
+        """Return them for queries `like`; `slopes`, by head, times the distance is taken off."""
+        heads, plain = like.shape[1], like.new_empty(0, dtype=sum_dtype(like))
+        if slopes is not None:
+            row = fold.row(slice(0, fold.blocks), like.device)
+            slopes = slopes.to(plain.dtype)[row // fold.dilation % heads, None, None]
+        band = fold.band(plain, sloped=slopes is not None)
+        place, real = (None, None) if beyond is None else (beyond.place, beyond.keep)
+        return cls(fold, heads, band, fold.gaps(keep, plain, heads), slopes, place, real)
+
+    @property
+    def width(self) -> int:
+        """Number of scores of a query."""
+        return self.fold.reach + (0 if self.place is None else self.place.shape[1])
+
+    def begin(self, part: slice) -> Float[Tensor, "m c w"]:
+        """Return the scores of some blocks without the products."""
+        scores = self.band.new_empty(part.stop - part.start, self.fold.block, self.width)
+        inside, bias = scores[..., : self.fold.reach], self.band
+        if self.slopes is None:
+            torch.add(bias, self.gaps[part], out=inside)
+        else:
+            torch.addcmul(self.gaps[part], self.slopes[part], bias, out=inside)
+        if self.place is not None:
+            self._begin_beyond(scores[..., self.fold.reach :], part, self.place)
+        return scores
+
+    def _begin_beyond(
+        self, scores: Float[Tensor, "m c g"], part: slice, places: Int[Tensor, "b g"]
+    ) -> None:
+        scores.zero_()
+        example = self.row(part) // self.heads
+        place = places[example][:, None]
+        own = self.fold.places(part, place.device)[..., None]
+        if self.slopes is not None:
+            scores -= self.slopes[part] * (own - place).abs()
+        if self.fold.causal:
+            scores.masked_fill_(place > own, NEVER)
+        if self.real is not None:
+            scores.masked_fill_(~self.real[example][:, None], NEVER)
+
+    def row(self, part: slice) -> Int[Tensor, " m"]:
+        """Return the example and head, as one number, to which each block of `part` belongs."""
+        return self.fold.row(part, self.band.device) // self.fold.dilation

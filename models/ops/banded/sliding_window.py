@@ -1,0 +1,200 @@
+"""Attention to the neighbours within a window, and to a few keys that all see.
+
+`window_attention` is the function, `SlidingWindowCore` what surrounds it: masks, dropout, memory.
+"""
+
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
+from models.ops.banded.attention import BandedAttention, attend_in_sight
+from models.ops.banded.layout import Fold, GlobalKeys, Scores
+from models.positions import alibi_slopes
+
+
+def window_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    window: int,
+    block: int,
+    causal: bool,
+    keep: Bool[Tensor, "b s"] | None = None,
+    dropout: float = 0.0,
+    dilation: int = 1,
+    behind: int | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    beyond: GlobalKeys | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend within the window.
+
+    Args:
+        q: Queries of the last l of s tokens.
+        k: Keys; the first s - l are the past, at most `window * dilation` of them and a multiple
+            of `dilation`.
+        v: Values.
+        window: Largest number of steps that is seen.
+        block: Queries worked on together; changes the cost alone.
+        causal: Whether later tokens are hidden.
+        keep: False for keys that nobody sees. A query left without a key gives 0.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        dilation: Tokens to a step.
+        behind: Window towards the past where it is smaller.
+        slopes: ALiBi: the score loses a head's slope for every token of distance.
+        beyond: Keys that are seen besides those of the window, which must not hold them too.
+    """
+    length, past = q.shape[2], k.shape[2] - q.shape[2]
+    if past % dilation:
+        raise ValueError(
+            f"the past must hold a multiple of dilation={dilation} tokens: got {past}; pad it"
+        )
+    if length == 1 and dilation > 1:
+        k, v = (x[:, :, ::dilation] for x in (k, v))
+        keep = None if keep is None else keep[:, ::dilation]
+        past //= dilation
+    steps = -(-k.shape[2] // dilation) if length > 1 else past + 1
+    behind = window if behind is None else behind
+    if behind >= steps - 1 and (dilation == 1 or length == 1):
+        return attend_in_sight(
+            q,
+            k,
+            v,
+            causal=causal,
+            keep=keep,
+            dropout=dropout,
+            dilation=dilation,
+            slopes=slopes,
+            beyond=beyond,
+        )
+    window, behind = min(window, steps - 1), min(behind, steps - 1)
+    rows = q.shape[0] * q.shape[1]
+    fold = Fold(rows, length, past, window, block, causal, dilation, behind)
+    scores = Scores.of(fold, q, keep, slopes, beyond)
+    far = (None, None) if beyond is None else (beyond.keys, beyond.values)
+    given = [x for x in (q, k, v, *far) if x is not None]
+    remember = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    o: Tensor = BandedAttention.apply(  # type: ignore[no-untyped-call]
+        q, k, v, *far, scores, dropout, remember
+    )
+    if keep is None:
+        return o
+    seen = fold.sees_any(keep)
+    if beyond is not None:
+        sight = beyond.sight(length, causal=causal)
+        if sight is None:
+            return o
+        seen = seen | sight.any(-1)
+    return o.masked_fill(~seen[:, None, :, None], 0.0)
+
+
+def best_block(window: int) -> int:
+    """Return the block that was fastest for a window: small blocks waste less of the band."""
+    return 64 if window >= 128 else 32
+
+
+class SlidingWindowCore(nn.Module):
+    """Window, block, dilation, slopes of ALiBi, and the state along time."""
+
+    slopes: Tensor | None
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        window: int,
+        block: int | None,
+        dilation: int = 1,
+        behind: int | None = None,
+        heads: slice = slice(None),
+    ) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError(
+                f"window is the number of tokens seen to each side, at least 1: got {window}; "
+                "for none choose model=identity"
+            )
+        if block is not None and block < 1:
+            raise ValueError(f"block must be at least 1, or null for the best: got {block}")
+        if dilation < 1:
+            raise ValueError(
+                f"dilation is the distance of two tokens that are seen, at least 1: got {dilation}"
+            )
+        self.window, self.block = window, block or best_block(window)
+        self.dilation, self.behind = dilation, behind
+        self.dropout = site.attention_dropout
+        sloped = site.positions == Positions.alibi
+        slopes = alibi_slopes(site.heads)[heads] if sloped else None
+        self.register_buffer("slopes", slopes, persistent=False)
+        self.traits = Traits(
+            causal=site.causal,
+            positions=frozenset({Positions.alibi.value}),
+            row_stochastic=True,
+            weight_dropout=True,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+        beyond: GlobalKeys | None = None,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend; s > l means that the keys begin with tokens of the past."""
+        return window_attention(
+            q,
+            k,
+            v,
+            window=self.window,
+            block=self.block,
+            causal=self.traits.causal,
+            keep=layout.keep,
+            dropout=self.dropout if self.training else 0.0,
+            dilation=self.dilation,
+            behind=self.behind,
+            slopes=self.slopes,
+            beyond=beyond,
+        )
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty state: the last keys and values in reach, and how many are filled.
+
+        They stand at the right, the latest last. However long the memory is asked for, more than
+        `window * dilation` is never seen.
+        """
+        if not self.traits.causal:
+            raise Unsupported("a window that looks ahead has no state along time: set causal")
+        batch, heads, _, key_width, value_width = shape
+        memory = self.window * self.dilation
+        return (
+            like.new_zeros(batch, heads, memory, key_width),
+            like.new_zeros(batch, heads, memory, value_width),
+            torch.zeros(batch, dtype=torch.int64, device=like.device),
+        )
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones up to each query."""
+        old_keys, old_values, filled = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+        length, memory = q.shape[2], old_keys.shape[2]
+        keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
+        values = torch.cat((old_values.to(v.dtype), v), dim=2)
+        age = torch.arange(memory + length, 0, -1, device=q.device)
+        keep = age <= filled[:, None] + length
+        # Cloned: a view would hold the whole segment.
+        state = (
+            keys[:, :, -memory:].to(old_keys.dtype).clone(),
+            values[:, :, -memory:].to(old_values.dtype).clone(),
+            (filled + length).clamp(max=memory),
+        )
+        return self(q, keys, values, layout._replace(keep=keep)), state

@@ -1,0 +1,216 @@
+"""Exact softmax attention: with explicit scores, through PyTorch's kernels, and along time.
+
+    o_i = sum_j p_ij v_j,    p_ij = exp(q_i . k_j / sqrt(d)) / sum_j' exp(q_i . k_j' / sqrt(d))
+
+where j runs over the keys that i may see; a query that may see none gets 0. `softmax_attention`
+forms the scores, `sdpa` leaves them to PyTorch's choice of kernel; the function is the same.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, and Dao et al. 2022, arXiv:2205.14135.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported
+from models.ops import kv_cache
+from models.positions import alibi_slopes
+from models.relative import relative_scores
+
+Attend: TypeAlias = Callable[..., Tensor]
+"""`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
+
+
+def softmax_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend with explicit scores.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        causal: Key j is hidden from query i < j. With `visible`, what is said there decides alone.
+        visible: True where query i may see key j.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+        bias: Added to the scores.
+    """
+    if causal and visible is None:
+        length, keys = q.shape[2], k.shape[2]
+        visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    scores = scores.to(precise)
+    if bias is not None:
+        scores = scores + bias
+    if visible is not None:
+        # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
+        scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
+    weights = F.dropout(scores.softmax(-1), dropout)
+    o = weights.to(v.dtype) @ v
+    if visible is not None:
+        o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return o
+
+
+def visibility(
+    layout: Layout, length: int, *, causal: bool, device: torch.device
+) -> Bool[Tensor, "#b 1 #l s"] | None:
+    """Say which key each query may see; None when `causal` alone says it all."""
+    keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
+    if keep is None and document is None and prefix is None:
+        return None
+    position = torch.arange(length, device=device)
+    if keep is not None and keep.shape[1] != length:  # cross attention: every query, these keys
+        return keep[:, None, None, :]
+    visible = torch.ones(1, 1, 1, length, dtype=torch.bool, device=device)
+    if causal:
+        visible = visible & (position <= position[:, None])
+    if prefix is not None:
+        # A query behind the prefix sees it anyway, being later.
+        visible = visible | (position < prefix[:, None, None, None])
+    if document is not None:
+        visible = visible & (document[:, None, :, None] == document[:, None, None, :])
+    if keep is not None:
+        visible = visible & keep[:, None, None, :]
+    return visible
+
+
+def distance_bias(
+    slopes: Float[Tensor, " h"], distance: Int[Tensor, "#b 1 l s"]
+) -> Float[Tensor, "#b h l s"]:
+    """Return what ALiBi adds to the scores of queries and keys at these distances."""
+    return -slopes[:, None, None] * distance.abs()
+
+
+class ExactCore(nn.Module):
+    """Everything around the attention function of an exact family: masks, dropout, memory."""
+
+    slopes: Tensor | None
+
+    def __init__(self, site: Site, attend: Attend, *, memory: Growth) -> None:
+        super().__init__()
+        self.attend, self.dropout = attend, site.attention_dropout
+        alibi = site.positions == Positions.alibi
+        self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
+        self.relative = relative_scores(site)
+        self.traits = Traits(
+            honours=frozenset({"keep", "start", "document", "prefix"}),
+            positions=frozenset({Positions.alibi.value, Positions.t5.value}),
+            causal=site.causal,
+            operations=Growth(2.0),
+            memory=memory,
+            row_stochastic=True,
+            weight_dropout=True,
+            cross=not site.causal,
+        )
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend over the sequence, or over another one."""
+        causal = self.traits.causal
+        visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
+        told = {"causal": causal, "visible": visible, "dropout": self.rate()}
+        if self.slopes is not None or self.relative is not None:
+            place = torch.arange(q.shape[2], device=q.device)
+            told["bias"] = self.bias(q, (place[:, None] - place)[None, None])
+        return self.attend(q, k, v, **told)
+
+    def bias(
+        self, q: Float[Tensor, "b h l k"], distance: Int[Tensor, "#b 1 l s"]
+    ) -> Float[Tensor, "#b h l s"]:
+        """Return what positions inside add to the scores of queries and keys at these distances."""
+        if self.relative is None:
+            return distance_bias(cast(Tensor, self.slopes), distance)
+        return cast(Tensor, self.relative(q, distance[:, 0]))
+
+    def rate(self) -> float:
+        """Return the dropout probability of this moment."""
+        return self.dropout if self.training else 0.0
+
+    def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
+        """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
+        if not self.traits.causal:
+            raise Unsupported("bidirectional attention has no state along time: set causal")
+        return kv_cache.empty(shape, like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: State,
+    ) -> tuple[Float[Tensor, "b h l v"], State]:
+        """Attend to the remembered tokens and to the new ones up to each query.
+
+        A query sees the last `memory` tokens, itself included: with more, a window that slides.
+        """
+        if layout.document is not None or layout.prefix is not None:
+            raise ValueError(
+                "extend with a state knows one document without a prefix per row: "
+                "reset rows where documents begin, and pass a prefix through forward"
+            )
+        seen = kv_cache.append(state, k, v)
+        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
+        told = {"causal": True, "visible": seen.visible, "dropout": self.rate()}
+        if self.slopes is not None or self.relative is not None:
+            told["bias"] = self.bias(q, seen.distance)
+        return self.attend(q, keys, values, **told), seen.state
+
+
+def sdpa(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend; arguments as `models.ops.exact.softmax_attention`.
+
+    A row that may see no key gives 0.
+    """
+    if bias is not None:
+        return _biased(q, k, v, bias, causal=causal, visible=visible, dropout=dropout)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=visible, dropout_p=dropout, is_causal=causal and visible is None
+    )
+
+
+def _biased(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    bias: Float[Tensor, "#b h l s"],
+    *,
+    causal: bool,
+    visible: Bool[Tensor, "#b 1 #l s"] | None,
+    dropout: float,
+) -> Float[Tensor, "b h l v"]:
+    if causal and visible is None:
+        visible = torch.ones(bias.shape[-2:], dtype=torch.bool, device=q.device).tril_()[None, None]
+    if visible is None:
+        return F.scaled_dot_product_attention(q, k, v, bias.to(q.dtype), dropout)
+    # Finite: a row of -inf alone would be NaN.
+    mask = bias.to(q.dtype).masked_fill(~visible, torch.finfo(q.dtype).min / 2)
+    o = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+    return o.masked_fill(~visible.any(-1, keepdim=True), 0.0)

@@ -1,0 +1,1 @@
+"""Attention among tokens that hash alike."""

@@ -1,0 +1,352 @@
+"""Attention among tokens that hash alike: chunked attention and the merging of rounds.
+
+`models.ops.hashing.lsh_lists` says where queries, keys and values lie once they are sorted.
+
+Every round has a softmax of its own. With z_r the logarithm of a token's sum of exp(score) in round
+r, the round's share is exp(z_r) / sum_r exp(z_r): all shares together make one softmax over all
+rounds. Shares are kept for backward and the scores made again: what autograd keeps does not grow
+with C, and with the rounds by three numbers per token and head.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.hashing.lsh_lists import LAST, Frame, Order, Rules, arrange
+from models.ops.numerics import full_precision
+
+__all__ = ["Rules", "lsh_attention"]
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+ALONE = -1e5
+"""Score of a token with itself: below every other score, above what may not be seen."""
+TINY = 1e-6
+"""Added to the mean square of a key, so that gradients stay small where it is almost zero."""
+
+
+class Taken(NamedTuple):
+    """What a pass works on."""
+
+    tokens: Int[Tensor, " p"]
+    """Whose queries they are."""
+    queries: Float[Tensor, "m c k"]
+    keys: Float[Tensor, "m w k"]
+    values: Float[Tensor, "m w v"]
+
+
+class Sorted:
+    """Queries, keys and values in their lists, pass by pass, and what hides or lowers scores.
+
+    Passes take turns in the same memory: what one has taken ends with the next.
+    """
+
+    def __init__(  # noqa: PLR0917  everything that a pass is given
+        self,
+        u: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        order: Order,
+        count: Int[Tensor, " b"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        frame: Frame,
+    ) -> None:
+        self.frame, self.order = frame, order
+        self.u, self.v = by_rows(u), by_rows(v)
+        self.lengths = self.u.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
+        self.places = frame.places(count, u.device)
+        C, step = frame.rules.chunk, frame.step(u.device)
+        scores = (step, C, (frame.sides + 1) * C)
+        self.score_room, self.spare_room = self.u.new_empty(scores), self.u.new_empty(scores)
+        places = (step + frame.sides) * C
+        self.rooms = [x.new_empty(places, x.shape[1]) for x in (self.u, self.u, self.v)]
+        self.lowered = list(self._lowerings(count is not None, slopes))
+
+    def take(self, part: slice) -> Taken:
+        """Gather what the chunks of a pass see."""
+        frame, rules = self.frame, self.frame.rules
+        slots = self.order.slots[frame.covered(part)]
+        x, k, v = (room[: slots.shape[0]] for room in self.rooms)
+        torch.index_select(self.u, 0, slots, out=x)
+        torch.index_select(self.v, 0, slots, out=v)
+        if rules.unit_keys:
+            torch.div(x, self.lengths.index_select(0, slots), out=k)
+        keys = frame.seen(k if rules.unit_keys else x)
+        queries = frame.own(x)
+        first = rules.before * rules.chunk
+        tokens = slots[first : first + queries.shape[0] * queries.shape[1]]
+        return Taken(tokens, queries, keys, frame.seen(v))
+
+    def _lowerings(
+        self, padded: bool, slopes: Float[Tensor, " h"] | None
+    ) -> Iterator[Callable[[Tensor, slice], object]]:
+        """Yield what is done to the scores of a pass, in place. Comparisons are done in floats.
+
+        Differences of whole numbers, clamped to [0, 1], are masks that need no select: on a CPU
+        that is several times faster than filling by a mask of booleans.
+        """
+        frame, rules, places, like = self.frame, self.frame.rules, self.places, self.u
+        room = self.spare_room
+
+        def pairs(x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
+            """Return key's x minus query's x for every score."""
+            seen, own = frame.seen(x)[part, None], frame.own(x)[part, :, None]
+            return torch.sub(seen, own, out=room[: part.stop - part.start])
+
+        if padded or frame.length % rules.chunk:
+            hidden = frame.spread(places.hidden).flatten()
+            gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
+            yield lambda s, part: s.add_(gaps[part, None])
+        if padded or frame.joined * frame.chunks <= frame.sides:
+            # A ring shorter than what is seen: nothing is seen twice.
+            offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
+            back = places.ring[:, None].sub(1).clamp(max=rules.before)
+            twice = (offset < -back) | (offset + back >= places.ring[:, None])
+            again = frame.by_chunk(twice).to(like.dtype).mul_(NEVER)[:, None, :, None]
+            C = rules.chunk
+            yield lambda s, part: s.view(*s.shape[:2], -1, C).add_(again[part])
+        position = (self.order.slots // frame.heads % frame.length).to(like.dtype)
+        if slopes is not None:
+            head = torch.arange(frame.lists, device=like.device)
+            head = head // (frame.rounds // frame.joined) % frame.heads
+            slope = slopes.to(like)[head, None].repeat_interleave(frame.stretch, 0)[..., None]
+            slope = frame.attending(slope)
+            yield lambda s, part: s.sub_(pairs(position, part).abs_().mul_(slope[part]))
+        if not rules.duplicates:
+            repeats = self._repeats()
+            yield lambda s, part: s.sub_(repeats(part).log_())
+        if rules.exclude_self and frame.joined == 1:
+            C, first = rules.chunk, rules.before * rules.chunk
+            yield lambda s, _: s[..., first : first + C].diagonal(dim1=1, dim2=2).fill_(ALONE)
+        elif rules.exclude_self:
+            # Another round's copy may be in sight.
+            yield lambda s, part: s.add_(
+                pairs(position, part).abs_().clamp_(max=1).sub_(1), alpha=-ALONE
+            )
+        if rules.causal:
+            yield lambda s, part: s.add_(pairs(position, part).clamp_(0, 1), alpha=NEVER)
+        if self.order.buckets is not None:
+            bucket = self.order.buckets.to(like.dtype)
+            yield lambda s, part: s.add_(pairs(bucket, part).abs_().clamp_(max=1), alpha=NEVER)
+
+    def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
+        """Return how to count how often a query meets a key in all rounds, at least 1."""
+        frame, rules, like = self.frame, self.frame.rules, self.u
+        place = self.order.inverse.index_select(1, self.order.slots)
+        chunk = (place // rules.chunk % frame.stretch).to(like.dtype)
+        bucket = None if self.order.buckets is None else self.order.buckets[place].to(like.dtype)
+        ring = frame.by_chunk(self.places.ring[:, None, None]).to(like.dtype)
+        back = (ring - 1).clamp(max=rules.before)
+        width = ring.clamp(max=frame.sides + 1)
+
+        def count(part: slice) -> Tensor:
+            total = like.new_zeros(())
+            for a in range(frame.rounds):
+                for b in range(frame.rounds) if rules.joint else (a,):
+                    apart = frame.seen(chunk[b])[part, None] - frame.own(chunk[a])[part, :, None]
+                    met = apart.add_(back[part]).remainder_(ring[part]) < width[part]
+                    if bucket is not None:
+                        own, other = frame.own(bucket[a]), frame.seen(bucket[b])
+                        met &= own[part, :, None] == other[part, None]
+                    total = total + met
+            return total.clamp(min=1)
+
+        return count
+
+    def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
+        """Return every round's own weights in a pass, and the largest score of each query."""
+        s = self.score_room[: part.stop - part.start]
+        scale = self.frame.rules.scale
+        torch.baddbmm(s, taken.queries, taken.keys.mT, beta=0, alpha=scale, out=s)
+        for lower in self.lowered:
+            lower(s, part)
+        top = s.amax(-1, keepdim=True)
+        torch.softmax(s, -1, out=s)
+        return s, top
+
+    def shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
+        """Return which part of a token's weight each place has; 0 for copies and padding.
+
+        `tops`: the largest score, `totals`: the sum of exp(score - top).
+        """
+        slots, inverse = self.order.slots, self.order.inverse
+        top = torch.stack([tops.index_select(0, places) for places in inverse]).amax(0)
+        sizes = tops.sub(top.index_select(0, slots)).exp_().mul_(totals)
+        sizes = sizes / self.gather(sizes).index_select(0, slots)
+        return sizes.masked_fill_(self.frame.spread(self.places.mute).flatten()[:, None], 0.0)
+
+    def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """Add what copies gathered to what they are copies of, in place."""
+        frame, rules = self.frame, self.frame.rules
+        by_chunk = x.view(frame.lists, frame.stretch, -1)
+        ring = frame.spread(self.places.ring)
+        each = torch.arange(frame.lists, device=x.device)
+        for step in (*range(-rules.before, 0), *range(rules.after)):
+            place = ring + step if step >= 0 else torch.full_like(ring, step)
+            by_chunk[each, place.remainder(ring) + rules.before] += by_chunk[
+                each, place + rules.before
+            ]
+        return x
+
+    def gather(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "t k"]:
+        """Sum over the rounds: the inverse of laying out."""
+        first, *others = self.order.inverse
+        total = x.index_select(0, first)
+        for places in others:
+            total += x.index_select(0, places)
+        return total
+
+
+def by_rows(x: Float[Tensor, "b h l k"]) -> Float[Tensor, "t k"]:
+    """View or copy as rows, a token's heads one after another, at least in float32."""
+    return (
+        x.transpose(1, 2).reshape(-1, x.shape[-1]).to(torch.promote_types(x.dtype, torch.float32))
+    )
+
+
+def by_heads(x: Float[Tensor, "t k"], frame: Frame, dtype: torch.dtype) -> Float[Tensor, "b h l k"]:
+    """Undo `by_rows`."""
+    return x.view(frame.batch, frame.length, frame.heads, -1).transpose(1, 2).to(dtype)
+
+
+class LshAttention(torch.autograd.Function):
+    """`apply(u, v, keep, slopes, *order, frame, dropout, remember)`."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any,
+        u: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        keep: Bool[Tensor, "b l"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        slots: Int[Tensor, " n"],
+        inverse: Int[Tensor, "r t"],
+        buckets: Int[Tensor, " n"] | None,
+        frame: Frame,
+        dropout: float,
+        remember: bool,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend. `remember`: whether a backward pass will come."""
+        ctx.frame, ctx.dropout = frame, dropout
+        count = None if keep is None else keep.sum(1)
+        spared: list[Tensor] = []
+        with full_precision(u):
+            order = Order(slots, inverse, buckets)
+            lists = Sorted(u, v, order, count, slopes, frame)
+            found = lists.v.new_zeros(frame.size, v.shape[-1])
+            tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
+            for part in frame.passes(u.device):
+                taken = lists.take(part)
+                weights, frame.own(tops)[part] = lists.weights(part, taken)
+                # The weight of the largest score is exp(0) / total.
+                frame.own(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
+                if dropout:
+                    spared.append(torch.empty_like(weights, dtype=torch.bool))
+                    weights *= spared[-1].bernoulli_(1 - dropout)
+                    weights *= 1 / (1 - dropout)
+                torch.bmm(weights, taken.values, out=frame.own(found)[part])
+            shares = lists.shares(tops, totals)
+            o = lists.gather(found.mul_(shares))
+            if keep is not None:
+                o.masked_fill_(~by_token(keep, frame), 0.0)
+        out = by_heads(o, frame, v.dtype)
+        if remember:
+            ctx.save_for_backward(u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
+        """Return the gradients by u and v."""
+        frame: Frame = ctx.frame
+        u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared = ctx.saved_tensors
+        rules, C = frame.rules, frame.rules.chunk
+        count = None if keep is None else keep.sum(1)
+        with full_precision(gradient):
+            lists = Sorted(u, v, Order(slots, inverse, buckets), count, slopes, frame)
+            g = by_rows(gradient)
+            mean = (g * by_rows(out)).sum(-1, keepdim=True)
+            share_of = frame.own(shares)
+            dq = lists.u.new_empty(frame.size, u.shape[-1])
+            dk, dv = torch.zeros_like(dq), lists.v.new_zeros(frame.size, v.shape[-1])
+            for number, part in enumerate(frame.passes(u.device)):
+                taken = lists.take(part)
+                share = share_of[part]
+                given = g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
+                level = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
+                used = weights = lists.weights(part, taken)[0]
+                scores = lists.spare_room[: part.stop - part.start]  # their gradient
+                torch.bmm(given, taken.values.mT, out=scores)
+                if ctx.dropout:
+                    factor = spared[number] * (1 / (1 - ctx.dropout))
+                    used = weights * factor
+                    scores *= factor
+                scores.sub_(level).mul_(weights)
+                torch.bmm(scores, taken.keys, out=frame.own(dq)[part])
+                first = frame.covered(part).start
+                for step in range(frame.sides + 1):
+                    rows = slice(first + step * C, first + step * C + len(taken.tokens))
+                    columns = slice(step * C, (step + 1) * C)
+                    for target, w, x, alpha in (
+                        (dk, scores, taken.queries, rules.scale),
+                        (dv, used, given, 1.0),
+                    ):
+                        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+                        blocks = target[rows].view(x.shape)
+                        torch.baddbmm(blocks, w[:, :, columns].mT, x, alpha=alpha, out=blocks)
+            du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
+            du *= rules.scale
+            if rules.unit_keys:
+                unit = lists.u / lists.lengths
+                by_key.addcmul_(unit, (unit * by_key).sum(-1, keepdim=True), value=-1)
+                by_key /= lists.lengths
+            du += by_key
+            by_value = lists.gather(lists.fold(dv))
+            if keep is not None:
+                for x in (du, by_value):
+                    x.masked_fill_(~by_token(keep, frame), 0.0)
+        rest = (None,) * 8
+        return by_heads(du, frame, u.dtype), by_heads(by_value, frame, v.dtype), *rest
+
+
+def by_token(keep: Bool[Tensor, "b l"], frame: Frame) -> Bool[Tensor, "t 1"]:
+    """Repeat for each head."""
+    return keep[:, :, None].expand(-1, -1, frame.heads).reshape(-1, 1)
+
+
+def lsh_attention(
+    u: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    buckets: Int[Tensor, "b h r l"],
+    rules: Rules,
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend, with `u` as queries and its unit vectors as keys.
+
+    Args:
+        u: Shared queries and keys.
+        v: Values.
+        buckets: Of every token in each round.
+        rules: Who sees whom.
+        keep: False for tokens that nobody sees, and whose own output is 0.
+        slopes: By how much scores fall per position of distance, by head.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+    """
+    batch, heads, rounds, length = buckets.shape
+    frame = Frame(batch, heads, rounds, length, rules)
+    count = None
+    if keep is not None:
+        count = keep.sum(1)
+        buckets = torch.where(keep[:, None, None], buckets, LAST)
+    order = arrange(buckets, count, frame)
+    remember = torch.is_grad_enabled() and (u.requires_grad or v.requires_grad)
+    o: Tensor = LshAttention.apply(  # type: ignore[no-untyped-call]
+        u, v, keep, slopes, *order, frame, dropout, remember
+    )
+    return o

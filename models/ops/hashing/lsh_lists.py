@@ -1,0 +1,224 @@
+"""Hashing, sorting into rings of chunks, and where everything then lies.
+
+A round of hashing sends every token to a bucket. Sorted by (bucket, position) and cut into chunks
+of C, a chunk sees itself and its neighbours. Sorted tokens lie in lists: all rounds of an example
+and head one after another (joint), or a list per round. A list is a ring: what comes before its
+first chunk is its last one. In memory a list is a stretch of chunks, `before` copies of its end
+in front and `after` copies of its beginning behind, so that what a chunk sees is a strided view.
+Padding is in no list, and the last chunk of a round may be short: a row of t real tokens has the
+same ceil(t / C) chunks a round however long the tensor is.
+
+Axis letters beside the project's: r rounds, n places in all lists, s places of one list, m chunks
+that attend, c tokens of a chunk, w tokens that it sees, t = b l h tokens of all heads.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.ops.numerics import full_precision
+
+PASS_ELEMENTS = {"cpu": 1 << 20}
+"""Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""
+PASS_ELEMENTS_ELSEWHERE = 1 << 24
+LAST = torch.iinfo(torch.int32).max
+"""The bucket of padding."""
+
+
+class Rules(NamedTuple):
+    """Who sees whom, and how much."""
+
+    chunk: int
+    before: int = 1
+    """Chunks seen besides a token's own: those before it in sorted order, and those after it."""
+    after: int = 0
+    causal: bool = False
+    scale: float = 1.0
+    joint: bool = True
+    """One ring for all rounds: the first chunk of a round looks back into the round before."""
+    unit_keys: bool = True
+    exclude_self: bool = True
+    across_buckets: bool = True
+    duplicates: bool = True
+    """Whether a key met in several rounds weighs that many times."""
+
+
+def hash_buckets(
+    u: Float[Tensor, "b h l k"], rotations: Float[Tensor, "r h k f"], factors: list[int]
+) -> Int[Tensor, "b h r l"]:
+    """Return buckets 0 … product(factors) - 1: angular hashing, factor by factor.
+
+    Each factor f owns f / 2 columns R of the rotations and contributes argmax [u R, -u R].
+    """
+    rounds, _, _, columns = rotations.shape
+    with torch.no_grad(), full_precision(u):
+        precise = torch.promote_types(u.dtype, torch.float32)
+        turns = rotations.to(precise).permute(1, 2, 0, 3).flatten(2)
+        rotated = (u.to(precise) @ turns).view(*u.shape[:3], rounds, columns)
+        buckets, stride = torch.zeros((), dtype=torch.int64, device=u.device), 1
+        parts = torch.split(rotated, [f // 2 for f in factors], -1)
+        for part, factor in zip(parts, factors, strict=True):
+            buckets = buckets + stride * torch.cat((part, -part), -1).argmax(-1)
+            stride *= factor
+        return buckets.transpose(-1, -2)
+
+
+class Places(NamedTuple):
+    """What lies at each place of a list's stretch; one row serves all if no row has padding."""
+
+    token: Int[Tensor, "#b s"]
+    """Index into the rounds of a list, one after another, each sorted."""
+    hidden: Bool[Tensor, "#b s"]
+    """Nobody's key."""
+    mute: Bool[Tensor, "#b s"]
+    """No query: a copy, or hidden."""
+    ring: Int[Tensor, "#b"]
+    """Number of chunks in the list."""
+
+
+class Frame(NamedTuple):
+    """The sizes of one pass."""
+
+    batch: int
+    heads: int
+    rounds: int
+    length: int
+    rules: Rules
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a round of a row without padding."""
+        return -(-self.length // self.rules.chunk)
+
+    @property
+    def joined(self) -> int:
+        """Rounds in a list."""
+        return self.rounds if self.rules.joint else 1
+
+    @property
+    def lists(self) -> int:
+        """Number of lists."""
+        return self.batch * self.heads * self.rounds // self.joined
+
+    @property
+    def sides(self) -> int:
+        """Chunks seen besides the own one."""
+        return self.rules.before + self.rules.after
+
+    @property
+    def stretch(self) -> int:
+        """Chunks from the beginning of one list to the beginning of the next."""
+        return self.joined * self.chunks + self.sides
+
+    @property
+    def size(self) -> int:
+        """Places in all lists."""
+        return self.lists * self.stretch * self.rules.chunk
+
+    @property
+    def blocks(self) -> int:
+        """Chunks with everything that they see."""
+        return self.lists * self.stretch - self.sides
+
+    def places(self, count: Int[Tensor, " b"] | None, device: torch.device) -> Places:
+        """Lay out a list for rows of `count` real tokens."""
+        C, before, after = self.rules.chunk, self.rules.before, self.rules.after
+        real = torch.full((1,), self.length, device=device) if count is None else count
+        chunks = (-(-real // C)).clamp(min=1)[:, None]
+        ring = chunks * self.joined
+        step = torch.arange(self.stretch, device=device) - before
+        here = step.remainder(ring)
+        place = (here % chunks)[..., None] * C + torch.arange(C, device=device)
+        hidden = (place >= real[:, None, None]) | (step >= ring + after)[..., None]
+        copied = ((step < 0) | (step >= ring))[..., None]
+        token = (here // chunks)[..., None] * self.length + place.clamp(max=self.length - 1)
+        mute = hidden | copied
+        return Places(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Repeat what is known by row, or for all rows, for each list."""
+        per_row = self.lists // self.batch
+        return x.expand(self.batch, *x.shape[1:]).repeat_interleave(per_row, 0)
+
+    def by_chunk(self, x: Tensor) -> Tensor:
+        """Repeat what is known by row for each chunk that attends."""
+        return self.attending(self.spread(x).repeat_interleave(self.stretch, 0))
+
+    def attending(self, x: Tensor) -> Tensor:
+        """Leave out the chunks at both ends, which do not see a whole neighbourhood."""
+        return x[self.rules.before : self.rules.before + self.blocks]
+
+    def own(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
+        """View places, those of a pass or all, by chunk."""
+        C = self.rules.chunk
+        blocks, first = x.shape[0] // C - self.sides, self.rules.before * C
+        return x[first : first + blocks * C].view(blocks, C, *x.shape[1:])
+
+    def seen(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m w *k"]:
+        """View places, those of a pass or all, by what each chunk sees; neighbours overlap."""
+        C, strides = self.rules.chunk, x.stride()
+        blocks = x.shape[0] // C - self.sides
+        shape = (blocks, (self.sides + 1) * C, *x.shape[1:])
+        return x.as_strided(shape, (C * strides[0], *strides))
+
+    def step(self, device: torch.device) -> int:
+        """Return how many chunks make a pass."""
+        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+        scores = self.rules.chunk**2 * (self.sides + 1)
+        return -(-self.blocks // max(1, round(self.blocks * scores / elements)))
+
+    def passes(self, device: torch.device) -> Iterator[slice]:
+        """Yield ranges of chunks of bounded size."""
+        step = self.step(device)
+        for first in range(0, self.blocks, step):
+            yield slice(first, min(first + step, self.blocks))
+
+    def covered(self, part: slice) -> slice:
+        """Return the places that the chunks of a pass see."""
+        return slice(part.start * self.rules.chunk, (part.stop + self.sides) * self.rules.chunk)
+
+
+class Order(NamedTuple):
+    """Where everything lies. Tokens are numbered as the rows of a (b, l, h, k) tensor."""
+
+    slots: Int[Tensor, " n"]
+    """The token at each place."""
+    inverse: Int[Tensor, "r t"]
+    """The place of each token by round; of no meaning for padding."""
+    buckets: Int[Tensor, " n"] | None
+    """The bucket at each place, numbered in sorted order; None where buckets hide nothing."""
+
+
+def arrange(
+    buckets: Int[Tensor, "b h r l"], count: Int[Tensor, " b"] | None, frame: Frame
+) -> Order:
+    """Sort tokens by (bucket, position) and lay them out. Padding is in the largest bucket."""
+    batch, heads, rounds, length = buckets.shape
+    device, C = buckets.device, frame.rules.chunk
+    values, order = buckets.sort(dim=-1, stable=True)
+    places = frame.places(count, device)
+    by_list = order.reshape(batch, -1, frame.joined * length)
+    index = places.token[:, None].expand(batch, by_list.shape[1], -1)
+    row = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
+    head, example = row % heads, row // heads
+    token = by_list.gather(2, index).view(batch, heads, -1, frame.stretch * C)
+    slots = (example * length + token) * heads + head
+
+    # Rounds of a list follow each other without a gap between their chunks.
+    number = torch.arange(rounds, device=device)[:, None]
+    first = (row * (rounds // frame.joined) + number // frame.joined) * frame.stretch
+    chunks = places.ring[:, None, None, None] // frame.joined
+    first = (first + frame.rules.before + number % frame.joined * chunks) * C
+    place = (first + torch.arange(length, device=device)).expand(order.shape)
+    inverse = torch.empty_like(order).scatter_(3, order, place)
+
+    by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()
+    if frame.rules.across_buckets:
+        return Order(slots.flatten().int(), by_token, None)
+    starts = values.new_zeros(values.shape)
+    starts[..., 1:] = values[..., 1:] != values[..., :-1]
+    bucket = (starts.cumsum(-1) + number * length).view(by_list.shape).gather(2, index)
+    return Order(slots.flatten().int(), by_token, bucket.flatten().int())

@@ -1,0 +1,1 @@
+"""Attention to clusters of tokens, the larger the farther away."""

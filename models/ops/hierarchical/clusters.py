@@ -1,0 +1,305 @@
+"""How a sequence becomes a hierarchy of clusters, laid out for batched matrix products.
+
+Level 0 are the tokens, level i the means of pairs of level i - 1: clusters of 2^i tokens, aligned
+at the first token. Every level is cut into blocks of C clusters. At level 0 a block sees itself and
+its neighbours; above, only its neighbours, less the quadrant between the adjacent halves, which the
+level below has seen. So each pair of tokens meets at one level, and levels are added until every
+block is the neighbour of every other.
+
+All rows (one per example and head) lie one after another in a buffer of blocks, all levels above 0
+in a second one, with an empty block between any two stretches. The neighbour of a block is then its
+neighbour in the buffer: nothing is gathered, and the products of all levels, heads and examples
+are one batch. A block that is only in part filled goes on with empty clusters; nothing else is
+added to a length that does not divide.
+
+On a CPU new memory costs more than the arithmetic on it: what can be overwritten is.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from models.ops.numerics import sum_dtype
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+
+Shares: TypeAlias = list[Float[Tensor, "#b 1 _ 1"]]
+"""By level: what the second half of a cluster contributes to it; the first half gives the rest."""
+
+
+def add_product(
+    target: Float[Tensor, "m i j"],
+    a: Float[Tensor, "m i r"],
+    b: Float[Tensor, "m r j"],
+    scale: float = 1.0,
+    *,
+    anew: bool = False,
+) -> None:
+    """Add `scale * a b` to `target`, or put it there `anew`.
+
+    Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+    """
+    torch.baddbmm(target, a, b, beta=0 if anew else 1, alpha=scale, out=target)
+
+
+def halves(level: Float[Tensor, "b h i w"]) -> tuple[Tensor, Tensor]:
+    """View the first and the second of every pair."""
+    first, second = torch.unflatten(level, 2, (-1, 2)).unbind(3)
+    return first, second
+
+
+class Stretch(NamedTuple):
+    """Some levels of all rows in one buffer of blocks.
+
+    An empty block, then the rows, then an empty block; in a row, one level after another, each
+    followed by an empty block. All but the two ends ask: they have queries, if only empty ones.
+    """
+
+    batch: int
+    heads: int
+    block: int
+    levels: tuple[int, ...]
+    """Number of blocks of each level."""
+    reaches: tuple[tuple[int, int], ...]
+    """Neighbours that a block sees: the first, counted from itself, and how many."""
+
+    @property
+    def asking(self) -> int:
+        """Number of blocks that ask."""
+        return self.batch * self.heads * (sum(self.levels) + len(self.levels))
+
+    def buffer(self, like: Tensor, width: int, fill: float = 0.0) -> Float[Tensor, "n c w"]:
+        """Return a filled buffer."""
+        return like.new_full((self.asking + 2, self.block, width), fill)
+
+    def views(self, buffer: Float[Tensor, "_ c w"]) -> list[Float[Tensor, "b h _ w"]]:
+        """View every level of a buffer, with its ends or without."""
+        if buffer.shape[0] > self.asking:
+            buffer = buffer[1:-1]
+        rows = buffer.view(self.batch, self.heads, -1, *buffer.shape[1:])
+        first, found = 0, []
+        for count in self.levels:
+            found.append(rows[:, :, first : first + count].flatten(2, 3))
+            first += count + 1
+        return found
+
+    def near(self, buffer: Float[Tensor, "n c w"]) -> list[Float[Tensor, "m s w"]]:
+        """View, for each reach and block that asks, the neighbours. They overlap."""
+        step, across, along = buffer.stride()
+        return [
+            buffer.as_strided(
+                (self.asking, count * self.block, buffer.shape[2]),
+                (step, across, along),
+                buffer.storage_offset() + (1 + first) * step,
+            )
+            for first, count in self.reaches
+        ]
+
+    def spread(
+        self,
+        buffer: Float[Tensor, "n c w"],
+        weights: list[Float[Tensor, "m c _"]],
+        x: Float[Tensor, "m c w"],
+        scale: float = 1.0,
+    ) -> Float[Tensor, "n c w"]:
+        """Put the sums of `scale * weights^T x` at what each block sees; forget what was there.
+
+        One neighbour at a time, the furthest first: within such a step no two blocks meet the same
+        key. What none sees keeps its contents.
+        """
+        steps = [
+            (first + i + 1, piece)
+            for (first, _), each in zip(self.reaches, weights, strict=True)
+            for i, piece in enumerate(torch.split(each, self.block, dim=2))
+        ]
+        furthest = steps[-1][0]
+        buffer[:furthest].zero_()
+        for place, piece in reversed(steps):
+            target = buffer[place : place + self.asking]
+            add_product(target, piece.mT, x, scale, anew=place == furthest)
+        return buffer
+
+    def cut(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
+        """View a bias for the neighbours -1, 0, 1 by reach; nothing where there is none."""
+        if bias is None:
+            return []
+        spans = (((1 + first) * self.block, count * self.block) for first, count in self.reaches)
+        return [bias[:, :, start : start + keys] for start, keys in spans]
+
+    def head(self, device: torch.device) -> Int[Tensor, " m"]:
+        """Return the head of each asking block."""
+        stride = self.asking // (self.batch * self.heads)
+        return torch.arange(self.asking, device=device) // stride % self.heads
+
+
+class Plan(NamedTuple):
+    """The levels of one sequence length."""
+
+    length: int
+    causal: bool
+    levels: tuple[int, ...]
+    """Number of blocks of each level."""
+    stretches: tuple[Stretch, ...]
+    """Level 0, and the levels above it where there are any."""
+
+    @classmethod
+    def of(cls, batch: int, heads: int, length: int, block: int, *, causal: bool) -> "Plan":
+        """Plan for `block` clusters to a block, an even number."""
+        levels = [-(-length // block)]
+        while levels[-1] > 2:
+            levels.append(-(-levels[-1] // 2))
+        reaches = (((-1, 2 if causal else 3),), ((-1, 1),) if causal else ((-1, 1), (1, 1)))
+        stretches = tuple(
+            Stretch(batch, heads, block, tuple(part), reach)
+            for part, reach in zip((levels[:1], levels[1:]), reaches, strict=True)
+            if part
+        )
+        return cls(length, causal, tuple(levels), stretches)
+
+    def views(self, buffers: list[Tensor]) -> list[Float[Tensor, "b h _ w"]]:
+        """View every level in the buffers of all stretches."""
+        pairs = zip(self.stretches, buffers, strict=True)
+        return [view for stretch, buffer in pairs for view in stretch.views(buffer)]
+
+    def patterns(self, stretch: Stretch, like: Tensor) -> list[Float[Tensor, "c _"]]:
+        """Return, for each reach, 0 where a block may look and NEVER where not, alike for all."""
+        size = stretch.block
+        found = [like.new_zeros(size, count * size) for _, count in stretch.reaches]
+        if stretch is not self.stretches[0]:
+            found[0][: size // 2, size // 2 :] = NEVER
+            for right in found[1:]:
+                right[size // 2 :, : size // 2] = NEVER
+        elif self.causal:
+            found[0][:, size:] = like.new_full((size, size), NEVER).triu_(1)
+        return found
+
+    def counts(
+        self, keep: Bool[Tensor, "b l"] | None, like: Tensor
+    ) -> list[Float[Tensor, "#b 1 _ 1"]]:
+        """Return the number of real tokens in each cluster of each level."""
+        real = like.new_ones(1, self.length) if keep is None else keep.to(like.dtype)
+        found = []
+        for blocks in self.levels:
+            short = blocks * self.stretches[0].block - real.shape[1]
+            real = torch.nn.functional.pad(real, (0, short))
+            found.append(real[:, None, :, None])
+            real = torch.unflatten(real, 1, (-1, 2)).sum(-1)
+        return found
+
+    def shares(self, counts: list[Float[Tensor, "#b 1 _ 1"]]) -> tuple[Shares, Shares]:
+        """Return the shares for queries, and for keys and values.
+
+        Clusters are means of their real tokens. A causal query is the first real token instead: a
+        mean would tell it of later ones.
+        """
+        pairs = [halves(count) for count in counts[:-1]]
+        means = [second / (first + second).clamp(min=1) for first, second in pairs]
+        if not self.causal:
+            return means, means
+        return [(first == 0).to(first.dtype) for first, _ in pairs], means
+
+    def logarithms(self, counts: list[Float[Tensor, "#b 1 _ 1"]]) -> list[Float[Tensor, "_ c 1"]]:
+        """Return what is added to the scores of each cluster: it stands for so many tokens."""
+        buffers = [stretch.buffer(counts[0], 1, NEVER) for stretch in self.stretches]
+        for view, count in zip(self.views(buffers), counts, strict=True):
+            view.copy_(count.log().clamp_(min=NEVER))
+        return buffers
+
+    def lay(
+        self, x: Float[Tensor, "b h l w"], keep: Bool[Tensor, "b l"] | None
+    ) -> Float[Tensor, "n c w"]:
+        """Copy rows into a buffer for level 0; padding becomes 0."""
+        fine = self.stretches[0]
+        width, dtype = x.shape[-1], sum_dtype(x)
+        buffer = x.new_empty(fine.asking + 2, fine.block, width, dtype=dtype)
+        rows = buffer[1:-1].view(*x.shape[:2], -1, width)
+        rows[:, :, : self.length] = x
+        for empty in (buffer[0], buffer[-1], rows[:, :, self.length :]):
+            empty.zero_()
+        if keep is not None:
+            rows[:, :, : self.length].masked_fill_(~keep[:, None, :, None], 0)
+        return buffer
+
+    def lift(self, fine: Float[Tensor, "n c w"], shares: Shares) -> list[Float[Tensor, "_ c w"]]:
+        """Return buffers of all levels, given that of level 0."""
+        buffers = [fine, *(each.buffer(fine, fine.shape[2]) for each in self.stretches[1:])]
+        levels = self.views(buffers)
+        for below, level, share in zip(levels, levels[1:], shares, strict=False):
+            torch.lerp(*halves(below), share, out=level[:, :, : share.shape[2]])
+        return buffers
+
+    def lower(
+        self, buffers: list[Float[Tensor, "_ c w"]], shares: Shares
+    ) -> Float[Tensor, "b h l w"]:
+        """Return the gradient at level 0, given those at all levels; overwrites them."""
+        levels = self.views(buffers)
+        for below, level, share in reversed([*zip(levels, levels[1:], shares, strict=False)]):
+            first, second = halves(below)
+            given = level[:, :, : share.shape[2]]
+            part = given * share
+            second.add_(part)
+            first.add_(given.sub_(part))
+        return levels[0][:, :, : self.length]
+
+    def join(
+        self,
+        outs: list[Float[Tensor, "_ c v"]],
+        tops: list[Float[Tensor, "_ c 1"]],
+        totals: list[Float[Tensor, "_ c 1"]],
+    ) -> list[Float[Tensor, "_ c 1"]]:
+        """Join what the levels found, from the top down and in place: `outs` become results.
+
+        Each level found `outs` and the sum of weights `totals`, both relative to the exponential
+        of `tops`: softmax over disjoint sets of keys. `tops` become the factors by which `outs`
+        were multiplied. Returns by what each cluster multiplied the result of the level above.
+        """
+        # Lifted above NEVER: what a query finds where it may not look then counts for nothing.
+        sums = [
+            total.log_().add_(top).clamp_(min=NEVER / 2)
+            for total, top in zip(totals, tops, strict=True)
+        ]
+        inherited = [torch.zeros_like(each) for each in sums]
+        levels = zip(*map(self.views, (outs, tops, sums, inherited)), strict=True)
+        above: tuple[Tensor, Tensor] | None = None
+        for out, top, joint, share in reversed([*levels]):
+            if above is not None:
+                pairs, half = torch.unflatten(joint, 2, (-1, 2)), joint.shape[2] // 2
+                larger = above[0][:, :, :half, None]
+                torch.logaddexp(pairs, larger, out=pairs)
+                shares = torch.unflatten(share, 2, (-1, 2)).copy_(larger).sub_(pairs).exp_()
+            out.mul_(top.sub_(joint).exp_())
+            if above is not None:
+                wide = torch.unflatten(out, 2, (-1, 2))
+                wide.addcmul_(above[1][:, :, :half, None], shares)
+            above = joint, out
+        return inherited
+
+    def give(
+        self,
+        gradient: Float[Tensor, "b h l v"],
+        o: Float[Tensor, "b h l v"],
+        inherited: list[Float[Tensor, "_ c 1"]],
+    ) -> tuple[list[Float[Tensor, "_ c v"]], list[Float[Tensor, "_ c 1"]]]:
+        """Return the gradient of every cluster's result, and that times the result.
+
+        A cluster is given the sum of what its tokens give it: `join`, the other way up.
+        """
+        given = [self.lay(gradient, None)]
+        given += [each.buffer(given[0], gradient.shape[-1]) for each in self.stretches[1:]]
+        balance = [each.buffer(given[0], 1) for each in self.stretches]
+        levels = self.views(given), self.views(balance)
+        rows = levels[0][0][:, :, : self.length]
+        rows.mul_(o)
+        levels[1][0][:, :, : self.length] = rows.sum(-1, keepdim=True)
+        rows.copy_(gradient)
+        shares = [halves(share) for share in self.views(inherited)]
+        for each in levels:
+            for below, level, (first, second) in zip(each, each[1:], shares, strict=False):
+                left, right = halves(below)
+                target = level[:, :, : left.shape[2]]
+                torch.mul(left, first, out=target)
+                target.addcmul_(right, second)
+        return given, [each[1:-1] for each in balance]

@@ -1,0 +1,1 @@
+"""Attention by features of queries and keys, whose products are the weights."""

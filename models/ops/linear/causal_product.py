@@ -1,0 +1,397 @@
+"""The causal form of attention by features: a sum over the past, in chunks.
+
+o_i = phi(q_i) S_i / phi(q_i) z_i with S_i = sum_{j <= i} phi(k_j) v_j^T and z_i likewise. Within a
+chunk of C rows the weights are formed directly, tril(phi(Q) phi(K)^T); everything before the chunk
+enters through the sums [S z]. Cost per row and head: 2 C (m + d) + 4 m d operations forward, with m
+features. Nothing of size (length x m x d) is formed, and features are made anew in backward.
+
+Exponential features carry the logarithm a_j of a factor per key (see `feature_product`). Row i
+refers all its weights to the running maximum r_i = max_{j <= i} a_j: inside a chunk through
+exp(a_j - r_i) <= 1 for every pair, before it by rescaling the sums. A later key, however large,
+therefore changes no bit of the earlier rows' weights, and nothing underflows that is not
+negligible beside the largest key seen so far. Where that leaves a row (almost) nothing, and with a
+memory, `exponent_sums` computes the same with a reference for each feature.
+"""
+
+from abc import ABC, abstractmethod
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from models.mixer import Layout, State, Traits, Unsupported
+from models.ops.linear.exponent_sums import faint, mean_of_past, without_padding
+from models.ops.linear.features import (
+    FeatureMaps,
+    augment,
+    block_rows,
+    feature_product,
+    output_gradient,
+)
+from models.ops.numerics import blocks, full_precision, sum_dtype
+
+
+class Memory(NamedTuple):
+    """What the past leaves behind. All zeros: nothing seen yet."""
+
+    sums: Float[Tensor, "b h m w"]
+    """[S z], each key weighted by exp(its logarithm - level)."""
+    level: Float[Tensor, "b h"] | Float[Tensor, "b h m"]
+    """Largest logarithm so far, of each feature that is an exponential; 0 for those without."""
+
+
+def empty_memory(shape: tuple[int, ...], maps: FeatureMaps, like: Tensor) -> Memory:
+    """Return the memory of no key, for shape = (b, h, memory, k, v): its size has no length."""
+    dtype, by_feature = sum_dtype(like), (*shape[:2], maps.width)
+    return Memory(
+        like.new_zeros((*by_feature, shape[4] + 1), dtype=dtype),
+        like.new_zeros(by_feature if maps.exponentials else shape[:2], dtype=dtype),
+    )
+
+
+class _Levels(NamedTuple):
+    """Weights relative to running maxima, for features that carry a logarithm."""
+
+    pair: Float[Tensor, "bhn c c"]
+    """exp(a_j - r_i) for row i, key j of one chunk; at most 1, meaningless above the diagonal."""
+    past: Float[Tensor, "bhn c 1"]
+    """exp(maximum before the chunk - r_i)."""
+    key: Float[Tensor, "bhn c 1"]
+    """exp(a_j - maximum at the chunk's end)."""
+    decay: Float[Tensor, "b h n 1 1"]
+    """exp(maximum before the chunk - maximum at its end)."""
+    last: Float[Tensor, "b h"]
+
+
+def _levels(
+    log: Float[Tensor, "b h n c"], keep: Bool[Tensor, "b n c"] | None, memory: Memory
+) -> _Levels:
+    # An empty memory is recognised by its sums: the largest feature of the largest key is 1.
+    seen = memory.sums[..., -1].abs().amax(-1) > 0
+    before = memory.level.masked_fill(~seen, -torch.inf)[..., None]
+    if keep is not None:
+        log = log.masked_fill(~keep[:, None], -torch.inf)
+    running = torch.maximum(log.flatten(2).cummax(-1).values, before).view(*log.shape)
+    level = running.masked_fill(running == -torch.inf, 0)
+    start = torch.cat((before, running[..., :-1, -1]), dim=-1)
+    return _Levels(
+        pair=(log[..., None, :] - level[..., None]).clamp_(max=0).exp_().flatten(0, 2),
+        past=torch.exp(start[..., None] - level)[..., None].flatten(0, 2),
+        key=torch.exp(log - level[..., -1:])[..., None].flatten(0, 2),
+        decay=torch.exp(start - level[..., -1])[..., None, None],
+        last=level[..., -1, -1],
+    )
+
+
+class _Rows(NamedTuple):
+    """A stretch of the sequence."""
+
+    q: Float[Tensor, "b h r k"]
+    k: Float[Tensor, "b h r k"]
+    v: Float[Tensor, "b h r v"]
+    keep: Bool[Tensor, "b r"] | None
+
+    def cut(self, rows: slice) -> "_Rows":
+        """Return some of the rows."""
+        if rows == slice(0, self.q.shape[2]):
+            return self
+        keep = None if self.keep is None else self.keep[:, rows]
+        return _Rows(self.q[:, :, rows], self.k[:, :, rows], self.v[:, :, rows], keep)
+
+
+def _scan(
+    first: Float[Tensor, "b h m w"],
+    gained: Float[Tensor, "b h n m w"],
+    decay: Float[Tensor, "b h n 1 1"] | None,
+    *,
+    backwards: bool = False,
+) -> tuple[Float[Tensor, "b h n m w"], Float[Tensor, "b h m w"]]:
+    """Return what each chunk finds, x_0 = first and x_(i+1) = decay_i x_i + gained_i, and x_n.
+
+    Backwards, the last chunk finds `first`.
+    """
+    order = range(gained.shape[2])
+    if backwards:
+        found, order = torch.cat((gained[:, :, 1:], first[:, :, None]), dim=2), order[::-1]
+    else:
+        found = torch.cat((first[:, :, None], gained[:, :, :-1]), dim=2)
+    parts = found.unbind(2)
+    factors = None if decay is None else decay.unbind(2)
+    for before, here in pairwise(order):
+        if factors is None:
+            parts[here].add_(parts[before])
+        else:
+            parts[here].addcmul_(parts[before], factors[before])
+    end = order[-1]
+    last = parts[end] if factors is None else parts[end] * factors[end]
+    return found, last + gained[:, :, end]
+
+
+class _Block(NamedTuple):
+    """Everything that forward and backward need of n chunks of c rows in each of b h sequences.
+
+    All chunks of all sequences lie behind each other, as the matrices of one batched product.
+    """
+
+    q: Float[Tensor, "b h n c k"]
+    k: Float[Tensor, "b h n c k"]
+    phi_q: Float[Tensor, "bhn c m"]
+    phi_k: Float[Tensor, "bhn c m"]
+    values: Float[Tensor, "bhn c w"]
+    """[v 1], zero for padding."""
+    carried: Float[Tensor, "bhn c w"]
+    """The same, as it enters the sums."""
+    kept: Float[Tensor, "bhn c 1"] | None
+    scores: Float[Tensor, "bhn c c"]
+    states: Float[Tensor, "bhn m w"]
+    """[S z] before each chunk."""
+    levels: _Levels | None
+    memory: Memory
+    """After the block."""
+
+
+def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block:
+    dtype = memory.sums.dtype
+    b, h, _, width = rows.v.shape
+    layout = (b, h, -1, chunk)
+    # One copy here, if any, instead of one in each product.
+    q, k = (
+        x.view(*layout, x.shape[3]).to(dtype, memory_format=torch.contiguous_format)
+        for x in rows[:2]
+    )
+    phi_q = maps.query(q)[0].flatten(0, 2)
+    features, log = maps.key(k)
+    phi_k = features.flatten(0, 2)
+    values = augment(rows.v.view(*layout, width), 1.0, dtype).flatten(0, 2)
+    keep = kept = None
+    if rows.keep is not None:
+        keep = rows.keep.view(b, -1, chunk)
+        kept = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
+        values *= kept
+    scores = torch.bmm(phi_q, phi_k.mT)
+    levels, carried, last = None, values, memory.level
+    if log is not None:
+        levels = _levels(log, keep, memory)
+        scores *= levels.pair
+        carried, last = values * levels.key, levels.last
+    gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
+    states, sums = _scan(memory.sums, gained, None if levels is None else levels.decay)
+    return _Block(
+        q, k, phi_q, phi_k, values, carried, kept, scores.tril_(),
+        states.flatten(0, 2), levels, Memory(sums, last),
+    )  # fmt: skip
+
+
+def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple[slice, int]]:
+    """Return the blocks and their chunk size: whole chunks, then the rest as one short chunk."""
+    length = q.shape[2]
+    whole = length - length % chunk
+    # A short sequence is cut as well, or its blocks would hold more than all its rows do.
+    rows = max(1, min(block_rows(q, features), length // 4) // chunk) * chunk
+    spans = [(rows_, chunk) for rows_ in blocks(whole, rows)]
+    return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
+
+
+def _place(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
+    """Return `whole` with `part` in its place; `part` itself where that is all of it."""
+    if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
+        return part.to(whole.dtype)
+    whole[:, :, rows] = part
+    return whole
+
+
+class _CausalProduct(torch.autograd.Function):
+    """Forward from the first block to the last, backward from the last to the first."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        keep: Tensor | None,
+        sums: Tensor,
+        level: Tensor,
+        maps: FeatureMaps,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        o = torch.empty_like(v)
+        inverse = v.new_ones(v.shape[:3], dtype=sums.dtype)
+        whole, memory = _Rows(q, k, v, keep), Memory(sums, level)
+        memories: list[Tensor] = []
+        with full_precision(q):
+            for rows, size in _spans(q, maps.width, chunk):
+                memories += memory
+                block = _block(whole.cut(rows), memory, maps.at(rows), size)
+                total = torch.bmm(block.phi_q, block.states)
+                if block.levels is not None:
+                    total *= block.levels.past
+                total.baddbmm_(block.scores, block.values)
+                total = total.view(*v.shape[:2], -1, total.shape[-1])
+                part = total[..., :-1]
+                if maps.normalise:
+                    factor = maps.reciprocal(total[..., -1])
+                    part = part * factor[..., None]
+                    inverse = _place(inverse, rows, factor)
+                o = _place(o, rows, part)
+                memory = block.memory
+        ctx.maps, ctx.chunk = maps, chunk
+        ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
+        ctx.set_materialize_grads(False)
+        # The level is a mere reference: the sums it belongs to make up for any change of it.
+        final = Memory(memory.sums.clone(), memory.level.clone())
+        ctx.mark_non_differentiable(final.level, inverse)
+        return o, *final, inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, gradient: Tensor | None, dsums: Tensor | None, *_: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, o, inverse, *memories = ctx.saved_tensors
+        maps: FeatureMaps = ctx.maps
+        if gradient is None:
+            gradient = torch.zeros_like(o)
+        if dsums is None:
+            dsums = torch.zeros_like(memories[0])
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        whole = _Rows(q, k, v, keep)
+        spans = _spans(q, maps.width, ctx.chunk)
+        with full_precision(q):
+            for index in reversed(range(len(spans))):
+                rows, size = spans[index]
+                here = maps.at(rows)
+                memory = Memory(*memories[2 * index : 2 * index + 2])
+                block = _block(whole.cut(rows), memory, here, size)
+                g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
+                parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
+                dq, dk, dv = (
+                    _place(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    for target, part in zip((dq, dk, dv), parts[:3], strict=True)
+                )
+                dsums = parts[3]
+        return dq, dk, dv, None, dsums, None, None, None
+
+
+def _pull_block(
+    block: _Block, g: Float[Tensor, "bhn c w"], dsums: Float[Tensor, "b h m w"], maps: FeatureMaps
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of q, k, v and of the sums before the block, given that after it."""
+    levels = block.levels
+    dscores = torch.bmm(g, block.values.mT)
+    past = g
+    if levels is not None:
+        dscores *= levels.pair
+        past = g * levels.past
+    dscores.tril_()
+    dstates = torch.bmm(block.phi_q.mT, past).view(*dsums.shape[:2], -1, *dsums.shape[2:])
+    decay = None if levels is None else levels.decay
+    later, dsums = _scan(dsums, dstates, decay, backwards=True)
+    dgained = later.flatten(0, 2)
+
+    dphi_q = torch.bmm(past, block.states.mT).baddbmm_(dscores, block.phi_k)
+    dphi_k = torch.bmm(block.carried, dgained.mT).baddbmm_(dscores.mT, block.phi_q)
+    dv = torch.bmm(block.phi_k, dgained[..., :-1])
+    if levels is not None:
+        dv *= levels.key
+    dv.baddbmm_(block.scores.mT, g[..., :-1])
+    if block.kept is not None:
+        dv *= block.kept
+    shape = (*block.q.shape[:-1], maps.width)
+    dq = maps.query.pull(dphi_q.view(shape), block.phi_q.view(shape), block.q)
+    dk = maps.key.pull(dphi_k.view(shape), block.phi_k.view(shape), block.k)
+    return dq, dk, dv, dsums
+
+
+def causal_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    maps: FeatureMaps,
+    *,
+    chunk: int,
+    keep: Bool[Tensor, "b l"] | None = None,
+    memory: Memory | None = None,
+) -> tuple[Float[Tensor, "b h l v"], Memory | None]:
+    """Mix the values of kept keys up to each row; return them and the memory for what follows.
+
+    Any cut of a sequence into calls, the first with an empty memory and each with that of the one
+    before, gives one and the same result. Without a memory none is returned. Dtypes and empty rows
+    as in `feature_product`.
+    """
+    start = memory or empty_memory((*v.shape[:2], 0, q.shape[-1], v.shape[-1]), maps, v)
+    k, v = without_padding(k, keep), without_padding(v, keep)
+
+    sides = maps.exponentials
+    if sides and memory:
+        o, *after = mean_of_past(q, k, v, keep, sides, **start._asdict())
+        return o, Memory(*after)
+    first = start.level[..., 0] if sides else start.level
+    o, sums, level, inverse = _CausalProduct.apply(  # type: ignore[no-untyped-call]
+        q, k, v, keep, start.sums, first, maps, min(chunk, q.shape[2])
+    )
+    seen = None if keep is None else keep.cummax(1).values
+    if sides and faint(inverse, seen):
+        o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
+    return o, Memory(sums, level) if memory else None
+
+
+class FeatureCore(nn.Module, ABC):
+    """A core of attention by features, in either direction; when causal, the sums are its state."""
+
+    def __init__(self, traits: Traits, chunk: int) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
+        self.traits, self.chunk = traits, chunk
+
+    @abstractmethod
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps, for these queries and keys."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to all kept keys or, when causal, to those up to each query's own place."""
+        if "keep" not in self.traits.honours:
+            layout = layout._replace(keep=None)
+        maps = self.maps(q, k, layout)
+        if not self.traits.causal:
+            return feature_product(q, k, v, maps, layout.keep)
+        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
+        """Return the empty sums: their size does not depend on the memory asked for."""
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.traits.selection_leak:
+            raise Unsupported(
+                f"{type(self).__name__} has no state along time with these options: its features "
+                "depend on the whole sequence"
+            )
+        token = like.new_zeros(*shape[:2], 1, shape[3])
+        return empty_memory(shape, self.maps(token, token, Layout()), like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: tuple[Tensor, ...],
+    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
+        """Continue after what `state` has seen."""
+        o, memory = causal_product(
+            q, k, v, self.maps(q, k, layout),
+            chunk=self.chunk, keep=layout.keep, memory=Memory(*state),
+        )  # fmt: skip
+        return o, cast(Memory, memory)

@@ -1,0 +1,307 @@
+"""Attention by features that are exponentials, for any size of the exponents.
+
+    weight_ij = sum_m exp(a_im + b_jm),  a of the query, b of the key, m the feature
+
+The fast forms (`feature_product`, `causal_product`) refer a key's features to the largest of them,
+and a query's likewise. Long vectors have their largest features at different m: then every product
+rounds to 0, and a row that is a weighted mean came out as 0. Here each feature m has a reference of
+its own, s_m = max_j b_jm over the keys j that the row sees:
+
+    sum_j weight_ij v_j = sum_m exp(a_im + s_m) S_m,   S_m = sum_j exp(b_jm - s_m) v_j
+
+The largest exp(b_jm - s_m) is 1 for each m, so the sum of a row's weights is at least its largest
+exp(a_im + s_m), to which the row refers: nothing that counts is lost. Causally the s_m of the past
+are the state. Within a block, rows of the second half see keys of the first half, which all lie
+before them, then so do the quarters, and so on down to each row's own key; parts join by their
+references, as in any streamed softmax. No row's reference depends on a later key.
+
+Exponents themselves are rounded: weights are as exact as exp of a number of the exponents' size can
+be, to 1e-7 of that number in float32. This takes five to ten times as long as the fast forms, which
+therefore come first, and give way where they found a row with (almost) no weight. Only a look at
+the values tells: a compiled module takes the fast forms alone.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from models.ops.numerics import finite, full_precision, sum_dtype
+
+ROWS = 1024
+"""Rows worked on at once where all see all."""
+BLOCK = 64
+"""Rows of a causal block, a power of two."""
+FAINT = 1e13
+"""Times the smallest normal number: a sum of weights below it may have lost some to rounding."""
+
+
+@runtime_checkable
+class Exponents(Protocol):
+    """A feature map whose features are exponentials."""
+
+    def exponents(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return the logarithms of the features, with the factor that they are divided by."""
+        ...
+
+
+class Exponential:
+    """phi(x) = e^u + epsilon, u = W x or x, times `scale`; divided by its largest entry."""
+
+    def __init__(
+        self,
+        projection: Float[Tensor, "m k"] | None = None,
+        scale: float = 1.0,
+        epsilon: float = 0.0,
+    ) -> None:
+        self.projection = None if projection is None else projection * scale
+        self.scale, self.epsilon = scale, epsilon
+        self.least = math.log(epsilon) if epsilon else -math.inf
+
+    def inner(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return u."""
+        if self.projection is not None:
+            return x @ self.projection.T
+        return x if self.scale == 1 else x * self.scale
+
+    def relative(
+        self, x: Float[Tensor, "*r k"]
+    ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r 1"]]:
+        """Return e^u over the largest feature's greater part, and the logarithm of that."""
+        u = self.inner(x)
+        top = u.amax(-1, keepdim=True)
+        if self.epsilon:
+            top = top.clamp(min=self.least)
+        return torch.sub(u, top).exp_(), top
+
+    def __call__(
+        self, x: Float[Tensor, "*r k"]
+    ) -> tuple[Float[Tensor, "*r m"], Float[Tensor, "*r"]]:
+        """Return the features and the logarithm of the divisor."""
+        phi, top = self.relative(x)
+        if self.epsilon:
+            phi.add_(torch.exp(self.least - top))
+        return phi, top[..., 0]
+
+    def pull(
+        self, gradient: Float[Tensor, "*r m"], phi: Float[Tensor, "*r m"], x: Float[Tensor, "*r k"]
+    ) -> Float[Tensor, "*r k"]:
+        """Return the gradient."""
+        gradient = gradient.mul_(self.relative(x)[0] if self.epsilon else phi)
+        if self.projection is not None:
+            return gradient @ self.projection
+        return gradient if self.scale == 1 else gradient.mul_(self.scale)
+
+    def exponents(self, x: Float[Tensor, "*r k"]) -> Float[Tensor, "*r m"]:
+        """Return the logarithms of the features."""
+        u = self.inner(x)
+        return torch.logaddexp(u, u.new_tensor(self.least)) if self.epsilon else u
+
+
+class Part(NamedTuple):
+    """What rows gathered from some keys: sums of exp(weight's logarithm - top) [v 1]."""
+
+    total: Float[Tensor, "*r l w"]
+    top: Float[Tensor, "*r l"]
+    """-inf where there is no key."""
+
+
+def without_padding(
+    x: Float[Tensor, "b h s k"], keep: Bool[Tensor, "b s"] | None
+) -> Float[Tensor, "b h s k"]:
+    """Return zeros for padding, whose features would be infinite where its numbers are large."""
+    return x if keep is None else x.masked_fill(~keep[:, None, :, None], 0)
+
+
+def joined(one: Part, other: Part) -> Part:
+    """Return what rows gathered from both."""
+    top = torch.maximum(one.top, other.top)
+    shares = ((part.top - finite(top)).exp()[..., None] * part.total for part in (one, other))
+    return Part(next(shares) + next(shares), top)
+
+
+def gathered(
+    b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
+) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
+    """Return S_m and s_m of some keys; references are constants, which the result cancels."""
+    level = b.detach().amax(-2)
+    return (b - finite(level)[..., None, :]).exp().mT @ values, level
+
+
+def answered(
+    a: Float[Tensor, "*r l m"], sums: Float[Tensor, "*r m w"], level: Float[Tensor, "*r m"]
+) -> Part:
+    """Return what rows gather from sums."""
+    exponent = a + level[..., None, :]
+    top = exponent.detach().amax(-1)
+    return Part((exponent - finite(top)[..., None]).exp() @ sums, top)
+
+
+def paired(
+    a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r s m"], values: Float[Tensor, "*r s w"]
+) -> Part:
+    """Return what rows gather from a few keys, all of which they see."""
+    level = b.detach().amax(-2, keepdim=True)
+    exponent = a + level
+    top = exponent.detach().amax(-1)
+    weights = (exponent - finite(top)[..., None]).exp() @ (b - finite(level)).exp().mT
+    return Part(weights @ values, top)
+
+
+def within(
+    a: Float[Tensor, "*r l m"], b: Float[Tensor, "*r l m"], values: Float[Tensor, "*r l w"]
+) -> Part:
+    """Return what each row gathers from the keys of its block up to its own, by halves."""
+    own = a + b
+    top = own.detach().amax(-1)
+    weight = (own - finite(top)[..., None]).exp().sum(-1, keepdim=True)
+    found, length, half = Part(weight * values, top), a.shape[-2], 1
+    while half < length:
+        cut = (length // (2 * half), 2, half)
+        queries, keys, held, total = (torch.unflatten(x, -2, cut) for x in (a, b, values, found[0]))
+        tops = torch.unflatten(found.top, -1, cut)
+        first, second = (Part(total[..., i, :, :], tops[..., i, :]) for i in (0, 1))
+        earlier = paired(queries[..., 1, :, :], keys[..., 0, :, :], held[..., 0, :, :])
+        second = joined(second, earlier)
+        found = Part(
+            torch.stack((first.total, second.total), -3).flatten(-4, -2),
+            torch.stack((first.top, second.top), -2).flatten(-3, -1),
+        )
+        half *= 2
+    return found
+
+
+def divided(total: Float[Tensor, "*r w"]) -> Float[Tensor, "*r v"]:
+    """Return weighted means; a row without a key is 0."""
+    weights = total[..., -1:]
+    # A row that sees a key has a weight of 1 at least, but for rounding.
+    return torch.where(weights > 0, total[..., :-1] / torch.where(weights > 0, weights, 1), 0)
+
+
+def advanced(
+    past: tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]],
+    b: Float[Tensor, "*r s m"],
+    values: Float[Tensor, "*r s w"],
+) -> tuple[Float[Tensor, "*r m w"], Float[Tensor, "*r m"]]:
+    """Return sums and their references with some keys added."""
+    sums, level = past
+    new, here = gathered(b, values)
+    after = torch.maximum(level, here)
+    kept, gained = ((x - finite(after)).exp()[..., None] for x in (level, here))
+    return kept * sums + gained * new, after
+
+
+def _keys(k: Tensor, v: Tensor, keep: Tensor | None, key: Exponents) -> tuple[Tensor, Tensor]:
+    """Return exponents of keys, -inf for padding, and values with a column of ones."""
+    b = key.exponents(k)
+    if keep is not None:
+        b = b.masked_fill(~keep[:, None, :, None], -torch.inf)
+    return b, torch.cat((v, torch.ones_like(v[..., :1])), -1)
+
+
+def mean_of_all(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    keep: Bool[Tensor, "b s"] | None,
+    sides: tuple[Exponents, Exponents],
+) -> Float[Tensor, "b h l v"]:
+    """Attend to all kept keys, with the features of queries and of keys."""
+    query, key = sides
+
+    def gather(
+        k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        return advanced(past, *_keys(k, v, keep, key))
+
+    def answer(q: Tensor, *past: Tensor) -> Tensor:
+        return divided(answered(query.exponents(q), *past).total)
+
+    with full_precision(q):
+        dtype = sum_dtype(v)
+        past = nothing(query.exponents(q[:, :, :1].to(dtype)), v)
+        for some in (slice(i, i + ROWS) for i in range(0, k.shape[2], ROWS)):
+            mask = None if keep is None else keep[:, some]
+            past = again(gather, k[:, :, some].to(dtype), v[:, :, some].to(dtype), mask, past)
+        parts = [
+            again(answer, q[:, :, i : i + ROWS].to(dtype), *past)
+            for i in range(0, q.shape[2], ROWS)
+        ]
+        return torch.cat(parts, 2).to(v.dtype)
+
+
+def nothing(
+    a: Float[Tensor, "b h l m"], v: Float[Tensor, "b h s v"]
+) -> tuple[Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
+    """Return the sums of no key and their references."""
+    shape = (*v.shape[:2], a.shape[-1])
+    return a.new_zeros(*shape, v.shape[-1] + 1), a.new_full(shape, -torch.inf)
+
+
+def mean_of_past(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    keep: Bool[Tensor, "b l"] | None,
+    sides: tuple[Exponents, Exponents],
+    *,
+    sums: Float[Tensor, "b h m w"],
+    level: Float[Tensor, "b h m"],
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h m w"], Float[Tensor, "b h m"]]:
+    """Attend to kept keys up to each row and to those behind `sums`; return sums and level anew.
+
+    Zeros in `sums` mean that a feature has seen no key, whatever its level.
+    """
+    query, key = sides
+
+    def block(
+        q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, past: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        a, keys = query.exponents(q), _keys(k, v, keep, key)
+        found = joined(answered(a, *past), within(a, *keys))
+        return divided(found.total), advanced(past, *keys)
+
+    past = sums, level.masked_fill(sums[..., -1] <= 0, -torch.inf)
+    found = []
+    with full_precision(q):
+        for first in range(0, q.shape[2], BLOCK):
+            count = min(BLOCK, q.shape[2] - first)
+            part, missing = slice(first, first + count), (1 << (count - 1).bit_length()) - count
+            mask = None if keep is None else keep[:, part]
+            if missing:
+                mask = torch.ones_like(q[:, 0, part, 0], dtype=torch.bool) if mask is None else mask
+                mask = F.pad(mask, (0, missing))
+            rows = (F.pad(x[:, :, part].to(sums.dtype), (0, 0, 0, missing)) for x in (q, k, v))
+            o, past = again(block, *rows, mask, past)
+            found.append(o[:, :, :count])
+        return torch.cat(found, 2).to(v.dtype), past[0], finite(past[1])
+
+
+def again(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call, and make everything that a gradient needs anew in backward."""
+    if not torch.is_grad_enabled():
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+
+
+def faint(inverse: Float[Tensor, "b h l"], seen: Bool[Tensor, "#b #l"] | None) -> bool:
+    """Say whether a row that sees a key found so little weight that much may be lost.
+
+    On a GPU this waits for the sums. Where nobody can wait or look, in what is compiled, captured
+    as a graph or made without values, the answer is no.
+    """
+    if torch.compiler.is_compiling() or isinstance(inverse, FakeTensor) or inverse.is_meta:
+        return False
+    if inverse.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    limit = 1 / (torch.finfo(inverse.dtype).tiny * FAINT)
+    little = (inverse == 0) | (inverse.abs() > limit)
+    if seen is not None:
+        little &= seen[:, None]
+    return bool(little.any())

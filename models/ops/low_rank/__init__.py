@@ -1,0 +1,1 @@
+"""Maps along the length, and inverses of small matrices of landmarks."""

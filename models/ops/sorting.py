@@ -1,0 +1,320 @@
+"""The mathematics of Sinkhorn attention: blocks, their scores, sorting, attention to both halves.
+
+Axis letters beside the project's: n blocks, c tokens of a block, i query blocks, j source blocks
+(causal: one more, the null block, first), t blocks taken, s sorted tokens, w any width. Scores and
+sort matrices are float32, or float64 where the input is, whatever autocast says.
+
+Sinkhorn's iterations subtract the logarithm of the sum over a column, then over a row. In the
+causal form a block may not know what later blocks will ask for, so a column's sum runs over the
+rows up to the present one: row i depends on rows before it alone. The column of the null block is
+never divided: it serves everybody.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.numerics import full_precision, sum_dtype
+
+NEVER = -1e30
+"""Score of what may not be chosen: finite, so that a row of it alone gives no NaN."""
+Sorted = tuple[Tensor, Tensor, Tensor | None]
+"""Keys and values, "b h i s w" each, and which of them are real, "b h i s"; None: all."""
+
+
+def cut(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
+    """Cut the length into blocks, with zeros behind the last token."""
+    missing = -x.shape[-2] % block
+    if missing:
+        x = F.pad(x, (0, 0, 0, missing))
+    return x.view(*x.shape[:-2], -1, block, x.shape[-1])
+
+
+def real_tokens(
+    keep: Bool[Tensor, "b l"] | None, length: int, block: int, device: torch.device
+) -> Bool[Tensor, "#b n c"] | None:
+    """Return which places of the blocks hold a real token; None where all do."""
+    missing = -length % block
+    if keep is None:
+        if not missing:
+            return None
+        keep = torch.ones(1, length, dtype=torch.bool, device=device)
+    return F.pad(keep, (0, missing)).view(keep.shape[0], -1, block)
+
+
+def pool(x: Float[Tensor, "*r n c w"], *, causal: bool) -> Float[Tensor, "*r n w"]:
+    """Sum each block; causal: everything up to each block's first token instead."""
+    sums = x.sum(-2, dtype=sum_dtype(x))
+    if not causal:
+        return sums
+    before = F.pad(sums.cumsum(-2)[..., :-1, :], (0, 0, 1, 0))
+    return before + x[..., 0, :]
+
+
+def mean_scores(
+    q: Float[Tensor, "b h n c k"],
+    k: Float[Tensor, "b h n c k"],
+    real: Bool[Tensor, "#b n c"] | None,
+    *,
+    causal: bool,
+) -> Float[Tensor, "b h n j"]:
+    """Return inner products of the blocks' mean queries and keys over sqrt(k); null block: 0."""
+    with full_precision(q):
+        counted = q.new_ones(1, *q.shape[2:4]) if real is None else real.to(q.dtype)
+        counted = counted[:, None, ..., None]
+        queries = pool(q * counted, causal=causal) / pool(counted, causal=causal).clamp(min=1)
+        keys = pool(k * counted, causal=False) / pool(counted, causal=False).clamp(min=1)
+        scores = queries * q.shape[-1] ** -0.5 @ keys.mT
+    return F.pad(scores, (1, 0)) if causal else scores
+
+
+def choices(
+    real: Bool[Tensor, "#b n c"] | None, count: int, *, causal: bool, device: torch.device
+) -> Bool[Tensor, "#b 1 n j"] | None:
+    """Return which source block each query block may choose; None where all are free."""
+    used = None if real is None else real.any(-1)
+    free = None if used is None else used[:, None, None, :] & used[:, None, :, None]
+    if causal:
+        earlier = torch.ones(1, 1, count, count, dtype=torch.bool, device=device).tril(-1)
+        free = F.pad(earlier if free is None else earlier & free, (1, 0), value=True)
+    return free
+
+
+def gumbel_like(scores: Float[Tensor, "*r"]) -> Float[Tensor, "*r"]:
+    """Draw Gumbel noise from the global random state."""
+    return -torch.empty_like(scores).exponential_().log()
+
+
+def _balance(
+    scores: Float[Tensor, "b h n j"],
+    free: Bool[Tensor, "#b 1 n j"] | None,
+    iterations: int,
+    causal: bool,
+) -> Float[Tensor, "b h n j"]:
+    def blocked(scores: Tensor) -> Tensor:
+        return scores if free is None else scores.masked_fill(~free, NEVER)
+
+    scores = blocked(scores)
+    for _ in range(iterations):
+        if causal:
+            taken = F.pad(scores[..., 1:].logcumsumexp(-2), (1, 0))
+        else:
+            taken = scores.logsumexp(-2, keepdim=True)
+        scores = blocked(scores - taken)
+        scores = blocked(scores - scores.logsumexp(-1, keepdim=True))
+    return scores.exp()
+
+
+class _Sinkhorn(torch.autograd.Function):
+    """`_balance`, which keeps its scores alone: backward repeats the iterations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, free: Tensor | None, iterations: int, causal: bool
+    ) -> Tensor:
+        ctx.save_for_backward(scores, free)
+        ctx.iterations, ctx.causal = iterations, causal
+        return _balance(scores, free, iterations, causal)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scores, free = ctx.saved_tensors
+        with torch.enable_grad(), full_precision(scores):
+            again = scores.detach().requires_grad_()
+            weights = _balance(again, free, ctx.iterations, ctx.causal)
+        return *torch.autograd.grad(weights, again, gradient), None, None, None
+
+
+def sinkhorn(
+    scores: Float[Tensor, "b h n j"],
+    free: Bool[Tensor, "#b 1 n j"] | None = None,
+    *,
+    iterations: int,
+    causal: bool = False,
+) -> Float[Tensor, "b h n j"]:
+    """Normalise columns and rows in turn, rows last; a row without a free entry is 0."""
+    with full_precision(scores):
+        weights: Tensor = _Sinkhorn.apply(  # type: ignore[no-untyped-call]
+            scores, free, iterations, causal
+        )
+    return weights
+
+
+def softmax(
+    scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None = None
+) -> Float[Tensor, "b h n j"]:
+    """Normalise rows alone; a row without a free entry is 0."""
+    if free is None:
+        return scores.softmax(-1)
+    return scores.masked_fill(~free, NEVER).softmax(-1).masked_fill(~free, 0.0)
+
+
+def reorder(
+    weights: Float[Tensor, "b h i j"], blocks: Float[Tensor, "b h j c w"]
+) -> Float[Tensor, "b h i c w"]:
+    """Mix whole blocks; every token keeps its place within the block."""
+    mixed = weights.to(blocks.dtype) @ blocks.flatten(-2)
+    return mixed.view(*mixed.shape[:-1], *blocks.shape[-2:])
+
+
+def mix(
+    weights: Float[Tensor, "b h i j"],
+    k: Float[Tensor, "b h j c k"],
+    v: Float[Tensor, "b h j c v"],
+    real: Bool[Tensor, "#b j c"] | None,
+) -> Sorted:
+    """Mix blocks by the rows of a sort matrix, each place over its real tokens alone."""
+    if real is None:
+        return reorder(weights, k), reorder(weights, v), None
+    with full_precision(weights):
+        total = (weights @ real[:, None].to(weights.dtype))[..., None]
+        # A place may be real in unlikely blocks alone: its mean is a quotient of tiny numbers, for
+        # which neither half precision nor the gradient of 1 / total has room.
+        seen = total > torch.finfo(total.dtype).tiny * 1e6
+        divisor = torch.where(seen, total, 1)
+        keys, values = (
+            (reorder(weights, x.to(weights.dtype)) / divisor).masked_fill(~seen, 0).to(x.dtype)
+            for x in (k, v)
+        )
+    return keys, values, seen[..., 0]
+
+
+def best(
+    scores: Float[Tensor, "b h n j"], free: Bool[Tensor, "#b 1 n j"] | None, count: int
+) -> tuple[Int[Tensor, "b h n t"], Float[Tensor, "b h n t"]]:
+    """Return the best blocks, and the probability of each among those not taken before it.
+
+    The probability of what is not free is 0.
+    """
+    if free is not None:
+        scores = scores.masked_fill(~free, NEVER)
+    places, shares = [], []
+    for _ in range(min(count, scores.shape[-1])):
+        top, place = scores.max(-1, keepdim=True)
+        share = (top - scores.logsumexp(-1, keepdim=True)).exp()
+        places.append(place)
+        shares.append(share.masked_fill(top <= NEVER / 2, 0.0))
+        scores = scores.scatter(-1, place, NEVER)
+    return torch.cat(places, -1), torch.cat(shares, -1)
+
+
+def pick(
+    blocks: Float[Tensor, "b h j c w"] | Bool[Tensor, "b h j c w"], places: Int[Tensor, "b h n t"]
+) -> Float[Tensor, "b h n t c w"] | Bool[Tensor, "b h n t c w"]:
+    """Take whole blocks by number."""
+    b, h, j = blocks.shape[:3]
+    first = torch.arange(0, b * h * j, j, device=places.device).view(b, h, 1, 1)
+    rows = blocks.reshape(b * h * j, -1).index_select(0, (first + places).flatten())
+    return rows.view(*places.shape, *blocks.shape[-2:])
+
+
+def take_best(
+    k: Float[Tensor, "b h j c k"],
+    v: Float[Tensor, "b h j c v"],
+    real: Bool[Tensor, "#b j c"] | None,
+    *,
+    scores: Float[Tensor, "b h n j"],
+    free: Bool[Tensor, "#b 1 n j"] | None,
+    count: int,
+    causal: bool,
+) -> Sorted:
+    """Take each block's best blocks, times their probabilities.
+
+    Causal: where fewer are free, the null block, which is the first, stands in for the others.
+    """
+    places, shares = best(scores, free, count)
+    if causal:
+        places, shares = places.masked_fill(shares == 0, 0), shares.masked_fill(shares == 0, 1.0)
+    keys, values = (
+        (pick(x, places) * shares[..., None, None].to(x.dtype)).flatten(3, 4) for x in (k, v)
+    )
+    if real is None:
+        return keys, values, None
+    spread = real[:, None, ..., None].expand(*k.shape[:4], 1)
+    seen = (shares > 0)[..., None] & pick(spread, places)[..., 0]
+    return keys, values, seen.flatten(3, 4)
+
+
+def attend_to_both(
+    q: Float[Tensor, "b h n c k"],
+    k: Float[Tensor, "b h n c k"],
+    v: Float[Tensor, "b h n c v"],
+    arranged: Sorted,
+    *,
+    real: Bool[Tensor, "#b n c"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Let each block attend to its own tokens and to its sorted ones, in one softmax."""
+    # Blocks join the batch, heads stay behind them: a view of what the projections made.
+    q, k, v, keys, values = (x.transpose(1, 2) for x in (q, k, v, *arranged[:2]))
+    o = F.scaled_dot_product_attention(
+        q.flatten(0, 1),
+        torch.cat((k, keys), -2).flatten(0, 1),
+        torch.cat((v, values), -2).flatten(0, 1),
+        attn_mask=_visible(real, arranged[2], q.shape[3], keys.shape[3], causal, q.device),
+        dropout_p=dropout,
+    )
+    return o.view(*q.shape[:2], *o.shape[1:]).transpose(1, 2).flatten(2, 3)
+
+
+def _visible(  # noqa: PLR0917  six plain facts
+    real: Bool[Tensor, "#b n c"] | None,
+    seen: Bool[Tensor, "b h n s"] | None,
+    size: int,
+    sorted_size: int,
+    causal: bool,
+    device: torch.device,
+) -> Bool[Tensor, "#m #h #c t"] | None:
+    """Say which of its own and of the sorted keys each query may see; None: all."""
+    if real is None and seen is None and not causal:
+        return None
+    own = torch.ones(1, 1, 1, size if causal else 1, size, dtype=torch.bool, device=device)
+    if causal:
+        own = own.tril()
+    if real is not None:
+        own = own & real[:, :, None, None]
+    others = own.new_ones(1, 1, 1, 1, sorted_size)
+    if seen is not None:
+        others = seen.transpose(1, 2)[:, :, :, None]
+    sizes = [max(pair) for pair in zip(own.shape[:-1], others.shape[:-1], strict=True)]
+    return torch.cat((own.expand(*sizes, -1), others.expand(*sizes, -1)), -1).flatten(0, 1)
+
+
+def strided_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    block: int,
+    *,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend as the Long Range Arena code does: to the strided block, plus to the sum of all."""
+    length, count = q.shape[2], -(-q.shape[2] // block)
+    real = torch.arange(block * count, device=q.device).view(block, count) < length
+    # Places of the sequence stand at (c, n): one column is one strided block.
+    padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
+    q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
+    apart = real.numel() > length
+    own_q, own_k, own_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
+    own = F.scaled_dot_product_attention(
+        own_q,
+        own_k,
+        own_v,
+        attn_mask=real.T[:, None, None].repeat(q.shape[0], 1, 1, 1) if apart else None,
+        dropout_p=dropout,
+    )
+    summed = F.scaled_dot_product_attention(
+        q.flatten(2, 3),
+        k.sum(3),
+        v.sum(3),
+        attn_mask=real[:, 0][None] if apart else None,
+        dropout_p=dropout,
+    )
+    own = own.view(-1, count, *own.shape[1:]).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return (own + summed)[:, :, :length]

@@ -1,0 +1,1 @@
+"""Softmax attention to sets and blocks of keys."""

@@ -1,0 +1,111 @@
+"""Which blocks a block sees in Big Bird: fixed ones, and random ones drawn without repetition."""
+
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.mixer import Variant
+from models.ops.sparse.block_lists import Lists
+
+FORMER_LENGTHS = (1024, 3072, 4096)
+"""Lengths for which the published code keeps its first plan, within `FORMER_REACH` tokens."""
+FORMER_REACH = 1024
+
+
+class PlanChoice(StrEnum):
+    """Where random blocks are drawn from."""
+
+    uniform = auto()
+    official = auto()
+
+
+def choose(
+    draws: Int[Tensor, "h r t"],
+    end: Int[Tensor, "b r"],
+    skip: Int[Tensor, "b r"],
+    skipped: Int[Tensor, "b r"],
+) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
+    """Choose distinct blocks out of 1 ... end-1 without `skipped` ones from `skip` on.
+
+    Every choice of as many blocks as there are draws is equally likely (Floyd's algorithm); where
+    there are fewer blocks all are chosen, and what is left over is False in the second tensor.
+    """
+    number = (end - 1 - skipped)[:, None]
+    picks: list[Tensor] = []
+    for place, draw in enumerate(draws.long().unbind(-1)):
+        last = number - draws.shape[-1] + place
+        pick = draw % (last + 1).clamp(min=1)
+        for earlier in picks:
+            pick = torch.where(pick == earlier, -1, pick)
+        picks.append(torch.where((pick < 0) | (last < 0), last, pick))
+    picked = torch.stack(picks, -1)
+    blocks = 1 + picked
+    blocks = blocks + torch.where(blocks >= skip[:, None, :, None], skipped[:, None, :, None], 0)
+    return blocks.clamp(min=0), picked >= 0
+
+
+class Pattern:
+    """The fixed facts of a plan: block length, number of random blocks, where they come from."""
+
+    def __init__(
+        self, *, block: int, drawn: int, causal: bool, plan: PlanChoice, variant: Variant
+    ) -> None:
+        self.block, self.drawn, self.causal = block, drawn, causal
+        self.plan, self.variant = plan, variant
+
+    @property
+    def least(self) -> int:
+        """Number of blocks from which on some row does not see all that it may."""
+        return self.drawn + (4 if self.causal else 5)
+
+    def random(self, count: int) -> bool:
+        """Return whether draws decide anything in sequences of `count` blocks."""
+        front = self.variant == Variant.lra or (
+            self.plan == PlanChoice.official and count * self.block in FORMER_LENGTHS
+        )
+        number = FORMER_REACH // self.block - 1 if front else count
+        return 0 < self.drawn < number and count >= self.least
+
+    def end(self, count: Int[Tensor, " b"], rows: Int[Tensor, " r"]) -> Int[Tensor, "b r"]:
+        """Return the first block that is too late to be drawn, in sequences of `count` blocks."""
+        if self.causal:
+            return (rows[None] - 1).clamp(min=1)
+        end = count - 1
+        reach = FORMER_REACH // self.block
+        if self.variant == Variant.lra:
+            end = end.clamp(max=reach)
+        elif self.plan == PlanChoice.official:
+            former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
+            later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
+            end = torch.minimum(end, torch.where(former, reach, later))
+        return end.clamp(min=1)[:, None].expand(-1, len(rows))
+
+    def lists(
+        self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
+    ) -> Lists:
+        """Return what each of `rows` sees in sequences of `count` blocks."""
+        last = (count - 1)[:, None]
+        if self.causal:
+            fixed = [(rows - 1, rows >= 1), (rows, rows >= 0), (0 * rows, rows >= 2)]
+        else:
+            fixed = [
+                (rows - 1, rows >= 1),
+                (rows, rows >= 0),
+                (rows + 1, rows < last),
+                (0 * rows, rows >= 2),
+                (last, last > rows + 1),
+            ]
+        shape = (len(count), len(rows))
+        parts = [(x.expand(shape), seen.expand(shape)) for x, seen in fixed]
+        blocks, seen = (torch.stack(part, -1)[:, None] for part in zip(*parts, strict=True))
+        blocks = torch.where(seen, blocks, 0).expand(-1, len(draws), -1, -1)
+        seen = seen.expand_as(blocks)
+        if self.drawn:
+            end = self.end(count, rows)
+            skip = torch.minimum((rows - 1).clamp(min=1), end)
+            skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
+            chosen = choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))
+            blocks, seen = (torch.cat(x, -1) for x in zip((blocks, seen), chosen, strict=True))
+        return Lists(blocks, seen, rows, self.block, diagonal=1 if self.causal else None)

@@ -1,0 +1,198 @@
+"""Softmax attention in which every block of queries has a list of key blocks, with its gradient.
+
+A row is one block of C queries of one example and head; it sees the T key blocks on its list. Rows
+are worked off in passes of a size that fits into the cache: their keys and values are copied side
+by side, so that scores, outputs and gradients are batches of products with a C x TC matrix, and the
+gradients of the copies are added to their blocks whole. Nothing of the size of the scores is kept:
+the backward pass computes them again from the logarithm of each query's sum of exponentials.
+
+Exponentials are powers of two, which cost half as much as those of e, and no more far below zero.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.numerics import full_precision
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+PASS_ELEMENTS = {"cpu": 1 << 19}
+"""Scores worked on at once, by kind of device: 2 MB, and twice that for the copies."""
+PASS_ELEMENTS_ELSEWHERE = 1 << 23
+LOG2_E = 1 / math.log(2)
+
+
+class Lists(NamedTuple):
+    """Which key blocks each block of queries sees."""
+
+    blocks: Int[Tensor, "b h r t"]
+    seen: Bool[Tensor, "b h r t"]
+    """False for entries that do not count."""
+    rows: Int[Tensor, " r"]
+    """Which blocks of the sequence the queries are."""
+    block: int
+    diagonal: int | None = None
+    """The entry that is the row's own block, when no query may see a later key of it."""
+
+
+def by_block(x: Float[Tensor, "b h l k"], block: int) -> Float[Tensor, "n c k"]:
+    """Return the blocks of all examples and heads, one after the other, in float32 or more."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)).reshape(-1, block, x.shape[-1])
+
+
+class Masks:
+    """What is added to the scores of each row."""
+
+    def __init__(
+        self,
+        lists: Lists,
+        keep: Bool[Tensor, "#b s"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        like: Float[Tensor, "b h s k"],
+    ) -> None:
+        (batch, heads), block = like.shape[:2], lists.block
+        self.block, self.diagonal = block, lists.diagonal
+
+        def flat(x: Tensor) -> Tensor:
+            return x.expand(batch, heads, -1, -1).flatten(0, 2)
+
+        stride = like.shape[2] // block
+        first = torch.arange(0, batch * heads * stride, stride, device=like.device)
+        self.index = flat(lists.blocks + first.view(batch, heads, 1, 1))
+        self.unseen = flat(~lists.seen)
+        self.padding: Tensor | None = None
+        if keep is not None:
+            by_head = ~keep[:, None].expand(batch, heads, -1)
+            self.padding = by_head.reshape(-1, block)
+        self.slopes: Tensor | None = None
+        if slopes is not None:
+            self.offsets = flat(lists.blocks - lists.rows[:, None]) * block
+            self.slopes = flat(slopes[:, None, None].expand(-1, len(lists.rows), 1))
+
+    def passes(self) -> Iterator[slice]:
+        """Yield ranges of rows."""
+        rows, entries = self.index.shape
+        elements = PASS_ELEMENTS.get(self.index.device.type, PASS_ELEMENTS_ELSEWHERE)
+        step = max(1, elements // (self.block * self.block * entries))
+        for start in range(0, rows, step):
+            yield slice(start, min(start + step, rows))
+
+    def listed(self, blocks: Float[Tensor, "n c k"], part: slice) -> Float[Tensor, "m w k"]:
+        """Copy the blocks on the lists of `part` side by side."""
+        index = self.index[part]
+        return blocks.index_select(0, index.flatten()).view(len(index), -1, blocks.shape[-1])
+
+    def give_back(
+        self, blocks: Float[Tensor, "n c k"], part: slice, x: Float[Tensor, "m w k"], scale: float
+    ) -> None:
+        """Add `scale * x` to the blocks that `listed` copied."""
+        x = x.view(-1, *blocks.shape[1:])
+        blocks.index_add_(0, self.index[part].flatten(), x, alpha=scale)
+
+    def minus(self, part: slice, shift: Float[Tensor, "m c 1"]) -> Float[Tensor, "m c w"]:
+        """Return what is added to the scores, in units of log 2, less `shift`."""
+        unseen, block = self.unseen[part], self.block
+        mask = shift.new_zeros(*unseen.shape, block).masked_fill_(unseen[..., None], NEVER)
+        if self.padding is not None:
+            mask.masked_fill_(self.padding[self.index[part]], NEVER)
+        added = mask.flatten(1)[:, None] - shift
+        within = torch.arange(block, device=shift.device)
+        if self.diagonal is not None:
+            later = within > within[:, None]
+            own = added[..., self.diagonal * block : (self.diagonal + 1) * block]
+            own.masked_fill_(later, NEVER)
+        if self.slopes is not None:
+            place = (self.offsets[part][..., None] + within).flatten(1)
+            distance = (place[:, None] - within[:, None]).abs_().to(added.dtype)
+            added.addcmul_(distance, self.slopes[part][..., None].to(added.dtype), value=-LOG2_E)
+        return added
+
+    def scores(
+        self,
+        part: slice,
+        queries: Float[Tensor, "m c k"],
+        keys: Float[Tensor, "m w k"],
+        shift: Float[Tensor, "m c 1"],
+    ) -> Float[Tensor, "m c w"]:
+        """Return masked scores in units of log 2, less `shift`."""
+        scores = self.minus(part, shift)
+        scale = LOG2_E * queries.shape[-1] ** -0.5
+        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+        torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores)
+        return scores
+
+
+class BlockListAttention(torch.autograd.Function):
+    """`apply(q, k, v, keep, lists, slopes, dropout, remember)`; sums are in float32 or more."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        keep: Bool[Tensor, "#b s"] | None,
+        lists: Lists,
+        slopes: Float[Tensor, " h"] | None,
+        dropout: float,
+        remember: bool,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend; the queries are those of `lists.rows`. `remember`: a backward pass will come."""
+        with full_precision(q):
+            masks = Masks(lists, keep, slopes, k)
+            queries, keys, values = (by_block(x, lists.block) for x in (q, k, v))
+            out = values.new_empty(*queries.shape[:2], v.shape[-1])
+            logs = values.new_empty(*queries.shape[:2], 1)
+            tiny = torch.finfo(out.dtype).tiny
+            spared: list[Tensor] = []
+            for part in masks.passes():
+                nothing = logs[part].zero_()
+                weights = masks.scores(part, queries[part], masks.listed(keys, part), nothing)
+                # Above the scores of rows that see nothing, whose weights so become 0.
+                top = weights.amax(-1, keepdim=True).clamp_(min=NEVER / 10)
+                total = weights.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=tiny)
+                torch.add(top, total.log2(), out=logs[part])
+                if dropout:
+                    alive = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+                    weights *= alive
+                    total *= 1 - dropout
+                    spared += [alive] if remember else []
+                torch.bmm(weights, masks.listed(values, part), out=out[part])
+                out[part] /= total
+        if remember:
+            ctx.lists, ctx.dropout = lists, dropout
+            ctx.save_for_backward(q, k, v, out, logs, keep, slopes, *spared)
+        return out.view(*q.shape[:3], -1).to(v.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
+        """Return the gradients by q, k and v."""
+        q, k, v, out, logs, keep, slopes, *spared = ctx.saved_tensors
+        lists: Lists = ctx.lists
+        scale, alive = q.shape[-1] ** -0.5, iter(spared)
+        with full_precision(gradient):
+            masks = Masks(lists, keep, slopes, k)
+            queries, keys, values, given = (by_block(x, lists.block) for x in (q, k, v, gradient))
+            dq, dk, dv = torch.empty_like(queries), torch.zeros_like(keys), torch.zeros_like(values)
+            mean = (given * out).sum(-1, keepdim=True)
+            for part in masks.passes():
+                beside = masks.listed(keys, part)
+                weights = masks.scores(part, queries[part], beside, logs[part]).exp2_()
+                change = torch.bmm(given[part], masks.listed(values, part).mT)
+                used = weights
+                if ctx.dropout:
+                    factor = next(alive) * (1 / (1 - ctx.dropout))
+                    used, change = weights * factor, change.mul_(factor)
+                change.sub_(mean[part]).mul_(weights)
+                torch.baddbmm(dq[part], change, beside, beta=0, alpha=scale, out=dq[part])
+                masks.give_back(dk, part, torch.bmm(change.mT, queries[part]), scale)
+                masks.give_back(dv, part, torch.bmm(used.mT, given[part]), 1.0)
+        pairs = zip((dq, dk, dv), (q, k, v), strict=True)
+        return *(found.view(x.shape).to(x.dtype) for found, x in pairs), *[None] * 5

@@ -1,0 +1,280 @@
+"""Sets of keys that are seen together, laid out as batches of small dense rectangles of scores.
+
+`Blocks` cuts the sequence into stretches that see their neighbours. `Rectangles` takes every l-th
+token, class by class, or some columns that many queries see. `models.ops.sparse.union` attends to
+any union of them.
+
+A set copies queries and keys into buffers (`buffer`, `pairs`), shows them as rectangles (`queries`,
+`keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`jobs`).
+
+Axis letters beside the project's: m rectangles, c queries and w keys of one rectangle, n of them
+worked on at once, r rows of a buffer.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+PASS_ELEMENTS = {"cpu": 1 << 20}
+"""Scores worked on at once, by kind of device: 4 MB, so that they stay in the cache."""
+PASS_ELEMENTS_ELSEWHERE = 1 << 24
+FINEST = 32
+"""Fewer queries than this are not worked on apart from their neighbours."""
+
+
+class Job(NamedTuple):
+    """Some rectangles, some of their queries, and how many of their keys these queries may see."""
+
+    rectangles: slice
+    queries: slice
+    keys: int
+    unclear: slice
+    """The keys that some of the queries may not see."""
+
+
+class Places(NamedTuple):
+    """Where queries and keys of a rectangle stand, in units that a set counts and in tokens."""
+
+    query_units: Int[Tensor, " c"]
+    key_units: Int[Tensor, " w"]
+    queries: Int[Tensor, " c"]
+    keys: Int[Tensor, " w"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Set:
+    """What every set of keys has.
+
+    A query sees a key of its rectangle when their units are at least `least` and at most `most`
+    apart (causal: and the key's is the earlier one).
+    """
+
+    rows: int
+    """Sequences times heads."""
+    length: int
+    """Number of queries."""
+    causal: bool = False
+    least: int = 0
+    most: int | None = None
+    first: int = 0
+    """Index of the key that stands where query 0 stands."""
+    columns: Sequence[int] | None = None
+    """The keys of the set, in ascending order; None: all from `first` on."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the set has every key."""
+        return self.columns is None and not self.first
+
+    def pick(self, x: Float[Tensor, "b h s k"]) -> Float[Tensor, "b h t k"]:
+        """Return the keys that are in the set."""
+        if self.columns is None:
+            return x[:, :, self.first :]
+        return x.index_select(2, torch.tensor(self.columns, device=x.device))
+
+    def give_back(self, target: Float[Tensor, "b h s k"], x: Float[Tensor, "b h t k"]) -> None:
+        """Add what belongs to the picked keys: the adjoint of `pick`."""
+        if self.columns is None:
+            target[:, :, self.first :] += x
+        else:
+            target.index_add_(2, torch.tensor(self.columns, device=x.device), x)
+
+    def mask(self, places: Places, job: Job) -> Float[Tensor, "c w"]:
+        """Return 0 for unclear keys that are seen, NEVER for those that are not."""
+        apart = places.query_units[job.queries, None] - places.key_units[job.unclear]
+        apart = apart if self.causal else apart.abs()
+        seen = apart >= self.least
+        if self.most is not None:
+            seen &= apart <= self.most
+        return torch.where(seen, 0.0, NEVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks(_Set):
+    """Blocks of C tokens that see themselves and whole blocks before and behind; units are tokens.
+
+    Keys lie one row after another, each behind `look_back` blocks of nothing: what a block sees is
+    a strided view of the buffer, and nothing is gathered.
+    """
+
+    block: int
+    look_back: int = 0
+    look_forward: int = 0
+
+    @property
+    def stride(self) -> int:
+        """Distance in the buffer from row to row."""
+        gap = max(self.look_back, self.look_forward)
+        return (-(-self.length // self.block) + gap) * self.block
+
+    @property
+    def reach(self) -> int:
+        """Number of keys beside each block."""
+        return (1 + self.look_back + self.look_forward) * self.block
+
+    @property
+    def padded(self) -> bool:
+        """Whether the buffers have places without a token."""
+        return self.stride > self.length or self.reach > self.block
+
+    def buffer(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> tuple[int, int]:
+        """Return the shape of the buffer for these tokens."""
+        tail = self.reach - self.block if keys else 0
+        return self.rows * self.stride + tail, x.shape[-1]
+
+    def pairs(
+        self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "r k"], *, keys: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield views of tokens and of their places in the buffer, shapes equal."""
+        rows = buffer[: self.rows * self.stride].view(*x.shape[:2], self.stride, x.shape[-1])
+        start = self.look_back * self.block if keys else 0
+        yield x, rows[:, :, start : start + x.shape[2]]
+
+    def queries(self, buffer: Float[Tensor, "r k"]) -> Float[Tensor, "m c k"]:
+        """View a buffer of queries by rectangle."""
+        return buffer.view(-1, self.block, buffer.shape[-1])
+
+    def keys(self, buffer: Float[Tensor, "r k"]) -> Float[Tensor, "m w k"]:
+        """View a buffer of keys by rectangle; neighbours overlap."""
+        count, width = self.rows * self.stride // self.block, buffer.shape[-1]
+        return buffer.as_strided((count, self.reach, width), (self.block * width, width, 1))
+
+    def spread(
+        self,
+        buffer: Float[Tensor, "r k"],
+        job: Job,
+        weights: Float[Tensor, "n c w"],
+        x: Float[Tensor, "n c k"],
+        scale: float,
+    ) -> None:
+        """Add `scale * weights^T x` to the keys, in steps in which no two blocks meet one key."""
+        block, part = self.block, job.rectangles
+        for first in range(0, self.reach, block):
+            target = buffer[part.start * block + first : part.stop * block + first]
+            columns = weights[:, :, first : first + block]
+            target.view(x.shape).add_(torch.bmm(columns.mT, x), alpha=scale)
+
+    def jobs(self, elements: int) -> Iterator[Job]:
+        """Yield pieces of work of about so many scores."""
+        count = self.rows * self.stride // self.block
+        step = max(1, elements // (self.block * self.reach))
+        masked = self.causal or self.most is not None
+        for first in range(0, count, step):
+            some = slice(first, min(first + step, count))
+            unclear = slice(0, self.reach if masked else 0)
+            yield Job(some, slice(0, self.block), self.reach, unclear)
+
+    def places(self, device: torch.device) -> Places:
+        """Return where queries and keys stand."""
+        query = torch.arange(self.block, device=device)
+        key = torch.arange(self.reach, device=device) - self.look_back * self.block
+        return Places(query, key, query, key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rectangles(_Set):
+    """Queries and keys of one residue class of positions, or all queries and some columns.
+
+    Query a of a rectangle is in unit a // unit, a column j in unit j // unit; without columns keys
+    are counted as queries are. When causal, a query sees the first keys up to some place, and the
+    later ones are not worked on.
+    """
+
+    classes: int = 1
+    unit: int = 1
+    keys_length: int | None = None
+    """Number of keys; None: as many as queries."""
+
+    @property
+    def padded(self) -> bool:
+        """Whether the buffers have places without a token."""
+        keys = self.length if self.keys_length is None else self.keys_length
+        return self.length % self.classes > 0 or keys % self.classes > 0
+
+    def steps(self, length: int) -> int:
+        """Return how many of these tokens a rectangle has."""
+        return -(-length // self.classes)
+
+    def units(self) -> Sequence[int]:
+        """Return the unit of each key."""
+        if self.columns is None:
+            return range(self.steps(self.keys_length or self.length))
+        return [(j - self.first) // self.unit for j in self.columns]
+
+    def buffer(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> tuple[int, int, int]:
+        """Return the shape of the buffer for these tokens."""
+        del keys  # both are laid alike
+        return self.rows * self.classes, self.steps(x.shape[2]), x.shape[-1]
+
+    def pairs(
+        self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "m c k"], *, keys: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield views of tokens and of their places in the buffer, shapes equal."""
+        del keys
+        laid = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
+        steps, rest = divmod(x.shape[2], self.classes)
+        whole = x.shape[2] - rest
+        even = x[:, :, :whole].view(*x.shape[:2], steps, self.classes, x.shape[3])
+        yield even.transpose(2, 3), laid[:, :, :, :steps]
+        if rest:
+            yield x[:, :, whole:], laid[:, :, :rest, steps]
+
+    def queries(self, buffer: Float[Tensor, "m c k"]) -> Float[Tensor, "m c k"]:
+        """View a buffer of queries by rectangle."""
+        return buffer
+
+    def keys(self, buffer: Float[Tensor, "m w k"]) -> Float[Tensor, "m w k"]:
+        """View a buffer of keys by rectangle."""
+        return buffer
+
+    def spread(
+        self,
+        buffer: Float[Tensor, "m r k"],
+        job: Job,
+        weights: Float[Tensor, "n c w"],
+        x: Float[Tensor, "n c k"],
+        scale: float,
+    ) -> None:
+        """Add `scale * weights^T x` to the keys."""
+        buffer[job.rectangles, : job.keys].add_(torch.bmm(weights.mT, x), alpha=scale)
+
+    def jobs(self, elements: int) -> Iterator[Job]:
+        """Yield pieces of work of about so many scores, without what nobody may see."""
+        count, length, units = self.rows * self.classes, self.steps(self.length), self.units()
+        # Sixteen steps of a staircase waste 3 % of its area, whatever the length.
+        tall = max(FINEST, length // 16) if self.causal else length
+        tall = max(1, min(tall, elements // max(1, len(units))))
+        for first in range(0, length, tall):
+            some, seen = slice(first, min(first + tall, length)), len(units)
+            lowest, highest = first // self.unit, (some.stop - 1) // self.unit
+            clear, hidden = bisect_right(units, lowest - self.least), seen
+            if self.causal:
+                seen = hidden = bisect_right(units, highest - self.least)
+            elif self.least:
+                hidden = bisect_left(units, highest + self.least)
+            else:
+                clear = hidden
+            step = max(1, elements // max(1, (some.stop - first) * seen))
+            for start in range(0, count, step) if seen else ():
+                rectangles = slice(start, min(start + step, count))
+                yield Job(rectangles, some, seen, slice(clear, hidden))
+
+    def places(self, device: torch.device) -> Places:
+        """Return where queries and keys stand."""
+        query = torch.arange(self.steps(self.length), device=device)
+        units = torch.tensor(self.units(), device=device)
+        if self.columns is None:
+            key = units * self.classes
+        else:
+            key = torch.tensor(self.columns, device=device) - self.first
+        return Places(query // self.unit, units, query * self.classes, key)
+
+
+KeySet: TypeAlias = Blocks | Rectangles

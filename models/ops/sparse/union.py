@@ -1,0 +1,264 @@
+"""Softmax attention over a union of disjoint sets of keys, without n x n scores.
+
+    o_i = sum_s exp(z_is - z_i) o_is,    z_i = log sum_s exp(z_is)
+
+where o_is is attention inside set s alone and z_is the logarithm of its sum of weights. The sets
+may not overlap: a key that is in two of them counts twice. `models.ops.sparse.key_sets` has the
+sets.
+
+Scores are worked off in passes that fit into the cache, and nothing of their size is kept: backward
+computes them once more. With z_i at hand the weights are exp(score - z_i), so the sets need not
+know of each other. What autograd keeps is q, k, v, o and one number per query; with dropout also a
+mask, a byte per score.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.numerics import full_precision
+from models.ops.sparse.key_sets import (
+    NEVER,
+    PASS_ELEMENTS,
+    PASS_ELEMENTS_ELSEWHERE,
+    Job,
+    KeySet,
+    Places,
+    Rectangles,
+)
+
+LOG2_E = 1.4426950408889634
+"""Scores are kept in bits: exp2 is faster than exp on a CPU, and has no slow arguments."""
+
+
+class _Laid(NamedTuple):
+    """One set with its buffers: what both passes start from."""
+
+    keyset: KeySet
+    places: Places
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    gaps: Float[Tensor, "m 1 w"] | None
+    slopes: Float[Tensor, "m 1 1"] | None
+    scale: float
+
+    def scores(self, job: Job) -> Float[Tensor, "n c w"]:
+        """Return the scores of a job in bits, NEVER where nothing may be seen."""
+        q, k = self.some_queries(self.q, job), self.some_keys(self.k, job)
+        scores = q.new_empty(*q.shape[:2], k.shape[1])
+        torch.baddbmm(scores, q, k.mT, beta=0, alpha=self.scale * LOG2_E, out=scores)
+        if self.slopes is not None:
+            apart = self.places.queries[job.queries, None] - self.places.keys[: job.keys]
+            scores.addcmul_(self.slopes[job.rectangles], apart.abs().to(q.dtype), value=-1)
+        if job.unclear.stop > job.unclear.start:
+            scores[..., job.unclear] += self.keyset.mask(self.places, job)
+        if self.gaps is not None:
+            scores += self.gaps[job.rectangles, :, : job.keys]
+        return scores
+
+    def some_queries(self, buffer: Tensor, job: Job) -> Float[Tensor, "n c k"]:
+        """View what belongs to the job's queries."""
+        return self.keyset.queries(buffer)[job.rectangles, job.queries]
+
+    def some_keys(self, buffer: Tensor, job: Job) -> Float[Tensor, "n w k"]:
+        """View what belongs to the job's keys."""
+        return self.keyset.keys(buffer)[job.rectangles, : job.keys]
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield the work in pieces of a size that suits the device."""
+        return self.keyset.jobs(PASS_ELEMENTS.get(self.q.device.type, PASS_ELEMENTS_ELSEWHERE))
+
+
+def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
+    """Copy tokens into the buffer of a set, zeros where there is none."""
+    precise = torch.promote_types(x.dtype, torch.float32)
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+        return x.flatten(0, 1).to(precise)
+    make = torch.zeros if keyset.padded else torch.empty
+    buffer = make(keyset.buffer(x, keys=keys), dtype=precise, device=x.device)
+    for tokens, places in keyset.pairs(x, buffer, keys=keys):
+        places.copy_(tokens)
+    return buffer
+
+
+def _lift(
+    keyset: KeySet, buffer: Tensor, shape: torch.Size, *, keys: bool
+) -> Float[Tensor, "b h s k"]:
+    """Copy tokens of `shape` back from the buffer of a set, in memory l before h."""
+    b, h, length = shape[:3]
+    if isinstance(keyset, Rectangles) and keyset.classes == 1:
+        return buffer.view(b, h, length, -1)
+    x = buffer.new_empty(b, length, h, buffer.shape[-1]).transpose(1, 2)
+    for tokens, places in keyset.pairs(x, buffer, keys=keys):
+        tokens.copy_(places)
+    return x
+
+
+def _lay_all(
+    keyset: KeySet,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    keep: Bool[Tensor, "b s"] | None,
+    slopes: Float[Tensor, " h"] | None,
+) -> _Laid:
+    q, k, v = _lay(keyset, qkv[0], keys=False), keyset.pick(qkv[1]), keyset.pick(qkv[2])
+    gaps = None
+    if keep is not None or keyset.padded:
+        b, h, length = qkv[1].shape[:3]
+        real = q.new_ones(1) if keep is None else keep[:, None, :, None].to(q.dtype)
+        laid = _lay(keyset, keyset.pick(real.expand(b, h, length, 1)), keys=True)
+        gaps = keyset.keys((1 - laid) * NEVER).mT
+    if slopes is not None:
+        each = keyset.queries(q).shape[0] // keyset.rows
+        slopes = slopes.to(q.dtype).repeat(keyset.rows // len(slopes)).repeat_interleave(each)
+        slopes = LOG2_E * slopes[:, None, None]
+    places, scale = keyset.places(q.device), q.shape[-1] ** -0.5
+    k, v = _lay(keyset, k, keys=True), _lay(keyset, v, keys=True)
+    return _Laid(keyset, places, q, k, v, gaps, slopes, scale)
+
+
+class UnionAttention(torch.autograd.Function):
+    """`apply(q, k, v, keep, slopes, dropout, remember, sets)`; half precision is made float32."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        keep: Bool[Tensor, "b s"] | None,
+        slopes: Float[Tensor, " h"] | None,
+        dropout: float,
+        remember: bool,
+        sets: tuple[KeySet, ...],
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend. `remember`: whether a backward pass will come."""
+        spared: list[Tensor] = []
+        with full_precision(q):
+            parts = [
+                _attend(_lay_all(keyset, (q, k, v), keep, slopes), q.shape, dropout, spared)
+                for keyset in sets
+            ]
+            o, total = parts[0]
+            for _, other in parts[1:]:
+                total = torch.logaddexp2(total, other)
+            if keep is not None or any(keyset.least for keyset in sets):
+                # Queries that see nothing: their weights are exp2(-inf) = 0.
+                total = total.masked_fill(total < NEVER / 2, torch.inf)
+                o *= (parts[0][1] - total).exp2_()
+            elif len(parts) > 1:
+                o *= (parts[0][1] - total).exp2_()
+            for part, own in parts[1:]:
+                o.addcmul_(part, (own - total).exp2_())
+            o = o.to(v.dtype)
+        if remember:
+            ctx.sets, ctx.dropout = sets, dropout
+            ctx.save_for_backward(q, k, v, keep, slopes, o, total, *spared)
+        return o
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
+        """Return the gradients by q, k and v."""
+        q, k, v, keep, slopes, o, total, *spared = ctx.saved_tensors
+        masks = iter(spared)
+        with full_precision(gradient):
+            along = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
+            facts = torch.cat((total, along), dim=-1)
+            grown: list[Tensor | None] = [None, None, None]
+            for keyset in ctx.sets:
+                laid = _lay_all(keyset, (q, k, v), keep, slopes)
+                dq, dk, dv = map(torch.zeros_like, (laid.q, laid.k, laid.v))
+                g_laid = _lay(keyset, gradient, keys=False)
+                facts_laid = _lay(keyset, facts, keys=False)
+                for job in laid.jobs():
+                    g, fact = laid.some_queries(g_laid, job), laid.some_queries(facts_laid, job)
+                    weights = laid.scores(job).sub_(fact[..., :1]).exp2_()
+                    slope = torch.bmm(g, laid.some_keys(laid.v, job).mT)  # by weights, then scores
+                    used = weights
+                    if ctx.dropout:
+                        factor = next(masks) * (1 / (1 - ctx.dropout))
+                        used = weights * factor
+                        slope *= factor
+                    slope.sub_(fact[..., 1:]).mul_(weights)
+                    by_query = torch.bmm(slope, laid.some_keys(laid.k, job))
+                    torch.mul(by_query, laid.scale, out=laid.some_queries(dq, job))
+                    keyset.spread(dk, job, slope, laid.some_queries(laid.q, job), laid.scale)
+                    keyset.spread(dv, job, used, g, 1.0)
+                for i, buffer in enumerate((dq, dk, dv)):
+                    grown[i] = _collect(keyset, grown[i], buffer, (q, k, v)[i], keys=i > 0)
+                del dq, dk, dv
+        gradients = (cast(Tensor, x).to(y.dtype) for x, y in zip(grown, (q, k, v), strict=True))
+        return *gradients, None, None, None, None, None
+
+
+def _collect(
+    keyset: KeySet, grown: Tensor | None, buffer: Tensor, like: Tensor, *, keys: bool
+) -> Float[Tensor, "b h s k"]:
+    """Add the gradient in a buffer to what other sets gave."""
+    b, h, length, width = like.shape
+    partial = keys and not keyset.whole
+    lifted = _lift(keyset, buffer, keyset.pick(like).shape if keys else like.shape, keys=keys)
+    if grown is None and not partial:
+        return lifted
+    if grown is None:
+        grown = lifted.new_zeros(b, length, h, width).transpose(1, 2)
+    if partial:
+        keyset.give_back(grown, lifted)
+        return grown
+    return grown.add_(lifted)
+
+
+def _attend(
+    laid: _Laid, shape: torch.Size, dropout: float, spared: list[Tensor]
+) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
+    """Attend inside one set: mean of the values, and logarithm of the sum of weights."""
+    keyset = laid.keyset
+    make = laid.q.new_zeros if keyset.least else laid.q.new_empty  # whether some see nothing
+    out = make((*laid.q.shape[:-1], laid.v.shape[-1]))
+    logs = laid.q.new_full((*laid.q.shape[:-1], 1), NEVER)
+    for job in laid.jobs():
+        weights = laid.scores(job)
+        top = weights.amax(-1, keepdim=True)
+        weights.sub_(top).exp2_()
+        total = weights.sum(-1, keepdim=True)
+        torch.add(top, total.log2(), out=laid.some_queries(logs, job))
+        if dropout:
+            kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+            spared.append(kept)
+            weights *= kept
+            total *= 1 - dropout
+        mixed = torch.bmm(weights, laid.some_keys(laid.v, job))
+        torch.div(mixed, total, out=laid.some_queries(out, job))
+    return _lift(keyset, out, shape, keys=False), _lift(keyset, logs, shape, keys=False)
+
+
+def union_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *sets: KeySet,
+    keep: Bool[Tensor, "b s"] | None = None,
+    slopes: Float[Tensor, " h"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend to all keys of all sets.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        sets: Sets of keys without a key in common.
+        keep: False for keys that nobody sees. A query left without a key gives 0.
+        slopes: How fast the scores of each head fall with distance (ALiBi); None: not at all.
+        dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
+    """
+    remember = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    o: Tensor = UnionAttention.apply(  # type: ignore[no-untyped-call]
+        q, k, v, keep, slopes, dropout, remember, sets
+    )
+    return o

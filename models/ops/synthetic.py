@@ -1,0 +1,289 @@
+"""Softmax over made-up logits, block by block: what the Synthesizer computes.
+
+Axis letters beside the project's: g groups of examples with logits of their own (1 where all share
+theirs), z examples of a group, r rows and s columns of a block, f features, n the longest input.
+
+Logits are made for a block of rows, used and forgotten; backward makes them again. Nothing of the
+size (length x length) is kept but the table of a random component, which is a parameter. Where all
+examples share the logits, these are made once for the batch, and each example's values are columns
+of one matrix. Padding then enters as a second product with the same weights: o = P V / P real, with
+P the softmax over all tokens and V zero where real is.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.mixer import Layout
+from models.ops.exact import visibility
+from models.ops.numerics import full_precision, reciprocal, sum_dtype
+
+NEVER = -1e30
+"""Logit of padding: finite, so that a row of it alone gives no NaN."""
+LATER = 2 * NEVER
+"""Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""
+ROWS = 128
+"""Rows of a block, at least; of a causal one, which has no columns behind its rows, exactly."""
+BLOCK_ELEMENTS = {"cpu": 1 << 21}
+"""Logits worked on at once, by kind of device: 8 MB, so that they stay in the cache."""
+BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+
+
+class Block(NamedTuple):
+    """A part of the logits."""
+
+    groups: slice
+    heads: slice
+    rows: slice
+    columns: slice
+
+    @property
+    def by_row(self) -> tuple[slice, slice, slice]:
+        """Index of what has one entry per row."""
+        return self.groups, self.heads, self.rows
+
+    @property
+    def by_column(self) -> tuple[slice, slice, slice]:
+        """Index of what has one entry per column."""
+        return self.groups, self.heads, self.columns
+
+    def distance(self, like: Tensor) -> Float[Tensor, "r s"]:
+        """Return column minus row."""
+        place = torch.arange(max(self.rows.stop, self.columns.stop), device=like.device)
+        return (place[self.columns] - place[self.rows, None]).to(like.dtype)
+
+
+class Logits(NamedTuple):
+    """What the logits are made of: the sum of all that is given."""
+
+    queries: Float[Tensor, "g h l f"] | None = None
+    keys: Float[Tensor, "g h s f"] | None = None
+    """Inner products with the queries."""
+    table: Float[Tensor, "h n n"] | None = None
+    weight: Float[Tensor, "h 1 1"] | None = None
+    """Of the table."""
+    first: Float[Tensor, "g h l a"] | None = None
+    second: Float[Tensor, "g h l c"] | None = None
+    """Column j is entry j mod a of the first, times entry j div a of the second."""
+    slopes: Float[Tensor, " h"] | None = None
+    """By which logits fall with the distance."""
+
+    def at(self, block: Block) -> "Logits":
+        """View what one block needs."""
+        _, heads, rows, columns = block
+        cuts: list[Any] = [block.by_row, block.by_column, (heads, rows, columns), heads]
+        cuts += [block.by_row, block.by_row, heads]
+        return Logits(*(x if x is None else x[cut] for x, cut in zip(self, cuts, strict=True)))
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether `make` returns the table itself, which nobody may overwrite."""
+        return all(x is None for x in self._replace(table=None))
+
+    def make(self, block: Block) -> Float[Tensor, "#g h r s"]:
+        """Return the logits of one block, `self` being what it needs."""
+        parts = []
+        if self.queries is not None and self.keys is not None:
+            parts.append(self.queries @ self.keys.mT)
+        if self.first is not None and self.second is not None:
+            needed = -(-block.columns.stop // self.first.shape[-1])
+            pairs = self.second[..., :needed, None] * self.first[..., None, :]
+            parts.append(pairs.flatten(-2)[..., block.columns])
+        if self.table is not None:
+            weighted = self.table if self.weight is None else self.table * self.weight
+            parts.append(weighted[None])
+        total = functools.reduce(torch.add, parts)
+        if self.slopes is not None:
+            total = total - self.slopes[:, None, None] * block.distance(total).abs()
+        return total
+
+
+class Facts(NamedTuple):
+    """What is fixed about one pass."""
+
+    causal: bool
+    dropout: float
+    keep: Bool[Tensor, "g s"] | None = None
+    """Where logits differ by example: they never meet padding."""
+    real: Float[Tensor, "g 1 s z"] | None = None
+    """1 for real tokens."""
+
+    def blocks(self, values: Float[Tensor, "g h s w"]) -> Iterator[Block]:
+        """Cut the logits into parts of bounded size."""
+        groups, heads, length = values.shape[:3]
+        size = BLOCK_ELEMENTS.get(values.device.type, BLOCK_ELEMENTS_ELSEWHERE)
+        lanes = max(1, size // (ROWS * length))
+        by_head = min(heads, lanes)
+        by_group = min(groups, max(1, lanes // heads))
+        rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
+        for group in _slices(groups, by_group):
+            for head in _slices(heads, by_head):
+                for row in _slices(length, rows):
+                    columns = slice(0, row.stop if self.causal else length)
+                    yield Block(group, head, row, columns)
+
+    def softmax(
+        self, logits: Float[Tensor, "#g h r s"], block: Block, *, borrowed: bool
+    ) -> Float[Tensor, "#g h r s"]:
+        """Return the softmax over what may be seen; overwrites what is not borrowed."""
+        if borrowed and (self.causal or self.keep is not None):
+            logits = logits.clone()
+        if self.keep is not None:
+            logits.masked_fill_(~self.keep[block.groups, None, None, block.columns], NEVER)
+        if self.causal:
+            corner = logits[..., block.rows.start :]
+            later = torch.ones(corner.shape[-2:], dtype=torch.bool, device=corner.device).triu_(1)
+            corner.masked_fill_(later, LATER)
+        return logits.softmax(-1)
+
+
+def _slices(count: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def _scale(
+    x: Float[Tensor, "g h r w"], factor: Float[Tensor, "g h r z"] | None
+) -> Float[Tensor, "g h r w"]:
+    """Multiply each example's part of the columns by its own factor; None: by 1."""
+    if factor is None:
+        return x
+    parts = x.reshape(*x.shape[:-1], factor.shape[-1], -1)
+    return (parts * factor[..., None]).view(x.shape)
+
+
+class _Mean(torch.autograd.Function):
+    """`apply(values, facts, *logits)`: the weighted means; weights are made anew in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, facts: Facts, *given: Tensor | None) -> Tensor:
+        logits, real, out = Logits(*given), facts.real, torch.empty_like(values)
+        inverse, spared = None, list[Tensor]()
+        if real is not None:
+            inverse = values.new_empty((*values.shape[:3], real.shape[-1]))
+        for block in facts.blocks(values):
+            made = logits.at(block).make(block)
+            weights = facts.softmax(made, block, borrowed=logits.borrowed)
+            factor = None
+            if real is not None and inverse is not None:
+                factor = reciprocal(weights @ real[block.groups, :, block.columns])
+                inverse[block.by_row] = factor
+            if facts.dropout:
+                alive = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - facts.dropout)
+                weights = weights * alive * (1 / (1 - facts.dropout))
+                spared.append(alive)
+            out[block.by_row] = _scale(weights @ values[block.by_column], factor)
+        ctx.facts, ctx.spared = facts, len(spared)
+        ctx.save_for_backward(values, out if real is not None else None, inverse, *spared, *given)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        facts: Facts = ctx.facts
+        values, out, inverse, *others = ctx.saved_tensors
+        spared, logits = iter(others[: ctx.spared]), Logits(*others[ctx.spared :])
+        wanted = ctx.needs_input_grad[2:]
+        sums = Logits(
+            *(
+                torch.zeros_like(x) if x is not None and want else None
+                for x, want in zip(logits, wanted, strict=True)
+            )
+        )
+        dvalues = torch.zeros_like(values)
+        with full_precision(values):
+            for block in facts.blocks(values):
+                place, keys = block.by_row, block.by_column
+                leaves = [
+                    x if x is None else x.detach().requires_grad_(want)
+                    for x, want in zip(logits.at(block), wanted, strict=True)
+                ]
+                with torch.enable_grad():
+                    made = Logits(*leaves).make(block)
+                used = weights = facts.softmax(made.detach(), block, borrowed=logits.borrowed)
+                g = gradient[place]
+                if inverse is not None:
+                    g = _scale(g, inverse[place])
+                back = g @ values[keys].mT
+                if facts.dropout:
+                    factor = next(spared) * (1 / (1 - facts.dropout))
+                    used = weights * factor
+                    back *= factor
+                dvalues[keys] += used.mT @ g
+                if facts.real is not None:  # through the sums of what is real, by example
+                    shares = (g * out[place]).view(*g.shape[:-1], facts.real.shape[-1], -1).sum(-1)
+                    back -= shares @ facts.real[block.groups, :, block.columns].mT
+                if any(wanted):
+                    dtype = weights.dtype
+                    down = torch.ops.aten._softmax_backward_data(back, weights, -1, dtype)
+                    mine = [x for x in leaves if x is not None and x.requires_grad]
+                    found = torch.autograd.grad(made, mine, down)
+                    totals = [x for x in sums.at(block) if x is not None]
+                    for total, part in zip(totals, found, strict=True):
+                        total.add_(part)
+        return dvalues, None, *sums
+
+
+def synthetic_attention(
+    logits: Logits,
+    v: Float[Tensor, "b h l v"],
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Mix the values with the softmax of logits; a row that may see no token gives 0.
+
+    Sums run in float32 (float64 input: float64); the result has the dtype of v.
+    """
+    dtype = sum_dtype(v)
+    logits = Logits(*(None if x is None else x.to(dtype) for x in logits))
+    common = logits.first is None and (logits.queries is None or logits.queries.shape[0] == 1)
+    with full_precision(v):
+        values, real = v.to(dtype), None
+        if keep is not None:
+            real = keep[:, None, :, None].to(dtype)
+            values = values * real
+        if common:  # every example becomes some columns of one matrix of values
+            values = values.permute(1, 2, 0, 3).flatten(-2)[None]
+            real = None if real is None else real.permute(3, 1, 2, 0)
+        facts = Facts(causal, dropout, None if common else keep, real)
+        o: Tensor = _Mean.apply(values, facts, *logits)  # type: ignore[no-untyped-call]
+        if common:
+            o = o[0].view(*o.shape[1:3], v.shape[0], -1).permute(2, 0, 1, 3)
+    return o.to(v.dtype)
+
+
+def fused_attention(
+    logits: Logits,
+    v: Float[Tensor, "b h l v"],
+    *,
+    keep: Bool[Tensor, "b l"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Do the same for inner products alone, in one kernel that keeps O(length).
+
+    Raises:
+        ValueError: The logits have no queries and keys, or something else besides.
+    """
+    q, k, *others = logits
+    if q is None or k is None or any(x is not None for x in others):
+        raise ValueError("fused logits are inner products: got other parts; synthetic_attention")
+    visible = visibility(Layout(keep=keep), v.shape[2], causal=causal, device=v.device)
+    missing = q.shape[-1] - v.shape[-1]  # the kernels want one width
+    o = F.scaled_dot_product_attention(
+        q,
+        k,
+        F.pad(v, (0, missing)) if missing else v,
+        attn_mask=visible,
+        dropout_p=dropout,
+        is_causal=causal and visible is None,
+        scale=1.0,
+    )
+    return o[..., : v.shape[-1]]

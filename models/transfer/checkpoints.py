@@ -1,0 +1,298 @@
+"""Weights of public checkpoints, GPT-2's and BERT's, under this backbone's names.
+
+Read from safetensors files, which hold numbers and no code. A `config.json` beside the file, where
+there is one, says what no tensor shows: the number of heads, the kind of GELU, the epsilon of the
+norms. Without it, the kind and the epsilon are those of the original models, and nobody can check
+the number of heads.
+
+GPT-2   pre-norm, GELU by tanh, epsilon 1e-5, learned positions, the embedding as head. Its linear
+        maps are stored [in, out], those of queries, keys and values side by side in one matrix.
+BERT    post-norm, GELU, epsilon 1e-12, learned positions and a norm over the embeddings. The vector
+        of the first segment is added to every position: one sequence is all there is here. The
+        pooler and the heads of its pretraining have no place in this backbone and are left out.
+
+Source: Radford et al. 2019 (openai/gpt-2); Devlin et al. 2019, arXiv:1810.04805. The names of the
+tensors are those of the transformers package.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from models.backbone.model import FeedForward, Positions, Residual
+from models.transfer.weights import Weights
+
+ACTIVATIONS = {
+    "gelu": FeedForward.gelu,
+    "gelu_new": FeedForward.gelu_tanh,
+    "gelu_pytorch_tanh": FeedForward.gelu_tanh,
+}
+
+
+class _Tensors:
+    """The tensors of a file; what is taken is checked, what is left over is known."""
+
+    def __init__(self, path: Path, tensors: dict[str, Tensor]) -> None:
+        self.path, self.left = path, tensors
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor of this shape; -1 stands for any number."""
+        if name not in self.left:
+            raise ValueError(
+                f"{self.path} has no tensor {name}: it is cut short, or one file of several; save "
+                "the whole model as one file"
+            )
+        found = self.left.pop(name)
+        if len(found.shape) != len(shape) or any(
+            wanted not in (-1, got) for got, wanted in zip(found.shape, shape, strict=True)
+        ):
+            wanted_shape = ", ".join("any" if size == -1 else str(size) for size in shape)
+            raise ValueError(
+                f"{self.path}: {name} has shape {list(found.shape)}, wanted [{wanted_shape}]; this "
+                "is no checkpoint of the original kind"
+            )
+        return found if found.dtype == torch.float64 else found.float()
+
+    def linear(self, name: str, into: str, rows: int, columns: int) -> dict[str, Tensor]:
+        """Return weight and bias of a linear map from `columns` to `rows` under a new name."""
+        return {
+            f"{into}.weight": self.take(f"{name}.weight", rows, columns),
+            f"{into}.bias": self.take(f"{name}.bias", rows),
+        }
+
+    def norm(self, name: str, into: str, width: int) -> dict[str, Tensor]:
+        """Return weight and bias of a norm under a new name."""
+        return {f"{into}.{kind}": self.take(f"{name}.{kind}", width) for kind in ("weight", "bias")}
+
+    def drop(self, pattern: str) -> frozenset[str]:
+        """Leave out the tensors whose names match; return them."""
+        found = frozenset(name for name in self.left if re.fullmatch(pattern, name))
+        for name in found:
+            del self.left[name]
+        return found
+
+    def layers(self, pattern: str) -> int:
+        """Return the number of layers, at least one: the highest that a name has, from 0."""
+        found = [re.match(pattern, name) for name in self.left]
+        return 1 + max((int(match[1]) for match in found if match), default=0)
+
+
+def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+    embedding = file.take("wte.weight", -1, -1)
+    width = embedding.shape[1]
+    ours = {
+        "embedding.weight": embedding,
+        "positions.table": file.take("wpe.weight", -1, width),
+        **file.norm("ln_f", "stack.norm", width),
+    }
+    for layer in range(file.layers(r"h\.(\d+)\.")):
+        there, here = f"h.{layer}", f"stack.blocks.{layer}"
+        ours |= file.norm(f"{there}.ln_1", f"{here}.mixer_norm", width)
+        ours |= file.norm(f"{there}.ln_2", f"{here}.network_norm", width)
+        weight = file.take(f"{there}.attn.c_attn.weight", width, 3 * width)
+        bias = file.take(f"{there}.attn.c_attn.bias", 3 * width)
+        for name, matrix, vector in zip("qkv", weight.chunk(3, 1), bias.chunk(3), strict=True):
+            ours[f"{here}.mixer.{name}_proj.weight"] = matrix.T.contiguous()
+            ours[f"{here}.mixer.{name}_proj.bias"] = vector.clone()
+        hidden = file.left.get(f"{there}.mlp.c_fc.bias", embedding.new_empty(0)).shape[0]
+        for name, into, rows, columns in (
+            ("attn.c_proj", "mixer.out_proj", width, width),
+            ("mlp.c_fc", "network.0", hidden, width),
+            ("mlp.c_proj", "network.3", width, hidden),
+        ):
+            stored = file.take(f"{there}.{name}.weight", columns, rows)
+            ours[f"{here}.{into}.weight"] = stored.T.contiguous()
+            ours[f"{here}.{into}.bias"] = file.take(f"{there}.{name}.bias", rows)
+    ours["head.weight"] = embedding
+    if "lm_head.weight" in file.left:
+        ours["head.weight"] = file.take("lm_head.weight", *embedding.shape)
+    # Masks of what is later, which some versions stored among the weights.
+    return ours, file.drop(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+
+def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
+    embedding = file.take("embeddings.word_embeddings.weight", -1, -1)
+    width = embedding.shape[1]
+    places = file.take("embeddings.position_embeddings.weight", -1, width)
+    segments = file.take("embeddings.token_type_embeddings.weight", -1, width)
+    ours = {
+        "embedding.weight": embedding,
+        "positions.table": places + segments[0],
+        **file.norm("embeddings.LayerNorm", "stack.norm", width),
+    }
+    for layer in range(file.layers(r"encoder\.layer\.(\d+)\.")):
+        there, here = f"encoder.layer.{layer}", f"stack.blocks.{layer}"
+        own, out = f"{there}.attention.self", f"{there}.attention.output"
+        hidden = file.left.get(f"{there}.intermediate.dense.bias", embedding.new_empty(0)).shape[0]
+        for name, into, rows, columns in (
+            (f"{own}.query", "mixer.q_proj", width, width),
+            (f"{own}.key", "mixer.k_proj", width, width),
+            (f"{own}.value", "mixer.v_proj", width, width),
+            (f"{out}.dense", "mixer.out_proj", width, width),
+            (f"{there}.intermediate.dense", "network.0", hidden, width),
+            (f"{there}.output.dense", "network.3", width, hidden),
+        ):
+            ours |= file.linear(name, f"{here}.{into}", rows, columns)
+        ours |= file.norm(f"{out}.LayerNorm", f"{here}.mixer_norm", width)
+        ours |= file.norm(f"{there}.output.LayerNorm", f"{here}.network_norm", width)
+    return ours, file.drop(r"embeddings\.position_ids|pooler\..*|cls\..*")
+
+
+class _Format(NamedTuple):
+    """How a kind of checkpoint is known and read."""
+
+    key: str
+    """A tensor that only this kind has."""
+    prefix: str
+    """What may stand before every name."""
+    read: Callable[[_Tensors], tuple[dict[str, Tensor], frozenset[str]]]
+    residual: Residual
+    activation: str
+    epsilon: float
+    told: Mapping[str, str]
+    """Where a config.json says heads, activation and epsilon."""
+    plain: Mapping[str, Any]
+    """What else a config.json may say, and the only value that this backbone computes."""
+
+
+FORMATS = {
+    "GPT-2": _Format(
+        key="wte.weight",
+        prefix="transformer.",
+        read=_gpt2,
+        residual=Residual.pre_norm,
+        activation="gelu_new",
+        epsilon=1e-5,
+        told={"heads": "n_head", "activation": "activation_function"}
+        | {"epsilon": "layer_norm_epsilon"},
+        plain={
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+        },
+    ),
+    "BERT": _Format(
+        key="embeddings.word_embeddings.weight",
+        prefix="bert.",
+        read=_bert,
+        residual=Residual.post_norm,
+        activation="gelu",
+        epsilon=1e-12,
+        told={"heads": "num_attention_heads", "activation": "hidden_act"}
+        | {"epsilon": "layer_norm_eps"},
+        plain={
+            "position_embedding_type": "absolute",
+            "is_decoder": False,
+            "add_cross_attention": False,
+        },
+    ),
+}
+
+
+def read_checkpoint(path: Path) -> Weights:
+    """Read a safetensors file with GPT-2's or BERT's names.
+
+    Raises:
+        ValueError: There is no such file, it is damaged or of another kind, a tensor is missing,
+            unknown or of the wrong shape, or its config.json names what this backbone lacks.
+    """
+    tensors = _load(path)
+    kind, plain = _kind(path, tensors)
+    form = FORMATS[kind]
+    file = _Tensors(path, plain)
+    ours, loose = form.read(file)
+    if file.left:
+        raise ValueError(
+            f"{path} has tensors that {kind} does not have: {', '.join(sorted(file.left)[:3])}; it "
+            "computes something else"
+        )
+    tied = "head.weight" in ours and torch.equal(ours["head.weight"], ours["embedding.weight"])
+    return Weights(
+        name=path.name,
+        tensors=ours | {name: torch.empty(0) for name in loose},
+        frame=_frame(path, form, ours),
+        tied=tied,
+        loose=loose,
+    )
+
+
+def _kind(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the name of a file's format, and its tensors without the prefix of their names."""
+    for kind, form in FORMATS.items():
+        plain = {_modern(name.removeprefix(form.prefix)): v for name, v in tensors.items()}
+        if form.key in plain:
+            return kind, plain
+    raise ValueError(
+        f"{path} has the names of neither {' nor '.join(FORMATS)}: got "
+        f"{', '.join(sorted(tensors)[:3]) or 'no tensors'}; convert it to one of these"
+    )
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ValueError(f"weights: there is no file {path}; name a .safetensors file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} cannot be read as safetensors ({error}): it is cut short or of another "
+            "format; get it anew, or save the model with safe_serialization=True"
+        ) from error
+
+
+def _modern(name: str) -> str:
+    """Return the name that norms have today: the first checkpoints call them gamma and beta."""
+    return re.sub(
+        r"LayerNorm\.(gamma|beta)$",
+        lambda found: f"LayerNorm.{'weight' if found[1] == 'gamma' else 'bias'}",
+        name,
+    )
+
+
+def _frame(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the options of the backbone that these weights need."""
+    said = _config(path.with_name("config.json"), form)
+    hidden, width = ours["stack.blocks.0.network.0.weight"].shape
+    layers = {name.split(".")[2] for name in ours if name.startswith("stack.blocks.")}
+    activation = said.get("activation", form.activation)
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"{path.with_name('config.json')}: got {form.told['activation']}={activation!r}; this "
+            f"backbone has {', '.join(ACTIVATIONS)}"
+        )
+    heads = {"heads": said["heads"]} if "heads" in said else {}
+    return heads | {
+        "depth": len(layers),
+        "layer_groups": None,
+        "width": width,
+        "feed_forward_width": hidden,
+        "feed_forward": ACTIVATIONS[activation],
+        "residual": form.residual,
+        "norm_epsilon": said.get("epsilon", form.epsilon),
+        "positions": Positions.learned,
+    }
+
+
+def _config(path: Path, form: _Format) -> dict[str, Any]:
+    """Return what config.json says about heads, activation and epsilon, where there is one."""
+    if not path.is_file():
+        return {}
+    try:
+        node = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}); get it anew, or take it away") from error
+    if not isinstance(node, dict):
+        raise ValueError(f"{path} must hold a mapping: got {type(node).__name__}; get it anew")
+    for name, wanted in form.plain.items():
+        if node.get(name, wanted) != wanted:
+            raise ValueError(
+                f"{path}: got {name}={node[name]!r}; this backbone computes {name}={wanted!r} alone"
+            )
+    return {ours: node[theirs] for ours, theirs in form.told.items() if theirs in node}

@@ -1,0 +1,264 @@
+"""Pretrained surgery: the weights of one model in another one, which may mix by another family.
+
+    report = transfer(weights_of(source), target)
+
+Weights of equal name mean the same in every model of this backbone: embedding, positions, norms,
+networks, head, and the projections of queries, keys, values and output in all families around
+`models.multi_head`. They are copied. Three things are more than a copy:
+
+Positions  A learned table that is too short goes on with copies of itself, as Longformer's 4,096
+           positions are eight copies of RoBERTa's 512 (arXiv:2004.05150, section 5); one that is
+           too long is cut. The row of a CLS vector stays the first, and is not repeated.
+Scale      Tied embeddings are multiplied by sqrt(width) on the way in. Weights made for another
+           factor are divided by the quotient c; where the same matrix answers, the last norm is
+           multiplied by c. The function is the same.
+Starts     What a family says its own parameters start from, such as Longformer's projections of
+           global tokens from the ordinary ones.
+
+Everything else stays as it was drawn: a head of another shape, and parameters that only the new
+family has. Random features stay as drawn, too: a Performer with softmax's weights estimates that
+softmax, and the more features, the better.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.backbone.model import Backbone, Residual
+from models.backbone.stack import Stack
+from models.mixer import INSIDE, Unsupported
+
+FRAME = (
+    "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
+    "residual", "norm_epsilon", "positions",
+)  # fmt: skip
+"""Options of the backbone that decide what its weights mean."""
+EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
+
+
+class Parts(StrEnum):
+    """What is taken."""
+
+    all = auto()
+    blocks = auto()
+    """The stack alone: embedding, positions and head are the target's own, for other tokens."""
+
+
+class Origin(StrEnum):
+    """Where a parameter of the target has its values from."""
+
+    copied = auto()
+    extended = auto()
+    """A table of positions of another length."""
+    started = auto()
+    """From other weights that were copied, as the family says."""
+    drawn = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Weights under this backbone's names, and what they were made for."""
+
+    name: str
+    """For messages."""
+    tensors: Mapping[str, Tensor]
+    frame: Mapping[str, Any]
+    """Values of `FRAME`, as far as they are known."""
+    input_scale: float = 1.0
+    """What the embedding is multiplied by on the way in."""
+    tied: bool = False
+    """Whether the embedding is the head's matrix, too."""
+    cls_row: bool | None = None
+    """Whether the first position is a CLS vector's; None: of whatever the target has there."""
+    loose: frozenset[str] = frozenset()
+    """Tensors that the target may do without: buffers, and parts that this backbone lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of every parameter and buffer of the target, by name."""
+
+    origins: Mapping[str, Origin]
+    lengths: tuple[int, int] | None
+    """Rows of the source's and the target's table of positions, where these differ."""
+    unused: tuple[str, ...]
+    """Weights of the source that have no place in the target."""
+    parameters: Mapping[Origin, int]
+    """Number of the target's parameters, shared ones once, by where they come from."""
+
+
+def weights_of(model: Backbone, name: str = "the source") -> Weights:
+    """Return a model's weights as what another one may start from; nothing is copied yet."""
+    tensors = {key: value.detach() for key, value in model.state_dict().items()}
+    buffers = frozenset(tensors) - {key for key, _ in _parameters(model)}
+    return Weights(
+        name=name,
+        tensors=tensors,
+        frame={key: getattr(model.config, key) for key in FRAME},
+        input_scale=model.input_scale,
+        tied=model.per_token and model.config.tied_embeddings,
+        cls_row=model.has_cls,
+        loose=buffers,
+    )
+
+
+def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all) -> Report:
+    """Let `target` start from the weights of `source`, and say what became of each parameter.
+
+    Raises:
+        Unsupported: The two differ in width, depth, heads, vocabulary or another option that
+            decides what weights mean, or a weight of the source has no place; nothing was changed.
+    """
+    weights = weights_of(source) if isinstance(source, Backbone) else source
+    if not isinstance(target.stack, Stack):
+        raise Unsupported(
+            f"a model with a stack of its own has no place for weights of {weights.name}: choose a "
+            "family that mixes between the blocks of the ordinary stack"
+        )
+    _check_frame(weights, target, parts)
+    own = target.state_dict()
+    found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
+    lengths = None
+    if parts == Parts.all:
+        _check_vocabulary(found, own, weights.name)
+        lengths = _place_positions(found, own, weights.cls_row, target.has_cls)
+        _rescale(found, weights, target)
+        _drop_other_head(found, own)
+    _drop_loose(found, own, weights.loose)
+    _check_places(found, own, weights.name)
+    missing = set(target.load_state_dict(found, strict=False).missing_keys)
+    origins = {}
+    for key in own:
+        origins[key] = Origin.copied if key in found else Origin.started
+        if key in missing:
+            origins[key] = Origin.drawn
+        elif key == TABLE and lengths is not None:
+            origins[key] = Origin.extended
+    counted = dict.fromkeys(Origin, 0)
+    for key, parameter in target.named_parameters():
+        counted[origins[key]] += parameter.numel()
+    unused = tuple(sorted(set(weights.tensors) - set(found)))
+    return Report(origins=origins, lengths=lengths, unused=unused, parameters=counted)
+
+
+def _parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:
+    """Return every name of every parameter: a shared one under all of its names."""
+    return [*model.named_parameters(remove_duplicate=False)]
+
+
+def _of_stack(weights: Weights) -> dict[str, Tensor]:
+    return {key: value for key, value in weights.tensors.items() if key.startswith("stack.")}
+
+
+def _check_frame(weights: Weights, target: Backbone, parts: Parts) -> None:
+    for key, wanted in weights.frame.items():
+        got = getattr(target.config, key)
+        if got == wanted:
+            continue
+        if key == "positions" and parts == Parts.blocks and not {got, wanted} & INSIDE:
+            continue
+        raise Unsupported(
+            f"weights of {weights.name} were made for {key}={wanted}: this model has {got}; set "
+            f"model.backbone.{key}={wanted}"
+        )
+
+
+def _check_vocabulary(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
+    given, wanted = found[EMBEDDING].shape, own[EMBEDDING].shape
+    if given != wanted:
+        raise Unsupported(
+            f"the embedding of {name} has shape {list(given)}, this model's {list(wanted)}: their "
+            "vocabularies differ; choose a task with the same tokens, or take the blocks alone"
+        )
+
+
+def _place_positions(
+    found: dict[str, Tensor],
+    own: Mapping[str, Tensor],
+    source_cls: bool | None,
+    target_cls: bool,
+) -> tuple[int, int] | None:
+    """Fit the table of positions; return its old and new length where they differ."""
+    if TABLE not in found or TABLE not in own:
+        return None
+    old, new = found[TABLE], own[TABLE]
+    if source_cls is None:
+        source_cls = target_cls = False
+    rows = repeated(old[int(source_cls) :], len(new) - int(target_cls))
+    if target_cls:
+        rows = torch.cat(((old if source_cls else new)[:1].to(rows), rows))
+    found[TABLE] = rows
+    return None if len(old) == len(new) and source_cls == target_cls else (len(old), len(new))
+
+
+def repeated(table: Float[Tensor, "n d"], length: int) -> Float[Tensor, "m d"]:
+    """Return `length` rows: those of the table, over and over."""
+    copies = -(-length // len(table))
+    return table.repeat(copies, 1)[:length]
+
+
+def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> None:
+    """Change weights such that the target's factor of the embedding changes nothing."""
+    tied = target.per_token and target.config.tied_embeddings
+    if tied and not weights.tied:
+        raise Unsupported(
+            f"{weights.name} does not answer by its embedding: this model does; set "
+            "model.backbone.tied_embeddings=false"
+        )
+    factor = target.input_scale / weights.input_scale
+    if factor == 1.0:
+        return
+    found[EMBEDDING] = found[EMBEDDING] / factor
+    if tied:
+        if target.config.residual != Residual.pre_norm:
+            raise Unsupported(
+                f"the embedding of {weights.name} has another scale, which only a last norm could "
+                "make good: set model.backbone.tied_embeddings=false"
+            )
+        found["head.weight"] = found[EMBEDDING]
+        for kind in ("weight", "bias"):
+            found[NORM + kind] = found[NORM + kind] * factor
+
+
+def _drop_other_head(found: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Leave the head out unless it fits as a whole, and the CLS vector where there is none."""
+    shapes = [
+        {key: value.shape for key, value in tensors.items() if key.startswith("head.")}
+        for tensors in (found, own)
+    ]
+    for key in shapes[0] if shapes[0] != shapes[1] else ():
+        del found[key]
+    if "cls" not in own:
+        found.pop("cls", None)
+
+
+def _drop_loose(found: dict[str, Tensor], own: Mapping[str, Tensor], loose: frozenset[str]) -> None:
+    """Leave out what the target may do without, where it has no such place."""
+    for key in loose & set(found):
+        if key not in own or own[key].shape != found[key].shape:
+            del found[key]
+
+
+def _check_places(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
+    homeless = sorted(set(found) - set(own))
+    if homeless:
+        raise Unsupported(
+            f"this model has no place for {_some(homeless)} of {name}: choose a family with "
+            "projections of queries, keys, values and output, each with a bias where they have one"
+        )
+    for key, value in found.items():
+        if value.shape != own[key].shape:
+            raise Unsupported(
+                f"{key} of {name} has shape {list(value.shape)}, this model's "
+                f"{list(own[key].shape)}: build the two with the same options"
+            )
+
+
+def _some(names: list[str], at_most: int = 3) -> str:
+    rest = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

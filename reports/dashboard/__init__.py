@@ -1,0 +1,1 @@
+"""The W&B mirror of stored rows."""

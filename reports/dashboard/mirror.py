@@ -1,0 +1,260 @@
+"""Copy finished results to W&B, from the store and never live: no account or network is needed.
+
+The mirror neither asks, hangs nor fails: it works in a child process without a terminal, with a
+deadline, and ends with one sentence that says where the runs lie or why there are none.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.dashboard.plan import AXES, RunPlan, contents, plan_report, plan_runs, raw
+from reports.dashboard.state import (
+    REPORT,
+    RUN,
+    Mirrored,
+    forget_files,
+    forget_older_reports,
+    read_state,
+    write_state,
+)
+
+# These would give all runs one identity, or send them elsewhere than the arguments say.
+_FOREIGN = (
+    "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
+    "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
+    "WANDB_DISABLED", "WANDB_CONFIG_PATHS", "WANDB_ANONYMOUS",
+)  # fmt: skip
+
+
+class Mode(StrEnum):
+    """Where the runs go."""
+
+    offline = auto()
+    """Into files that `wandb sync` can send later."""
+    online = auto()
+    """To the server; into files where there is no key or no answer."""
+    disabled = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorResult:
+    """What became of a mirror."""
+
+    paths: list[Path]
+    """Folder of each run, in the order planned."""
+    sentence: str
+
+
+def mirror(
+    rows: pd.DataFrame,
+    report_files: Sequence[Path],
+    *,
+    sweep: str,
+    cells: Mapping[str, Mapping[str, Any]],
+    mode: Mode,
+    folder: Path,
+    project: str,
+    names: Mapping[str, str] | None = None,
+    own: Collection[str] | None = None,
+    entity: str | None = None,
+    init_timeout_s: float = 20.0,
+    seconds_per_run: float = 60.0,
+) -> MirrorResult:
+    """Write one W&B run per cell or curve of cost, and one that holds the report.
+
+    A run whose content was mirrored before is not written again; a changed one replaces its
+    offline files. What other processes wrote, here or into another folder, is never replaced.
+    Raises nothing that wandb raises.
+
+    Args:
+        rows: of one sweep, as `runners.store.read_rows` returns them.
+        report_files: what `write_report` returned; may be empty.
+        sweep: names the group; run ids derive from it and from the cells in a run.
+        cells: what the store says of each cell: `identity`, `columns`, `config`.
+        mode: offline, online or disabled.
+        folder: everything is written below it; a folder called `wandb` holds the runs itself.
+        project: W&B project.
+        names: display names of models by cell; by default the model column.
+        own: the cells to send, None for all; the report's run holds all rows.
+        entity: W&B account or team, None for the default.
+        init_timeout_s: how long to wait for the server before going offline.
+        seconds_per_run: deadline of the whole, times the number of runs.
+
+    Raises:
+        NoRows: there are no rows.
+    """
+    if mode is Mode.disabled:
+        return MirrorResult([], "W&B is disabled.")
+    folder = Path(folder).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    state = read_state(folder)
+    hashes = contents(rows)
+    known = {run: was.cells for run, was in state.items() if (was.sweep, was.kind) == (sweep, RUN)}
+    plans = plan_runs(rows, sweep=sweep, cells=cells, names=names, known=known, own=own)
+    files = [Path(p).resolve() for p in report_files]
+    report = plan_report(raw(rows, cells), files, sweep=sweep, rows_folder=folder / "rows")
+    plans.append(report)
+
+    content = {plan.id: plan.content() for plan in plans}
+    due = [p for p in plans if not _is_done(state.get(p.id), content[p.id], mode)]
+    job: dict[str, Any] = {
+        "axes": AXES,
+        "dir": str(folder.parent if folder.name == "wandb" else folder),
+        "entity": entity,
+        "finish_timeout_s": seconds_per_run / 2,
+        "init_timeout_s": init_timeout_s,
+        "mode": str(mode),
+        "project": project,
+    }
+    # staged copies of the report's files must outlive the run until it is sent, but no longer
+    data = folder / "data" / plans[-1].id
+    if plans[-1] in due:
+        shutil.rmtree(data, ignore_errors=True)
+    events = _run(job, due, folder, data, deadline=init_timeout_s + seconds_per_run * len(due))
+    written = {e["id"]: e for e in events if e["event"] == "written"}
+    if mode is Mode.online and len(written) < len(due):
+        # a new child, since W&B's service keeps the run that it could not send
+        why = _reason(events, "failed") or "the server did not answer in time"
+        left = [p for p in due if p.id not in written]
+        job["mode"] = "offline"
+        events = [e for e in events if e["event"] == "written"]
+        events.append({"event": "offline", "reason": why})
+        events += _run(job, left, folder, data, deadline=seconds_per_run * len(left))
+        written = {e["id"]: e for e in events if e["event"] == "written"}
+    for plan in (p for p in plans if p.id in written):
+        event = written[plan.id]
+        forget_files(plan.id, keep=Path(event["path"]))
+        state[plan.id] = Mirrored(
+            content=content[plan.id],
+            path=event["path"],
+            mode=event["mode"],
+            sweep=sweep,
+            kind=REPORT if plan is report else RUN,
+            cells={cell: hashes[cell] for cell in plan.config["cells"]},
+        )
+        write_state(folder, plan.id, state[plan.id])
+    if report.id in written:
+        forget_older_reports(folder, state, report.id)
+    done = [state[p.id] for p in plans if p.id in written or p not in due]
+    return MirrorResult([Path(d.path) for d in done], _sentence(plans, done, events, folder))
+
+
+def _sentence(
+    plans: Sequence[RunPlan],
+    known: Sequence[Mirrored],
+    events: Sequence[Mapping[str, str]],
+    folder: Path,
+) -> str:
+    lost = len(plans) - len(known)
+    failed = _reason(events, "failed") or "the process that writes them ended early"
+    if not known:
+        return f"W&B got nothing: {failed}."
+    online = sum(k.mode == "online" for k in known)
+    offline = len(known) - online
+    parts = []
+    if online:
+        parts.append(f"{online} W&B runs are on the server")
+    if offline:
+        where = Path(known[0].path).parent if online == 0 else folder
+        text = f"{offline} W&B runs are offline under {where}"
+        why = _reason(events, "offline")
+        if why:
+            text += f" because going online failed ({why.rstrip('.')})"
+        parts.append(text + "; `wandb sync` sends them")
+    if lost:
+        parts.append(f"{lost} could not be written: {failed}")
+    return "; ".join(parts) + "."
+
+
+def _reason(events: Iterable[Mapping[str, str]], kind: str) -> str:
+    return next((e["reason"] for e in events if e["event"] == kind), "")
+
+
+# ----------------------------------------------------------------------------- the child
+
+
+def _environment(folder: Path, data: Path, temporary: Path, mode: str) -> dict[str, str]:
+    keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
+    inside = {
+        "TMPDIR": temporary,
+        "WANDB_CACHE_DIR": folder / "cache",
+        "WANDB_DATA_DIR": data,
+        "WANDB_ARTIFACT_DIR": folder / "artifacts",
+    }
+    if mode == "offline":
+        # online, the user's own settings may name their server; offline they have nothing to say
+        inside["WANDB_CONFIG_DIR"] = folder / "config"
+    for path in inside.values():
+        path.mkdir(parents=True, exist_ok=True)
+    house = str(Path(__file__).resolve().parents[2])
+    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return (
+        keep
+        | {k: str(v) for k, v in inside.items()}
+        | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+        }
+    )
+
+
+def _run(
+    job: Mapping[str, Any], plans: Sequence[RunPlan], folder: Path, data: Path, *, deadline: float
+) -> list[dict[str, str]]:
+    """Let a child write `plans`; return what it said before it ended or its time was up."""
+    if not plans:
+        return []
+    text = json.dumps({**job, "plans": [p.as_json() for p in plans]})
+    # -P: the folder where the user happens to stand must not shadow a module
+    command = [sys.executable, "-P", "-c", "from reports.dashboard.process import main; main()"]
+    # of its own: another shard may be writing into the same folder, and ends at another time
+    temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=_environment(folder, data, temporary, str(job["mode"])),
+        start_new_session=True,  # no terminal to ask on, and one group to end
+    )
+    try:
+        out, complaint = child.communicate(text, timeout=deadline)
+    except subprocess.TimeoutExpired:
+        _end(child)
+        out, complaint = child.communicate()
+    _end(child)
+    shutil.rmtree(temporary, ignore_errors=True)
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if child.returncode > 0:
+        last = (complaint.strip().splitlines() or ["no message"])[-1]
+        events.append({"event": "failed", "reason": last})
+    return events
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """End whatever is left of the child's group: W&B's service may outlive its client."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _is_done(before: Mirrored | None, content: str, mode: Mode) -> bool:
+    if before is None or before.content != content or not Path(before.path).is_dir():
+        return False
+    return mode is Mode.offline or before.mode == "online"

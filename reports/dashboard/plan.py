@@ -1,0 +1,350 @@
+"""What the W&B mirror sends, as plain data: a run per cell or curve of cost, and a report run."""
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.dashboard.cells import curves, shared_out
+from reports.rows import FLOOR, TIMED, disturbed, labels_of, prepare, shown
+from runners.records import COLUMNS, canonical, digest
+
+Scalar = float | int | str | None
+
+# Each axis with the metrics that are drawn over it.
+LENGTH_AXIS, STEP_AXIS = "sequence_length", "optimiser_step"
+AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*")}
+_PARTS = ("factor", "measure", "layer", "head", "within")
+"""Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
+_DESCRIBING = frozenset({
+    "answers", "disturbed", "examples", "items", "keeps", "kernel", "layers", "mixer.kernel",
+    "mixer.orthogonal", "option", "padding", "percentile", "reference", "regime", "sentence",
+    "split", "start", "target", "tokenizer", "tokens", "trained_tokens", "unwatched", "variant",
+    "version", "weights", "windows",
+})  # fmt: skip
+"""Labels that tell no row of a cell from another: they describe it, or the key has them already."""
+_TAG_LIMIT = 64
+"""Characters that the server takes in a tag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """A table of W&B."""
+
+    columns: list[str]
+    rows: list[list[Scalar]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """Everything about one W&B run."""
+
+    id: str
+    name: str
+    group: str
+    job_type: str
+    tags: list[str]
+    config: dict[str, Any]
+    history: list[dict[str, float]] = field(default_factory=list)
+    summary: dict[str, Scalar] = field(default_factory=dict)
+    tables: dict[str, TablePlan] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    """Paths of PNG files by name."""
+    artifact: dict[str, list[str]] = field(default_factory=dict)
+    """Artifact name: paths of its files."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON for the process that writes it."""
+        return asdict(self)
+
+    def content(self) -> str:
+        """Return a hash of everything in the run, files included."""
+        paths = [*self.images.values(), *(p for files in self.artifact.values() for p in files)]
+        files = {p: hashlib.sha256(Path(p).read_bytes()).hexdigest() for p in paths}
+        return digest([json.loads(json.dumps(self.as_json())), files])
+
+
+def run_id(*parts: object) -> str:
+    """Return the stable id of a run: the same parts give the same run on any machine."""
+    return digest([str(p) for p in parts], digits=16)
+
+
+def plan_runs(
+    rows: pd.DataFrame,
+    *,
+    sweep: str,
+    cells: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str] | None = None,
+    known: Mapping[str, Mapping[str, str]] | None = None,
+    own: Collection[str] | None = None,
+) -> list[RunPlan]:
+    """Plan the runs of a sweep: one per cell, and one per curve of cost against length.
+
+    The id of a run derives from the cells in it, so that parts of a sweep that were computed apart
+    never replace each other, and its name from these cells alone.
+
+    Args:
+        rows: of the sweep; model names are taken from `cells` where these have them.
+        sweep: names the group.
+        cells: what the store says of each cell: `identity`, `columns`, `config`.
+        names: of models, by cell; by default the model column.
+        known: runs that exist, by id: what `contents` said of their cells, which stay together.
+        own: cells to send; by default all that have rows.
+    """
+    frame = prepare(raw(rows, cells))
+    found = {str(cell): part for cell, part in frame.groupby("cell", sort=False)}
+    plans = []
+    wanted = set(found) if own is None else set(own) & set(found)
+    shares = shared_out(curves(found, cells), wanted, known or {}, contents(rows), sweep)
+    for name, members in shares:
+        parts = pd.concat([found[cell] for cell in members], ignore_index=True)
+        plans.append(_plan(parts, run=name, sweep=sweep, cells=cells, names=names or {}))
+    return plans
+
+
+def contents(rows: pd.DataFrame) -> dict[str, str]:
+    """Return a hash of the rows of every cell."""
+    found: dict[str, list[Any]] = {}
+    for line in rows[[c for c in COLUMNS if c != "model"]].to_dict("records"):
+        found.setdefault(str(line["cell"]), []).append(
+            [_cell(line[c]) for c in COLUMNS if c != "model"]
+        )
+    return {
+        cell: digest(json.loads(json.dumps(lines, default=str))) for cell, lines in found.items()
+    }
+
+
+def raw(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the rows with each model as its cell names it, not as a report tells it from others.
+
+    Names of reports depend on what else they show.
+    """
+    pairs = zip(rows["cell"], rows["model"], strict=True)
+    columns = {key: cell.get("columns", {}) for key, cell in cells.items()}
+    names = [
+        model if str(model).startswith(FLOOR) else columns.get(cell, {}).get("model") or model
+        for cell, model in pairs
+    ]
+    return rows.assign(model=names)
+
+
+def _plan(
+    part: pd.DataFrame,
+    *,
+    run: str,
+    sweep: str,
+    cells: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
+) -> RunPlan:
+    first = part.iloc[0]
+    runner, task, device = (shown(first[c]) for c in ("runner", "task", "device"))
+    keys = [str(c) for c in part["cell"].unique()]
+    floors = part["name"].astype(str).str.startswith(FLOOR)
+    base = "floors" if floors.all() else str(part[~floors]["name"].iloc[0])
+    name = names.get(keys[0], base) if base != "floors" else base
+    seed = shown(first["seed"])
+    lengths = _by_length(part)
+    title = "/".join([name, task, *([f"s{seed}"] if seed != "–" else [])])
+    if len(places := sorted({int(n) for n in part["length"].dropna()})) > 1:
+        title += f"/{places[0]}-{places[-1]}"
+    bad = part[part["status"] != "ok"]
+    summary: dict[str, Scalar] = _final(part)
+    for length, values in lengths.items():
+        summary |= {f"at_{length}/{k.replace('/', '_')}": v for k, v in values.items()}
+    summary["status"] = "complete" if bad.empty else "incomplete"
+    failed = bad[bad["reference"] == ""]
+    for row in failed.itertuples():
+        place = f"at_{shown(row.length)}_{row.mode}"
+        summary[f"failed/{place}"] = f"{row.status}: {row.reason}"
+    if failed["length"].notna().any():
+        summary["failed_at_length"] = min(int(n) for n in failed["length"].dropna())
+    shaken = part[part["disturbed"] != ""]
+    for row in shaken.itertuples():
+        place = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
+        summary[f"disturbed/{place}"] = str(row.disturbed)
+    places_of = ["mode", "length", "metric", "reference", "step", "status", "reason"]
+    columns = [*places_of, "cell"]
+    listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
+    history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
+    facts = ("task_version", "source", "hardware", "device", "precision", "threads", "causal")
+    configs = [cells[c]["config"] for c in keys if "config" in cells.get(c, {})]
+    return RunPlan(
+        id=run,
+        name=title,
+        group=sweep,
+        job_type=runner,
+        tags=[t[:_TAG_LIMIT] for t in dict.fromkeys([name, task, device, sweep])],
+        config={
+            "sweep": sweep,
+            "cells": keys,
+            "disturbed_cells": sorted(set(shaken["cell"])),
+            "run": {"model": name, "task": task, "seed": seed, "runner": runner}
+            | {c: shown(first[c]) for c in facts},
+            "config": _shared(configs),
+        },
+        history=history + _by_step(part),
+        summary=summary,
+        tables={"not_measured": TablePlan(columns=columns, rows=listed)} if listed else {},
+    )
+
+
+def _plain(value: Any) -> Scalar:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)  # an open interval; JSON has no word for it
+    return value if isinstance(value, (int, float, str)) else str(value)
+
+
+def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all configurations of a run agree on: its cells differ in length and mode."""
+    if not configs:
+        return {}
+    first, found = configs[0], {}
+    for key, value in first.items():
+        others = [c.get(key) for c in configs[1:]]
+        if isinstance(value, Mapping):
+            if all(isinstance(o, Mapping) for o in others):
+                found[key] = _shared([value, *(o for o in others if isinstance(o, Mapping))])
+        elif all(key in c and canonical(c[key]) == canonical(value) for c in configs[1:]):
+            found[key] = value
+    return found
+
+
+def _key(row: Any) -> str:
+    against = f"_against_{row.reference}" if row.reference else ""
+    section = "memory" if "bytes" in str(row.metric) else "speed"
+    told = "_".join(_told(row.labels))
+    return f"{section}/{row.mode}_{row.metric}{against}" + (f"/{told}" if told else "")
+
+
+def _told(labels: Mapping[str, str]) -> list[str]:
+    """Return what tells a row from others of its cell, as parts of a key."""
+    known = [k for k in _PARTS if labels.get(k, "all") != "all"]
+    further = sorted(set(labels) - set(_PARTS) - _DESCRIBING)
+    return [f"{key}_{labels[key]}" for key in (*known, *further)]
+
+
+def _put(found: dict[str, Any], key: str, value: Scalar) -> None:
+    """Add a value under a key of its own: a second row with the same words is numbered."""
+    number, free = 1, key
+    while free in found:
+        number += 1
+        free = f"{key}_{number}"
+    found[free] = value
+
+
+def _timed(part: pd.DataFrame) -> pd.Series:
+    """Return which rows belong to cells that are timed at a length."""
+    cells = set(part[part["metric"].isin(TIMED) & part["length"].notna()]["cell"])
+    return part["cell"].isin(cells) & part["step"].isna()
+
+
+def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
+    """Return the values of timing cells by length."""
+    found: dict[int, dict[str, float]] = {}
+    good = part[_timed(part) & (part["status"] == "ok")].sort_values("length", kind="stable")
+    for row in good.itertuples():
+        _put(found.setdefault(int(str(row.length)), {}), _key(row), float(str(row.value)))
+    return found
+
+
+def _quality(row: Any) -> str:
+    told = _told(row.labels)
+    if str(row.name).startswith(FLOOR):
+        told = [str(row.name), *told]
+    if row.metric in {"span", "occlusion_agreement"}:
+        return "/".join((str(row.metric), *told))
+    if told:
+        split = f"{row.split}_" if row.split else ""
+        return f"quality/{split}{row.metric}/{'_'.join(told)}"
+    if str(row.metric) == "train_loss":
+        return "train/loss"
+    if row.split:
+        return f"quality/{row.split}_{row.metric}"
+    return f"train/{row.metric}"
+
+
+def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
+    """Return training curves: one line per optimiser step."""
+    found: dict[int, dict[str, float]] = {}
+    good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step", kind="stable")
+    for row in good.itertuples():
+        _put(found.setdefault(int(str(row.step)), {}), _quality(row), float(str(row.value)))
+    return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
+
+
+def _final(part: pd.DataFrame) -> dict[str, Scalar]:
+    """Return the final values of cells that are not timed by length."""
+    found: dict[str, Scalar] = {}
+    final = (part["status"] == "ok") & part["step"].isna() & ~_timed(part)
+    for row in part[final].itertuples():
+        _put(found, _quality(row), float(str(row.value)))
+    return found
+
+
+def plan_report(
+    rows: pd.DataFrame, files: Sequence[Path], *, sweep: str, rows_folder: Path
+) -> RunPlan:
+    """Plan the run that holds tables, figures and all rows; writes the rows below `rows_folder`.
+
+    Its id derives from the cells that it shows: the report on another part is another run.
+    """
+    shown_cells = sorted({str(cell) for cell in rows["cell"]})
+    run = run_id(sweep, "report", *shown_cells)
+    rows_file = rows_folder / run / f"{_file_name(sweep)}.jsonl"
+    lines = [
+        json.dumps({c: _cell(record[c]) for c in COLUMNS}, sort_keys=True)
+        for record in rows.to_dict("records")
+    ]
+    rows_file.parent.mkdir(parents=True, exist_ok=True)
+    rows_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    drawn = {p.stem for p in files if p.suffix == ".png"}
+    tables = {
+        f"tables/{p.stem}": _read_table(p)
+        for p in files
+        if p.suffix == ".csv" and p.stem not in drawn
+    }
+    artifact = {f"rows-{sweep}": [str(rows_file)]}
+    if files:
+        artifact[f"report-{sweep}"] = [str(p) for p in files]
+    shaken = [disturbed({"labels": labels_of(found)}) for found in rows["labels"]]
+    return RunPlan(
+        id=run,
+        name=f"report/{sweep}",
+        group=sweep,
+        job_type="report",
+        tags=[sweep[:_TAG_LIMIT]],
+        config={"sweep": sweep, "cells": shown_cells},
+        summary={
+            "rows": len(rows),
+            "failed_rows": int((rows["status"] != "ok").sum()),
+            "disturbed_rows": len([why for why in shaken if why]),
+        },
+        tables=tables,
+        images={f"figures/{p.stem}": str(p) for p in files if p.suffix == ".png"},
+        artifact=artifact,
+    )
+
+
+def _file_name(sweep: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in sweep).lstrip(".") or "sweep"
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (dict, list, tuple)):
+        return value
+    if value is pd.NaT or (not isinstance(value, str) and _plain(value) is None):
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _read_table(path: Path) -> TablePlan:
+    table = pd.read_csv(path)
+    rows = [[_plain(v) for v in line] for line in table.astype(object).to_numpy()]
+    return TablePlan(columns=[str(c) for c in table.columns], rows=rows)

@@ -1,0 +1,317 @@
+"""Figures of the approximation lab: error against budget, against time, against length."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from reports.figures.curves import PANELS
+from reports.figures.drawing import Look, legend_name, style
+from reports.figures.layout import Sheet, arrange, chunks, sheet
+from reports.figures.scaling import draw_disturbed
+from reports.rows import model_order
+from reports.sections.approximation import (
+    ROUNDING,
+    describe,
+    measure_title,
+    measures,
+    of_measure,
+    over_layers,
+)
+
+_PLOT, _ALONE = (1.95, 1.75), (4.2, 2.3)
+"""Inches of a plot beside others, and of a single one."""
+EXACT = "exact attention (SDPA)"
+KERNELS = {
+    "softmax": ("positive", "#0072B2", "o"),
+    "hyperbolic": ("hyperbolic", "#009E73", "^"),
+    "trigonometric": ("trigonometric", "#D55E00", "s"),
+}
+"""Estimators of the softmax kernel: name, colour and marker."""
+DRAWS = {"true": "orthogonal", "false": "independent"}
+ROOT = "1 / √features"
+
+
+def _sheet(panels: int) -> Sheet:
+    return sheet(panels, plot=_PLOT if panels > 1 else _ALONE, across=2 if panels == 4 else 3)
+
+
+def _line(
+    axes: Axes, x: Any, line: pd.DataFrame, look: Look, label: str, *, band: bool = True
+) -> Line2D:
+    (drawn,) = axes.plot(
+        x,
+        line["value"].astype(float),
+        color=look.color,
+        marker=look.marker,
+        markersize=4,
+        markerfacecolor="white" if look.marker in "sDv" else look.color,
+        linestyle=(0, look.dashes) if look.dashes else "-",
+        linewidth=1.3,
+        label=label,
+        zorder=3,
+    )
+    if band and (line["high"] > line["low"]).any():
+        axes.fill_between(
+            x, line["low"].astype(float), line["high"].astype(float),
+            color=look.color, alpha=0.15, linewidth=0, zorder=2,
+        )  # fmt: skip
+    return drawn
+
+
+def _doubling(axes: Axes, values: Sequence[int]) -> None:
+    """Scale the horizontal axis by powers of two, and name the values that were measured."""
+    axes.set_xscale("log", base=2)
+    found = sorted(set(values))
+    step = -(-len(found) // 7)
+    axes.xaxis.set_major_locator(FixedLocator([float(v) for v in found[::-1][::step][::-1]]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
+
+
+def _vertical(axes: Axes, metric: str) -> None:
+    """Scale the vertical axis: errors by powers of ten, shares from 0 to 1."""
+    if metric == "topk_mass_recall":
+        axes.set_ylim(0, 1.04)
+        return
+    axes.set_yscale("log")
+    if axes.get_ylim()[0] <= 0:  # no error is more than rounding: nothing is drawn
+        axes.set_ylim(0.1, 10)
+    _powers(axes.yaxis, axes.get_ylim())
+
+
+def _powers(axis: Axis, limits: tuple[float, float]) -> None:
+    """Name powers of ten, and 2 and 5 between them where there are few."""
+    narrow = limits[1] / limits[0] < 60
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
+    axis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
+    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _drawable(data: pd.DataFrame) -> pd.DataFrame:
+    """Leave out errors that are nothing but rounding: a logarithmic axis has no zero."""
+    rounding = (data["measure"] != "topk_mass_recall") & (data["value"] < ROUNDING)
+    return data[~rounding]
+
+
+def _names(data: pd.DataFrame) -> dict[str, str]:
+    """Return what the legend says of each model, in the order of tables."""
+    options = data.drop_duplicates("model").set_index("model")["option"]
+    return {
+        m: legend_name(f"{m}: {options[m]}") for m in model_order([str(m) for m in options.index])
+    }
+
+
+def budget_figure(
+    data: pd.DataFrame, looks: dict[str, Look], *, mode: str, length: int, subtitle: str = ""
+) -> Figure:
+    """Draw every measure of one length against the budget, a panel for each.
+
+    Lines are means over draws and layers, bands their extremes. Errors that are nothing but
+    rounding are left out.
+    """
+    found = over_layers(data[(data["mode"] == mode) & (data["length"] == length)])
+    heads, names = measures(found), _names(found)
+    with style():
+        made = _sheet(len(heads))
+        handles: dict[str, Line2D] = {}
+        for axes, head in zip(made.axes, heads, strict=True):
+            own = _drawable(of_measure(found, *head))
+            for model, label in names.items():
+                line = own[own["model"] == model].sort_values("budget")
+                drawn = _line(axes, line["budget"].astype(float), line, looks[model], label)
+                handles.setdefault(model, drawn)
+            _doubling(axes, [int(b) for b in found["budget"]])
+            _vertical(axes, head[0])
+            axes.set_title(measure_title(*head), size=8.5)
+            axes.set_ylabel("share" if head[1] else "relative error", size=8)
+            axes.set_xlabel("budget (option in the legend)", size=8)
+            axes.tick_params(labelsize=7)
+        arrange(
+            made,
+            title=f"Error against budget, {describe(mode)}, {length:,} tokens",
+            subtitle=_about(subtitle, found),
+            handles=[*handles.values()],
+        )
+    return made.figure
+
+
+def _about(subtitle: str, data: pd.DataFrame, what: str = "bands: extremes over draws") -> str:
+    layers = int(data["layers"].max()) if len(data) else 1
+    words = f"mean over draws and {layers} layers" if layers > 1 else "mean over draws"
+    exact = "points without error are left out" if (data["value"] < ROUNDING).any() else ""
+    return "; ".join(filter(None, (subtitle, f"{words}, {what}", exact)))
+
+
+def time_figure(
+    data: pd.DataFrame, looks: dict[str, Look], *, mode: str, subtitle: str = ""
+) -> Figure:
+    """Draw the output error against the time of the core, a panel for each length.
+
+    Times are in units of exact attention, the medians of paired ratios: they compare neighbours in
+    time. A line joins the budgets of a family.
+    """
+    own = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
+    own = own[own["time_ratio"].notna()]
+    lengths, names = sorted(set(own["length"])), _names(own)
+    with style():
+        made = _sheet(len(lengths))
+        handles: dict[str, Line2D] = {}
+        for axes, length in zip(made.axes, lengths, strict=True):
+            here = own[own["length"] == length]
+            for model, label in names.items():
+                line = _drawable(here[here["model"] == model]).sort_values("budget")
+                times = line["time_ratio"].astype(float)
+                drawn = _line(axes, times, line, looks[model], label, band=False)
+                draw_disturbed(axes, line.assign(length=line["time_ratio"]), looks[model])
+                handles.setdefault(model, drawn)
+                if len(line):
+                    last = line.iloc[-1]
+                    axes.plot(
+                        [last["time_ratio"]], [last["value"]], color=looks[model].color,
+                        marker=looks[model].marker, markersize=6.5, linestyle="none", zorder=4,
+                    )  # fmt: skip
+            handles["exact"] = axes.axvline(
+                1.0, color="0.4", linestyle="--", linewidth=1, label=EXACT
+            )
+            axes.set_xscale("log")
+            _powers(axes.xaxis, axes.get_xlim())
+            _vertical(axes, "output_error")
+            axes.set_title(f"{length:,} tokens", size=8.5)
+            axes.set_ylabel("output error (relative)", size=8)
+            axes.set_xlabel("time of the core / exact attention", size=8)
+            axes.tick_params(labelsize=7)
+        arrange(
+            made,
+            title=f"Error against time, {describe(mode)}",
+            subtitle=_about(
+                subtitle, own, "a line joins the budgets of a family up to the large marker"
+            ),
+            handles=[*handles.values()],
+        )
+    return made.figure
+
+
+def length_figure(
+    data: pd.DataFrame, looks: dict[str, Look], *, mode: str, subtitle: str = ""
+) -> Figure:
+    """Draw the output error against the length, a panel for each budget of several families."""
+    own = over_layers(of_measure(data[data["mode"] == mode], "output_error", ""))
+    budgets = shared_budgets(own)
+    own = own[own["budget"].isin(budgets)]
+    names = _names(own)
+    with style():
+        made = _sheet(len(budgets))
+        handles: dict[str, Line2D] = {}
+        for axes, budget in zip(made.axes, budgets, strict=True):
+            here = _drawable(own[own["budget"] == budget])
+            for model, label in names.items():
+                line = here[here["model"] == model].sort_values("length")
+                drawn = _line(axes, line["length"].astype(float), line, looks[model], label)
+                handles.setdefault(model, drawn)
+            _doubling(axes, [int(n) for n in own["length"]])
+            _vertical(axes, "output_error")
+            axes.set_title(f"budget {budget:,}", size=8.5)
+            axes.set_ylabel("output error (relative)", size=8)
+            axes.set_xlabel("sequence length (tokens)", size=8)
+            axes.tick_params(labelsize=7)
+        arrange(
+            made,
+            title=f"Error against length, {describe(mode)}",
+            subtitle=_about(subtitle, own),
+            handles=[*handles.values()],
+        )
+    return made.figure
+
+
+def shared_budgets(data: pd.DataFrame, most: int = 6) -> list[int]:
+    """Return budgets that most families were measured with, the commonest, in rising order."""
+    count = data.groupby("budget")["model"].nunique()
+    chosen = count[count >= max(1, count.max() / 2)].sort_values(ascending=False, kind="stable")
+    return sorted(int(b) for b in chosen.index[:most])
+
+
+def feature_data(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the output errors of the estimators of the softmax kernel, where there are several."""
+    own = of_measure(data[data["kernel"].isin(KERNELS)], "output_error", "")
+    if own[["kernel", "orthogonal"]].drop_duplicates().shape[0] < 2:
+        return own.iloc[:0]
+    return own
+
+
+def feature_pages(data: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return what `feature_data` returned in parts that one figure each can hold."""
+    own = pd.Series(_places(data), index=data.index)
+    return [data[own.isin(part)] for part in chunks(sorted(set(own)), PANELS)]
+
+
+def _places(data: pd.DataFrame) -> list[tuple[int, str]]:
+    return [(int(n), _further(str(m))) for n, m in zip(data["length"], data["model"], strict=True)]
+
+
+def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figure:
+    """Draw what `feature_data` returned against the number of features.
+
+    A panel for each length and each setting of further options. Colours tell the kernels apart,
+    solid lines orthogonal from dashed independent draws. The dotted line falls as the root of the
+    number of features.
+    """
+    own = over_layers(data[data["mode"] == mode])
+    places = sorted(set(_places(own)))
+    own = own.assign(further=[further for _, further in _places(own)])
+    labels = [
+        f"{name}, {word}"
+        for kernel, (name, *_) in KERNELS.items()
+        for draw, word in DRAWS.items()
+        if ((own["kernel"] == kernel) & (own["orthogonal"] == draw)).any()
+    ]
+    with style():
+        made = _sheet(len(places))
+        handles: dict[str, Line2D] = {}
+        for axes, (length, further) in zip(made.axes, places, strict=True):
+            here = own[(own["length"] == length) & (own["further"] == further)]
+            for kernel, (name, color, marker) in KERNELS.items():
+                for draw, word in DRAWS.items():
+                    line = here[(here["kernel"] == kernel) & (here["orthogonal"] == draw)]
+                    line = line.sort_values("budget")
+                    look = Look(color, marker, () if draw == "true" else (4, 2))
+                    x = line["budget"].astype(float)
+                    drawn = _line(axes, x, line, look, f"{name}, {word}")
+                    handles.setdefault(str(drawn.get_label()), drawn)
+            budgets = np.array(sorted(set(here["budget"])), dtype=float)
+            start = float(here[here["budget"] == budgets[0]]["value"].min())
+            root = start * np.sqrt(budgets[0] / budgets)
+            (handles[ROOT],) = axes.plot(
+                budgets, root, color="0.5", linestyle=":", linewidth=1.2, label=ROOT
+            )
+            _doubling(axes, [int(b) for b in budgets])
+            _vertical(axes, "output_error")
+            axes.set_title(f"{length:,} tokens{further}", size=8.5)
+            axes.set_ylabel("output error (relative)", size=8)
+            axes.set_xlabel("features", size=8)
+            axes.tick_params(labelsize=7)
+        arrange(
+            made,
+            title=f"Random features, {describe(mode)}",
+            subtitle=_about(subtitle, own),
+            handles=[handles[label] for label in [*labels, ROOT]],
+        )
+    return made.figure
+
+
+def _further(name: str) -> str:
+    """Return what a model's name says beside the kernel and the draw, for a title."""
+    _, _, options = name.partition(" (")
+    kept = [
+        option.removeprefix("runner.")
+        for option in options.removesuffix(")").split(", ")
+        if option and not option.startswith(("kernel=", "orthogonal="))
+    ]
+    return "".join(f", {option}" for option in kept)

@@ -1,0 +1,172 @@
+"""Losses as lines: against the optimiser step, and against the place in a window.
+
+Small multiples, one panel per task; lines are means over seeds, bands their extremes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from reports.figures.drawing import Look, legend_name, style
+from reports.figures.layout import arrange, chunks, sheet
+from reports.rows import FLOOR, model_order, shown
+
+TRAINING = ("task", "task_version", "source")
+EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
+"""Columns whose values share a panel."""
+LINES, PANELS = 12, 12
+"""Of one figure."""
+_PLOT = (2.95, 1.95)
+"""Inches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What a line is drawn against."""
+
+    column: str
+    x: str
+    y: str
+    title: str
+    doubling: bool = False
+    """Whether places double from one to the next."""
+
+
+STEP = Axis(column="step", x="optimiser step", y="training loss (nat)", title="Training loss")
+PLACE = Axis(
+    column="place",
+    x="tokens read in the window, from",
+    y="loss (nat)",
+    title="Loss by place in the window",
+    doubling=True,
+)
+
+
+def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the training losses by step: task, model, step, mean, extremes, number of seeds."""
+    curve = rows[(rows["metric"] == "train_loss") & rows["step"].notna() & (rows["status"] == "ok")]
+    return _means(curve, TRAINING, "step")
+
+
+def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the losses of a split by place in the window; a part reaches to the next one."""
+    parts = rows[
+        (rows["metric"] == "loss_by_position") & (rows["split"] == split) & (rows["status"] == "ok")
+    ]
+    parts = parts[~parts["name"].astype(str).str.startswith(FLOOR)]
+    first = [int(found["part"].split("–")[0].replace(",", "")) for found in parts["labels"]]
+    texts = [shown(value) for value in parts["length"]]
+    return _means(parts.assign(place=first, length=texts), EVALUATION, "place")
+
+
+def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
+    keys = [*panel, "name", column]
+    places: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
+    known = rows.dropna(subset=keys)
+    found = known[[*keys, "value", "seed"]].itertuples(index=False, name=None)
+    for *key, value, seed in found:  # ten times as fast as a frame for each place
+        places.setdefault(tuple(key), []).append((value, seed))
+    records = []
+    for place, own in sorted(places.items()):
+        values = np.array([value for value, _ in own])
+        seeds = len({seed for _, seed in own if not pd.isna(seed)})
+        records.append((*place, values.mean(), values.min(), values.max(), seeds))
+    columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
+    data = pd.DataFrame(records, columns=columns)
+    return data.astype({column: int}) if len(data) else data
+
+
+def pages(data: pd.DataFrame, panel: Sequence[str]) -> list[pd.DataFrame]:
+    """Return the data in parts that one figure each can hold: of few panels and few lines."""
+    columns = [column for column in panel if column in data.columns]
+    found = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
+    keys = pd.Series(found, index=data.index, dtype=object)
+    places = chunks(list(dict.fromkeys(keys)), PANELS)
+    models = chunks(model_order([str(name) for name in data["model"]]), LINES)
+    parts = (data[keys.isin(p) & data["model"].isin(m)] for p in places for m in models)
+    return [part for part in parts if len(part)]
+
+
+def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
+    """Return stem and heading of each page of a figure; one page alone needs no number."""
+    if count == 1:
+        return [(stem, heading)]
+    return [
+        (stem if n == 1 else f"{stem}-{n}", f"{heading} ({n} of {count})")
+        for n in range(1, count + 1)
+    ]
+
+
+def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figure:
+    """Draw what `loss_data` or `place_data` returned."""
+    panel = [column for column in EVALUATION if column in data.columns]
+    keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        drawn: dict[str, Line2D] = {}
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = data[(data[panel] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, own, looks, axis.column).items():
+                drawn.setdefault(name, line)
+            axes.set_title(_title(key), size=8.5)
+            axes.set_xlabel(axis.x)
+            axes.set_ylabel(axis.y)
+            _ticks(axes, axis)
+        several = bool((data["seeds"] > 1).any())
+        return arrange(
+            made,
+            title=axis.title,
+            subtitle="means over seeds; bands: extremes over seeds" if several else "",
+            handles=[drawn[name] for name in model_order(list(drawn))],
+        )
+
+
+def _title(key: tuple[Any, ...]) -> str:
+    task, version, source, *further = key
+    facts = [str(source), f"version {shown(version)}"]
+    if further:
+        length, *marks = further
+        facts += [f"length {length}", *(str(mark) for mark in marks if mark)]
+    return f"{task} ({', '.join(facts)})"
+
+
+def _ticks(axes: Axes, axis: Axis) -> None:
+    if axis.doubling:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) -> dict[str, Line2D]:
+    drawn = {}
+    for name in model_order([str(n) for n in own["model"]]):
+        line = own[own["model"] == name]
+        look = looks[name]
+        places = line[column].astype(float)
+        (drawn[name],) = axes.plot(
+            places,
+            line["loss"],
+            color=look.color,
+            linestyle=(0, look.dashes) if look.dashes else "-",
+            marker=look.marker,
+            markersize=3.5,
+            markevery=max(1, len(line) // 6),
+            markerfacecolor="white" if look.marker in "sDv" else look.color,
+            linewidth=1.2,
+            label=legend_name(name),
+        )
+        if (line["seeds"] > 1).any():
+            axes.fill_between(
+                places, line["low"], line["high"], color=look.color, alpha=0.12, linewidth=0
+            )
+    return drawn

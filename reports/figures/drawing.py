@@ -1,0 +1,115 @@
+"""How figures look and how they are saved: one style, one look per model, the same bytes each time.
+
+Figures are made without pyplot: no global state, no display, safe in any thread.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefault
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from reports.tables import csv_text
+
+FORMATS = ("pdf", "svg", "png")
+_PIXELS = 60_000
+"""Of the longer side of a picture; matplotlib refuses 65,536."""
+
+
+class Look(NamedTuple):
+    """How one model is drawn: colour, marker and dashes each tell it apart without the others."""
+
+    color: str
+    marker: str
+    dashes: tuple[float, ...]
+    """Empty for a solid line."""
+
+
+# Okabe and Ito's palette (yellow, too pale on paper, made darker), then darker and lighter kin, in
+# an order in which neighbours differ in lightness too.
+_COLORS = (
+    "#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00",
+    "#56B4E9", "#7F7F7F", "#882255", "#B5A300", "#332288", "#5C3A00",
+)  # fmt: skip
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", "p", ">", "h", "*")
+_DASHES: tuple[tuple[float, ...], ...] = (
+    (), (6, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5), (3, 1.2, 3, 4), (3, 1.5),
+    (6, 1.5, 1.5, 1.5, 1.5, 1.5), (4, 4), (9, 2, 2, 2), (1, 3), (8, 2, 4, 2), (2, 2, 6, 2),
+)  # fmt: skip
+_SLOTS = len(_COLORS)
+_FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
+
+
+def looks(models: Sequence[str]) -> dict[str, Look]:
+    """Give every model its look: the same in every figure, whatever else is drawn.
+
+    The foundation's models have fixed places; any other takes the place its name hashes to, or the
+    next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
+    marker are combined anew.
+    """
+    taken = {name: place for place, name in enumerate(_FIXED) if name in models}
+    for name in sorted(set(models) - set(_FIXED)):
+        start = int(hashlib.sha256(name.encode()).hexdigest(), 16)
+        own = range(len(_FIXED), _SLOTS)
+        turned = [own[(start + i) % len(own)] for i in range(len(own))]
+        # the places of absent fixed models come next, then second turns through the list
+        places = chain(turned, range(len(_FIXED)), count(_SLOTS))
+        taken[name] = next(p for p in places if p not in taken.values())
+    return {name: _look(place) for name, place in taken.items()}
+
+
+def _look(place: int) -> Look:
+    turn, slot = divmod(place, _SLOTS)
+    return Look(
+        _COLORS[slot], _MARKERS[(slot + 5 * turn) % _SLOTS], _DASHES[(slot + 7 * turn) % _SLOTS]
+    )
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw and save in the project's style, on any machine, whatever the user's matplotlibrc."""
+    with resources.as_file(resources.files("reports.figures") / "lra.mplstyle") as path:
+        own = rc_params_from_file(path, use_default_template=False)
+    with rc_context({**rcParamsDefault, **own, "backend": "agg"}):
+        yield
+
+
+def legend_name(name: str) -> str:
+    """Return a name for a legend, which leaves out what begins with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
+def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:
+    """Return an empty figure, inches."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
+    """Write `stem`.pdf, .svg, .png and the plotted numbers as .csv; return the paths.
+
+    No file holds a date or a version, so the same rows give the same bytes.
+    """
+    metadata: dict[str, dict[str, str | None]] = {
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+    }
+    paths = []
+    for form in FORMATS:
+        path = folder / f"{stem}.{form}"
+        with style():
+            dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
+            figure.savefig(path, format=form, metadata=metadata[form], dpi=dpi)
+        paths.append(path)
+    table = folder / f"{stem}.csv"
+    data.map(csv_text).to_csv(table, index=False, lineterminator="\n")
+    return [*paths, table]

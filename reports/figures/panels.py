@@ -1,0 +1,152 @@
+"""Many models at once: the scaling figure as small panels, one per kind of model.
+
+Every panel has the same axes and repeats the references in grey, so that a line can be compared
+across panels. One panel per group of `groups`; models that no group names share a last one.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures.drawing import Look, style
+from reports.figures.layout import arrange, chunks, panel_legend, sheet
+from reports.figures.scaling import (
+    QUANTITIES,
+    by_last_value,
+    draw_crosses,
+    draw_line,
+    scaling_figure,
+    set_axes,
+    why_absent,
+    without_zeros,
+    zeros,
+)
+from reports.rows import model_order
+from reports.sections.efficiency import describe_pass
+
+AT_MOST = 10
+"""Models that one plot holds legibly; more are drawn in panels."""
+BACKGROUND = ("softmax", "sdpa", "identity")
+"""Drawn in every panel."""
+OTHERS = "other models"
+_ACROSS = 3
+_PLOT = (2.75, 2.15)
+"""Inches of a panel's plot."""
+_LINES = 8
+"""Of one panel, beside the references."""
+_PANELS = 9
+"""Of one figure."""
+_GREYS = {
+    "softmax": Look("#555555", "", ()),
+    "sdpa": Look("#777777", "", (5, 1.5)),
+    "identity": Look("#AAAAAA", "", (1.5, 1.5)),
+}
+
+
+def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the models of each panel, by its title; empty panels are left out.
+
+    A name with options in brackets, as in `performer (mixer.features=64)`, goes with its family.
+    """
+    left = [name for name in names if name not in BACKGROUND]
+    found: dict[str, list[str]] = {}
+    for title, members in groups.items():
+        own = [name for name in left if name.partition(" (")[0] in members]
+        if own:
+            found[title] = model_order(own)
+            left = [name for name in left if name not in own]
+    if left:
+        found[OTHERS] = model_order(left)
+    return {
+        f"{title} ({i} of {len(parts)})" if len(parts) > 1 else title: part
+        for title, names in found.items()
+        for parts in [chunks(names, _LINES)]
+        for i, part in enumerate(parts, 1)
+    }
+
+
+def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list[pd.DataFrame]:
+    """Return what `scaling_data` returned, in parts that one figure each can hold."""
+    names = list(dict.fromkeys(data["model"]))
+    own = [list(part) for part in panels(names, groups).values()]
+    return [
+        data[data["model"].isin([*BACKGROUND, *(n for part in page for n in part)])]
+        for page in chunks(own, _PANELS)
+    ]
+
+
+def line_figures(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    subtitle: str = "",
+    title: str = "",
+    names: tuple[str, str] | None = None,
+) -> list[tuple[pd.DataFrame, Figure]]:
+    """Draw what `scaling_data` returned: few models in one plot, many in panels, on pages.
+
+    Returns each figure with what it shows; one without any number is left out.
+    """
+    if data["model"].nunique() <= AT_MOST:
+        return [(data, scaling_figure(data, looks, subtitle=subtitle, title=title, names=names))]
+    return [
+        (part, panel_figure(part, looks, groups, subtitle=subtitle, title=title, names=names))
+        for part in panel_pages(data, groups)
+        if part["value"].notna().any()
+    ]
+
+
+def panel_figure(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    subtitle: str = "",
+    title: str = "",
+    names: tuple[str, str] | None = None,
+) -> Figure:
+    """Draw what `scaling_data` returned, a panel per group.
+
+    Lines are medians, bands the 20th to 80th percentile; a cross marks a length without a number,
+    explained under the figure. `title` is by default that of a cost per sequence.
+    """
+    mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
+    models = list(dict.fromkeys(data["model"]))
+    found = panels(models, groups)
+    across, along = names or ("sequence length (tokens)", "")
+    absent = set(data[data["value"].isna()]["model"])
+    crosses = max(len(absent.intersection(own)) for own in found.values())
+    drawn = without_zeros(data)
+    references = [name for name in BACKGROUND if name in models]
+    with style():
+        made = sheet(len(found), plot=_PLOT, across=_ACROSS)
+        for number, (kind, own) in enumerate(found.items()):
+            axes = made.axes[number]
+            set_axes(axes, data, quantity, crosses=crosses)
+            greys = [
+                draw_line(axes, drawn[drawn["model"] == name], _GREYS[name], name)
+                for name in references
+            ]
+            order = by_last_value(data, own)
+            handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
+            for handle in handles:
+                handle.set_markersize(4.5)
+            draw_crosses(axes, drawn[drawn["model"].isin(own)], looks, order)
+            axes.set_title(kind, size=8.5, loc="left")
+            panel_legend(axes, handles, _PLOT[0])
+            axes.tick_params(labelsize=6.5)
+            if number + _ACROSS >= len(found):
+                axes.set_xlabel(across, size=7.5)
+            axes.set_ylabel(along if number % _ACROSS == 0 else "", size=7.5)
+        title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
+        about = "after each name: exponent of length [95 % interval]"
+        return arrange(
+            made,
+            title=title,
+            subtitle=f"{subtitle}; {about}".removeprefix("; "),
+            handles=greys,
+            legend_title="in every panel" if references else "",
+            notes=[*why_absent(data), *zeros(data)],
+        )

@@ -1,0 +1,387 @@
+"""Time and peak memory of one sequence against its length, on doubly logarithmic axes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from reports.figures.drawing import Look, legend_name, style
+from reports.figures.layout import arrange, drawable, sheet
+from reports.growth import UNRESOLVED, Fit, bounds, fit_exponent
+from reports.rows import MARKS, CostPoint, Value, model_order
+from reports.sections.efficiency import describe_pass
+from reports.statistics import percentiles
+
+QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
+COLUMNS = (
+    "model", "mode", "quantity", "length", "value", "p20", "p80", "unit", "batch_size", "status",
+    "reason", "disturbed", "exponent", "exponent_low", "exponent_high",
+    "exponent_interval_source",
+)  # fmt: skip
+PLOT = (4.6, 2.9)
+"""Inches."""
+_NAMED = 8
+"""Models that one note names."""
+_STRIP = 0.052
+"""Of a plot's height: a line of crosses."""
+UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
+"""Of what may be drawn against length."""
+
+
+def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.DataFrame:
+    """Return the numbers of one figure: one line per model and length, failures included.
+
+    Args:
+        points: of one setting.
+        mode: forward, step …
+        quantity: time or memory; both of one sequence, i.e. of a batch divided by its size.
+    """
+    records: list[dict[str, Any]] = []
+    own = [p for p in points if p.mode == mode]
+    for name in model_order([p.model for p in own]):
+        line = sorted((p for p in own if p.model == name), key=lambda p: p.length)
+        costs = [p.per_sequence(p.time if quantity == "time" else p.memory) for p in line]
+        places = [(p.length, p.batch_size) for p in line]
+        records += line_records(name, mode, quantity, places, costs)
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def line_records(
+    model: str,
+    mode: str,
+    quantity: str,
+    places: Sequence[tuple[int, int | None]],
+    costs: Sequence[Value],
+) -> list[dict[str, Any]]:
+    """Return one line of a figure, a record per point, with the exponent that fits them all.
+
+    Args:
+        model: its name.
+        mode: of its points.
+        quantity: one of `UNITS`.
+        places: length and batch size of each point, lengths rising.
+        costs: what is drawn there.
+    """
+    fit = _fit([length for length, _ in places], costs)
+    records = []
+    for (length, batch_size), cost in zip(places, costs, strict=True):
+        record: dict[str, Any] = dict.fromkeys(COLUMNS)
+        record |= {"model": model, "mode": mode, "quantity": quantity}
+        record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
+        record |= {"batch_size": batch_size, "status": cost.status, "reason": cost.reason}
+        record["disturbed"] = cost.disturbed
+        records.append(record | _spread(cost, fit))
+    return records
+
+
+def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
+    known = [
+        (n, c.value, c.samples)
+        for n, c in zip(lengths, costs, strict=True)
+        # nothing grows from zero, and a state may have no bytes
+        if c.value and not c.disturbed
+    ]
+    if len(known) < 2:
+        return None
+    return fit_exponent([n for n, *_ in known], [v for _, v, _ in known], [s for *_, s in known])
+
+
+def _spread(cost: Value, fit: Fit | None) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    if len(cost.samples) > 1:
+        record["p20"], record["p80"] = percentiles(cost.samples)
+    if fit is not None:
+        record["exponent"] = fit.exponent if fit.resolved else None
+        if fit.interval is not None:
+            record["exponent_low"], record["exponent_high"] = fit.interval.low, fit.interval.high
+            record["exponent_interval_source"] = str(fit.interval.source)
+    return record
+
+
+def scaling_figure(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    *,
+    subtitle: str = "",
+    title: str = "",
+    names: tuple[str, str] | None = None,
+) -> Figure:
+    """Draw what `scaling_data` returned, or other records like those.
+
+    Lines are medians, bands the 20th to 80th percentile of the samples. A length without a number
+    is a cross above the lines, and a note under the figure says why; so it does of a zero.
+
+    Args:
+        data: the records.
+        looks: of every model in them.
+        subtitle: the setting.
+        title: heading; by default that of a cost per sequence.
+        names: of the horizontal and of the vertical axis; by default those of such a cost.
+    """
+    mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
+    across, along = names or ("sequence length (tokens)", QUANTITIES.get(quantity, quantity))
+    with style():
+        made = sheet(1, plot=PLOT, across=1)
+        (axes,) = made.axes
+        order = by_last_value(data, list(dict.fromkeys(data["model"])))
+        drawn = without_zeros(data)
+        handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
+        set_axes(axes, data, quantity)
+        draw_crosses(axes, drawn, looks, order)
+        axes.set_ylabel(along)
+        axes.set_xlabel(across)
+        return arrange(
+            made,
+            title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
+            subtitle=subtitle,
+            handles=handles,
+            legend_title="after each name: exponent of length [95 % interval]",
+            notes=[*why_absent(data), *zeros(data)],
+        )
+
+
+def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
+    """Leave out zeros, which a logarithmic axis cannot show."""
+    return data[~(data["value"].astype(float) <= 0)]
+
+
+def zeros(data: pd.DataFrame) -> list[str]:
+    """Say where the zeros are: one note for all."""
+    none = data[data["value"].astype(float) <= 0]
+    places = [
+        f"{model} at {' and '.join(f'{n:,}' for n in own['length'])}"
+        for model, own in none.groupby("model", sort=False)
+    ]
+    return [f"○ zero, so not on this axis: {'; '.join(places)}"] if places else []
+
+
+def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    """Order the legend as the lines end: the dearest at the longest length first."""
+
+    def rank(name: str) -> tuple[float, str]:
+        own = data[(data["model"] == name) & data["value"].notna()]
+        if own.empty:
+            return (-np.inf, name)
+        last = own.iloc[-1]
+        exponent = last["exponent"] if pd.notna(last["exponent"]) else 1.0
+        longest = float(data["length"].max())
+        # a line that ends early is ranked where its fitted growth would take it
+        return (-float(last["value"]) * (longest / float(last["length"])) ** float(exponent), name)
+
+    return sorted(names, key=rank)
+
+
+def draw_line(
+    axes: Axes, own: pd.DataFrame, look: Look, name: str, *, exponent: bool = True
+) -> Line2D:
+    """Draw one model; its label is its name, with the fitted exponent unless that is unwanted."""
+    good = own[own["value"].notna()]
+    (line,) = axes.plot(
+        good["length"].astype(float),
+        good["value"].astype(float),
+        color=look.color,
+        marker=look.marker,
+        markerfacecolor="white" if look.marker in "sDv" else look.color,
+        markeredgecolor=look.color,
+        label=legend_name(_label(name, good) if exponent else name),
+        zorder=3,
+        linestyle=(0, look.dashes) if look.dashes else "-",
+    )
+    draw_disturbed(axes, good, look)
+    band = good[good["p20"].notna()]
+    if len(band):
+        axes.fill_between(
+            band["length"].astype(float),
+            band["p20"].astype(float),
+            band["p80"].astype(float),
+            color=look.color,
+            alpha=0.18,
+            linewidth=0,
+            zorder=2,
+        )
+    return line
+
+
+def circled(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers that were disturbed; data that were not timed say nothing of it."""
+    return data[data["disturbed"].fillna("") != ""] if "disturbed" in data else data[:0]
+
+
+def draw_disturbed(axes: Axes, good: pd.DataFrame, look: Look) -> None:
+    """Put an open circle around each number that was measured while the machine was disturbed."""
+    own = circled(good)
+    if own.empty:
+        return
+    axes.plot(
+        own["length"].astype(float),
+        own["value"].astype(float),
+        linestyle="none",
+        marker="o",
+        markersize=9.5,
+        markerfacecolor="none",
+        markeredgecolor=look.color,
+        markeredgewidth=1.1,
+        zorder=4,
+    )
+
+
+def _label(name: str, good: pd.DataFrame) -> str:
+    """Return the name with what is known of the exponent: it is printed where it is resolved."""
+    if not len(good):
+        return f"{name}  no value"
+    first = good.iloc[0]
+    if pd.isna(first["exponent_low"]):
+        if len(circled(good)):
+            return f"{name}  no exponent (disturbed)"
+        return f"{name}  {UNRESOLVED}" if len(good) > 1 else name
+    interval = bounds(float(first["exponent_low"]), float(first["exponent_high"]))
+    if pd.isna(first["exponent"]):
+        return f"{name}  {UNRESOLVED} {interval}"
+    return f"{name}  {round(float(first['exponent']), 2) + 0.0:.2f} {interval}"
+
+
+def strip(count: int) -> tuple[float, float]:
+    """Return the share of a plot's height that so many lines of crosses take, and that of one."""
+    if not count:
+        return 0.0, _STRIP
+    share = min(0.5, 0.03 + _STRIP * count)
+    return share, (share - 0.03) / count
+
+
+def draw_crosses(
+    axes: Axes, data: pd.DataFrame, looks: dict[str, Look], order: Sequence[str]
+) -> None:
+    """Put a cross for each absent number in a strip above the plot, one height per model.
+
+    A name stands beside its crosses where there is room for it.
+    """
+    absent = data[data["value"].isna()]
+    names = [n for n in order if n in set(absent["model"])]
+    _, step = strip(len(names))
+    for i, name in enumerate(names):
+        lengths = absent[absent["model"] == name]["length"].astype(float)
+        height = 0.975 - step * i
+        axes.plot(
+            lengths,
+            [height] * len(lengths),
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            markersize=5.5,
+            markeredgewidth=1.6,
+            color=looks[name].color,
+            zorder=4,
+        )
+        text = axes.annotate(
+            drawable(name),
+            (float(lengths.min()), height),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(-6, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            size=6.5,
+            color=looks[name].color,
+        )
+        if step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
+            text.remove()
+
+
+def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None = None) -> None:
+    """Scale and label both axes; `crosses` = lines of crosses above the plot, None = as found."""
+    axes.set_yscale("log")
+    length_axis(axes, sorted({int(n) for n in data["length"]}))
+    bounds = data[["value", "p20", "p80"]].astype(float).to_numpy().ravel()
+    bounds = bounds[np.isfinite(bounds) & (bounds > 0)]
+    if bounds.size:
+        low, high = float(bounds.min()) / 1.6, float(bounds.max()) * 1.6
+        found = data[data["value"].isna()]["model"].nunique()
+        share, _ = strip(found if crosses is None else crosses)
+        # the strip of crosses takes its share of the height above the highest line
+        axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
+    else:
+        axes.set_ylim(0.1, 10)
+    low, high = axes.get_ylim()
+    narrow = high / low < 40  # too few powers of ten: name 2 and 5 as well
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
+    axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    show = _seconds if UNITS[quantity] == "s" else _bytes
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: show(v)))
+    if UNITS[quantity] == "B":
+        axes.yaxis.set_major_locator(LogLocator(base=2 if narrow else 4))
+        axes.yaxis.set_minor_locator(LogLocator(base=2))
+
+
+def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
+    """Scale and label the horizontal axis: tokens, by powers of two."""
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
+    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _ticks(lengths: Sequence[int]) -> list[int]:
+    """Return powers of two over the range where there are any, else the lengths themselves."""
+    low, high = np.log2(lengths[0]), np.log2(lengths[-1])
+    powers = [2**e for e in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
+    found = powers if len(powers) >= 2 else list(lengths)
+    step = -(-len(found) // 9)
+    return found[::-1][::step][::-1]
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size * 0.9999:
+            return f"{value / size:g} {unit}"
+    return f"{value / 1e-9:g} ns"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= size * 0.9999:
+            return f"{value / size:g} {unit}"
+    return f"{value:g} B"
+
+
+def why_absent(data: pd.DataFrame) -> list[str]:
+    """Say why crosses and circles stand where they stand: one note per reason, which comes first.
+
+    Of many models the first are named: the CSV beside the figure has them all.
+    """
+    notes: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in data[data["value"].isna()].itertuples():
+        own = notes.setdefault((str(row.status), str(row.reason)), {})
+        own.setdefault(str(row.model), []).append(f"{row.length:,}")
+    shaken: dict[str, dict[str, list[str]]] = {}
+    for row in circled(data).itertuples():
+        own = shaken.setdefault(str(row.disturbed), {})
+        own.setdefault(str(row.model), []).append(f"{row.length:,}")
+    every = data["length"].nunique()
+
+    def places(lengths: list[str]) -> str:
+        return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
+
+    def who(models: Mapping[str, list[str]]) -> str:
+        by_place: dict[str, list[str]] = {}
+        for model, lengths in models.items():
+            by_place.setdefault(places(lengths), []).append(model)
+        return "; ".join(f"{_some(names)} at {place}" for place, names in by_place.items())
+
+    return [
+        f"× {MARKS.get(status, status)}, {reason}: {who(models)}"
+        for (status, reason), models in notes.items()
+    ] + [
+        f"○ disturbed, in no exponent, {reason}: {who(models)}" for reason, models in shaken.items()
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

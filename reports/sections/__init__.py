@@ -1,0 +1,1 @@
+"""The sections of a report: each with its tables, and figures of its own."""

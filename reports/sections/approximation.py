@@ -1,0 +1,253 @@
+"""The approximation lab's numbers: one line for each budget and measure, and their table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from reports.rows import MARKS, Value, model_order, short
+from reports.sections.efficiency import significant, trusted
+from reports.statistics import percentiles
+from reports.tables import Column, Entry, Row, Table
+
+RUNNER = "approximation"
+ROUNDING = 1e-9
+"""Relative errors below are rounding."""
+MEASURES = {
+    "output_error": "output error",
+    "matrix_error": "matrix error",
+    "topk_mass_recall": "mass of the heaviest",
+}
+"""Metrics that are drawn against the budget, and their titles; mass follows a number of keys."""
+PLACE = ("mode", "length", "model", "option", "budget")
+COLUMNS = (
+    *PLACE, "target", "kernel", "orthogonal", "layer", "measure", "k", "value", "low", "high",
+    "draws", "status", "reason", "core_time", "core_time_p20", "core_time_p80", "reference_time",
+    "time_ratio", "disturbed",
+)  # fmt: skip
+
+
+def approximation_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of this runner that are about a budget, or say why there is none."""
+    return rows[rows["runner"] == RUNNER]
+
+
+def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one line for each mode, length, model, budget, layer and measure of one setting.
+
+    `value` is the mean over draws and seeds, `low` and `high` their extremes; times are medians
+    with the 20th and 80th percentile, the same in all lines of a budget. `time_ratio` is the
+    median of the paired ratios core / exact attention.
+    """
+    known = approximation_rows(rows)
+    labels = pd.DataFrame(list(known["labels"]), index=known.index)
+    for name in ("budget", "option", "target", "layer", "k", "mixer.kernel", "mixer.orthogonal"):
+        known = known.assign(**{name: labels.get(name)})
+    known = known.assign(model=known["name"])
+    exact = _pooled(known[known["reference"] != ""], ("mode", "length", "model"), "core_time")
+    known = known[known["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
+    times = _pooled(known[known["reference"] == ""], PLACE, "core_time")
+    ratios = _pooled(known, PLACE, "core_time_ratio")
+    shaken = _shaken(known)
+    records = []
+    errors = known[known["metric"].isin(MEASURES)]
+    for key, part in errors.groupby([*PLACE, "layer", "metric", "k"], dropna=False, sort=True):
+        *place, layer, metric, k = key
+        records.append(
+            {
+                **dict(zip(PLACE, place, strict=True)),
+                **_facts(part),
+                "layer": layer,
+                "measure": metric,
+                "k": k,
+                **_value(part),
+                **_times(times.get(tuple(place), ()), ratios.get(tuple(place), ())),
+                "disturbed": shaken.get(tuple(place), ""),
+                "reference_time": _middle(exact.get(tuple(place[:3]), ())),
+            }
+        )
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _pooled(
+    rows: pd.DataFrame, place: Sequence[str], metric: str
+) -> dict[tuple[Any, ...], tuple[float, ...]]:
+    """Return the samples of a metric by place, all seeds together."""
+    found: dict[tuple[Any, ...], tuple[float, ...]] = {}
+    own = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
+    for record in own.to_dict("records"):
+        key = tuple(record[name] for name in place)
+        found[key] = found.get(key, ()) + tuple(record["samples"])
+    return found
+
+
+def _facts(part: pd.DataFrame) -> dict[str, Any]:
+    first = part.iloc[0]
+    return {
+        "target": first["target"],
+        "kernel": first["mixer.kernel"],
+        "orthogonal": first["mixer.orthogonal"],
+    }
+
+
+def _value(part: pd.DataFrame) -> dict[str, Any]:
+    bad = part[part["status"] != "ok"]
+    if len(bad):
+        status, reason = str(bad["status"].iloc[0]), short(str(bad["reason"].iloc[0]))
+        return {"status": status, "reason": reason, "draws": 0}
+    samples = [sample for found in part["samples"] for sample in found]
+    samples = samples or [float(value) for value in part["value"]]
+    return {
+        "value": sum(samples) / len(samples),
+        "low": min(samples),
+        "high": max(samples),
+        "draws": len(samples),
+        "status": "ok",
+        "reason": "",
+    }
+
+
+def _shaken(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Return what disturbed the times of a budget, by place."""
+    own = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
+    return {tuple(r[name] for name in PLACE): r["disturbed"] for r in own.to_dict("records")}
+
+
+def _middle(samples: Sequence[float]) -> float | None:
+    return float(pd.Series(samples).median()) if samples else None
+
+
+def _times(own: Sequence[float], ratios: Sequence[float]) -> dict[str, float | None]:
+    low, high = percentiles(own) if len(own) > 1 else (None, None)
+    return {
+        "core_time": _middle(own),
+        "core_time_p20": low,
+        "core_time_p80": high,
+        "time_ratio": _middle(ratios),
+    }
+
+
+def over_layers(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the data with the mean over layers in place of each; extremes are over all of them."""
+    known = data[data["value"].notna()]
+    keys = [*PLACE, "target", "kernel", "orthogonal", "measure", "k"]
+    times = {
+        c: (c, "first") for c in COLUMNS if c.endswith(("time", "p20", "p80", "ratio", "disturbed"))
+    }
+    return known.groupby(keys, dropna=False, as_index=False, sort=True).agg(
+        value=("value", "mean"), low=("low", "min"), high=("high", "max"),
+        layers=("layer", "size"), draws=("draws", "sum"), **times,
+    )  # fmt: skip
+
+
+def measures(data: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the measures present, as (metric, k), in the order of `MEASURES`."""
+    found = {
+        (m, "" if pd.isna(k) else str(k)) for m, k in zip(data["measure"], data["k"], strict=True)
+    }
+    return sorted(found, key=lambda p: (list(MEASURES).index(p[0]), int(p[1] or 0)))
+
+
+def measure_title(metric: str, k: str) -> str:
+    """Return a measure as a heading."""
+    if not k:
+        return MEASURES[metric]
+    return f"{MEASURES[metric]} {'key' if k == '1' else f'{k} keys'}"
+
+
+def of_measure(data: pd.DataFrame, metric: str, k: str) -> pd.DataFrame:
+    """Return the lines of one measure."""
+    same = data["k"].isna() if not k else data["k"].astype(str) == k
+    return data[(data["measure"] == metric) & same]
+
+
+def approximation_table(data: pd.DataFrame, mode: str) -> Table | None:
+    """Build the table of one mode: measures and time by model, budget and layer."""
+    own = data[data["mode"] == mode]
+    if own.empty:
+        return None
+    heads = measures(own)
+    rows = []
+    for length in sorted(set(own["length"])):
+        here = own[own["length"] == length]
+        for model in model_order([str(m) for m in here["model"]]):
+            mine = here[here["model"] == model]
+            places = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])
+            for budget, layer in places.itertuples(index=False, name=None):
+                lines = mine[
+                    (mine["budget"] == budget)
+                    & (mine["layer"].isna() if pd.isna(layer) else mine["layer"] == layer)
+                ]
+                title = f"{model}, {lines['option'].iloc[0]} = {budget}"
+                title += "" if pd.isna(layer) else f", layer {layer}"
+                entries = tuple(_entry(of_measure(lines, *head)) for head in heads)
+                rows.append(
+                    Row(
+                        title=title,
+                        entries=(*entries, *_time_entries(lines)),
+                        section=f"{length:,} tokens",
+                    )
+                )
+    columns = [
+        Column(title=measure_title(*head), key=f"{head[0]}{'_' if head[1] else ''}{head[1]}")
+        for head in heads
+    ]
+    columns += [
+        Column(title="core, ms", key="core_time_ms"),
+        Column(title="speed beside SDPA (×)", key="speed"),
+    ]
+    return Table(
+        title=f"Approximations of attention, {describe(mode)}",
+        caption=(
+            "Errors are Frobenius norms of the difference over those of the exact output or "
+            "matrix, 0 is exact; mean over draws (extremes in the CSV). Mass is the share of the "
+            "exact attention of the heaviest keys that is kept, 1 is exact. Skyformer, YOSO and "
+            "Reformer are compared with the functions that they approximate, all others with "
+            "softmax attention."
+        ),
+        stub="family, budget",
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+def describe(mode: str) -> str:
+    """Return where queries and keys come from, in words."""
+    words = {"random": "random queries and keys", "trained": "a trained model's queries and keys"}
+    return words.get(mode, mode)
+
+
+def _entry(lines: pd.DataFrame) -> Entry:
+    if lines.empty:
+        return Entry(
+            text="–",
+            status="missing",
+            notes=("not measured (matrices: up to runner.matrix_max_length tokens)",),
+        )
+    line = lines.iloc[0]
+    if line["status"] != "ok":
+        return Entry(
+            text=MARKS[line["status"]], status=line["status"], notes=(str(line["reason"]),)
+        )
+    value = float(line["value"])
+    text = f"{value:.3f}" if line["measure"] == "topk_mass_recall" else significant(value)
+    if line["measure"] != "topk_mass_recall" and value < ROUNDING:
+        text = "0"
+    return Entry(
+        text=text,
+        value=value,
+        facts={"low": line["low"], "high": line["high"], "draws": int(line["draws"])},
+    )
+
+
+def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
+    line = lines.iloc[0]
+    if pd.isna(line["core_time"]) or pd.isna(line["time_ratio"]):
+        lost = Entry(text="–", status="missing", notes=("not timed",))
+        return lost, lost
+    seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
+    told = Value(disturbed=line["disturbed"])
+    return (
+        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), told),
+        trusted(Entry(text=significant(speed, 2), value=speed), told),
+    )

@@ -1,0 +1,268 @@
+"""What one written token costs against the context: points, the two figures' data, the table."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures.curves import page_names
+from reports.figures.drawing import Look, save
+from reports.figures.panels import line_figures
+from reports.figures.scaling import COLUMNS, line_records
+from reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
+from reports.sections.efficiency import MEBIBYTE, mark, significant, trusted
+from reports.statistics import median_interval
+from reports.tables import Column, Entry, Row, Table
+
+RUNNER = "decode"
+MODES = {"state": "with a state", "recompute": "recomputed"}
+"""Modes of the runner, and how a line of that mode is called."""
+TITLES = {
+    "token_time": "Time of one token against the context",
+    "state_bytes": "State of one text against the context",
+}
+AXES = {"token_time": "time of one token", "state_bytes": "state of one text"}
+RECOMPUTED = (0.8, 2.4)
+"""Dashes of lines without a state, which have their model's colour and no marker."""
+_NEEDED = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodePoint:
+    """What one model costs behind one context in one mode."""
+
+    name: str
+    """The model's, with its mode where nothing is remembered."""
+    model: str
+    mode: str
+    length: int
+    batch_size: int | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """By metric; `token_time` is always among them."""
+
+    def value(self, metric: str) -> Value:
+        """Return a number, or why there is none: where no token was timed, for that reason."""
+        time = self.values["token_time"]
+        if not time.ok:
+            return time
+        absent = f"no {metric} row"
+        if metric == "state_bytes" and self.mode == "recompute":
+            absent = "nothing is kept but the tokens"
+        return self.values.get(metric, Value(status=MISSING, reason=absent))
+
+    def per_text(self, metric: str) -> Value:
+        """Return the number divided by the batch size."""
+        value = self.value(metric)
+        if value.value is None:
+            return value
+        if self.batch_size is None:
+            return Value(status=MISSING, reason="no batch_size row, so no cost per text")
+        return Value(value=value.value / self.batch_size)
+
+
+def line_name(model: str, mode: str) -> str:
+    """Return what a line is called: recomputing is named, in the brackets of the model's options.
+
+    Brackets, because the panels of many models go by what stands before them.
+    """
+    if mode == "state":
+        return model
+    if model.endswith(")"):
+        return f"{model[:-1]}, {MODES.get(mode, mode)})"
+    return f"{model} ({MODES.get(mode, mode)})"
+
+
+def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the rows of decoding."""
+    return rows[(rows["runner"] == RUNNER) & rows["length"].notna()]
+
+
+def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
+    """Return one point per model, mode and context of one setting.
+
+    Places with several configurations under one name are marked, not merged.
+    """
+    places: dict[tuple[str, str, int], list[Record]] = {}
+    for record in decode_rows(rows)[[*_NEEDED, "samples", "disturbed"]].to_dict("records"):
+        place = (str(record["name"]), str(record["mode"]), int(record["length"]))
+        places.setdefault(place, []).append({str(k): v for k, v in record.items()})
+    found = []
+    for (model, mode, length), records in sorted(places.items()):
+        by_metric: dict[str, list[Record]] = {}
+        for each in records:
+            by_metric.setdefault(each["metric"], []).append(each)
+        times = by_metric.get("token_time")
+        if not times:
+            continue
+        told = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
+        sizes = sorted({int(r["value"]) for r in told})
+        problem = ambiguous(sizes, times)
+        values = {metric: merged(own) for metric, own in by_metric.items()}
+        found.append(
+            DecodePoint(
+                name=line_name(model, mode),
+                model=model,
+                mode=mode,
+                length=length,
+                batch_size=sizes[0] if len(sizes) == 1 else None,
+                values=values if problem is None else {"token_time": problem},
+            )
+        )
+    return found
+
+
+def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
+    """Return the numbers of one figure: a line per model and mode, failures included.
+
+    Args:
+        points: of one setting.
+        quantity: `token_time`, of a whole batch; or `state_bytes`, of one text, for the models
+            that remember.
+    """
+    records: list[dict[str, Any]] = []
+    for name, mode in lines(points):
+        own = sorted((p for p in points if p.name == name), key=lambda p: p.length)
+        if quantity == "state_bytes" and mode != "state":
+            continue
+        share = quantity == "state_bytes"
+        costs = [p.per_text(quantity) if share else p.value(quantity) for p in own]
+        places = [(p.length, p.batch_size) for p in own]
+        records += line_records(name, mode, quantity, places, costs)
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def lines(points: Sequence[DecodePoint]) -> list[tuple[str, str]]:
+    """Return name and mode of every line: models in their order, with a state first."""
+    order = model_order([p.model for p in points])
+    found = {(order.index(p.model), p.mode != "state", p.name, p.mode) for p in points}
+    return [(name, mode) for _, _, name, mode in sorted(found)]
+
+
+def decode_looks(points: Sequence[DecodePoint], looks: Mapping[str, Look]) -> dict[str, Look]:
+    """Return the look of every line: a model's own, and for recomputing its colour, dotted."""
+    found = {}
+    for point in points:
+        own = looks[point.model]
+        found[point.name] = own if point.mode == "state" else Look(own.color, "", RECOMPUTED)
+    return found
+
+
+def decode_figures(
+    points: Sequence[DecodePoint],
+    looks: Mapping[str, Look],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    setting: str,
+) -> Iterator[tuple[str, str, pd.DataFrame, Figure | None]]:
+    """Yield stem, heading, data and drawing of each figure; no drawing where there is no number."""
+    found, about = decode_looks(points, looks), f"{batches(points)}; {setting}"
+    for quantity, title in TITLES.items():
+        data = decode_data(points, quantity)
+        file = f"decoding-{quantity.replace('_', '-')}"
+        if data["value"].isna().all():
+            yield file, title, data, None
+            continue
+        axes = ("context (tokens)", AXES[quantity])
+        drawn = line_figures(data, found, groups, subtitle=about, title=title, names=axes)
+        names = page_names(file, title, len(drawn))
+        for (part, figure), (name, heading) in zip(drawn, names, strict=True):
+            yield name, heading, part, figure
+
+
+def batches(points: Sequence[DecodePoint]) -> str:
+    """Return how many texts were written side by side, as words for a title."""
+    sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
+    if not sizes:
+        return "batch size not recorded"
+    if sizes == [1]:
+        return "one text at a time"
+    return f"{' or '.join(map(str, sizes))} texts side by side"
+
+
+def decode_table(points: Sequence[DecodePoint]) -> Table | None:
+    """Build the table of one setting: a panel per quantity, contexts as columns; None if empty."""
+    if not points:
+        return None
+    places = {(p.name, p.length): p for p in points}
+    lengths = sorted({p.length for p in points})
+    panels: list[tuple[str, Callable[[DecodePoint], Value], float]] = [
+        ("time of one token, median (ms)", lambda p: p.value("token_time"), 1e-3),
+        (
+            "time of one token, 95th percentile (ms)",
+            lambda p: p.value("token_time_percentile"),
+            1e-3,
+        ),
+        ("tokens per second, all texts", lambda p: p.value("tokens_per_second"), 1.0),
+        ("time to the first token (ms)", lambda p: p.value("first_token_time"), 1e-3),
+        ("state of one text (KiB)", lambda p: p.per_text("state_bytes"), 2.0**10),
+        (
+            "peak tensor memory of one token (MiB)",
+            lambda p: p.value("peak_tensor_bytes"),
+            MEBIBYTE,
+        ),
+    ]
+    rows = []
+    for section, take, unit in panels:
+        for name, _ in lines(points):
+            entries = tuple(
+                _entry(places[name, n], take, unit)
+                if (name, n) in places
+                else Entry(text="–", status=MISSING, notes=("not run",))
+                for n in lengths
+            )
+            rows.append(Row(title=name, entries=entries, section=section))
+    caption = (
+        f"Columns are lengths of the context in tokens; {batches(points)}. A token is "
+        "chosen from its logits and fed back; the time to the first one is that of reading the "
+        "context. The state has room for the context and the timed tokens; recomputing keeps the "
+        "tokens alone and reads them all for each new one. Intervals of medians are in the CSV."
+    )
+    return Table(
+        title="Writing token by token",
+        caption=caption,
+        stub="model, by context",
+        columns=tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths),
+        rows=tuple(rows),
+    )
+
+
+def _entry(point: DecodePoint, take: Callable[[DecodePoint], Value], unit: float) -> Entry:
+    value = take(point)
+    if value.value is None:
+        return mark(value)
+    interval = median_interval([s / unit for s in value.samples]) if value.samples else None
+    entry = Entry(
+        text=significant(value.value / unit),
+        value=value.value / unit,
+        interval=interval,
+        facts={"batch_size": point.batch_size or "", "samples": len(value.samples)},
+    )
+    return trusted(entry, value)
+
+
+def decode_parts(
+    frame: pd.DataFrame,
+    looks: dict[str, Look],
+    folder: Path,
+    *,
+    groups: Mapping[str, Sequence[str]],
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    parts = settings(decode_rows(frame))
+    for part in parts:
+        points = decode_points(part.rows)
+        table = decode_table(points)
+        if table is None:
+            continue
+        where = f" ({part.title})" if len(parts) > 1 else ""
+        yield f"decoding{part.suffix}", f"Decoding{where}", table
+        for name, title, data, figure in decode_figures(points, looks, groups, setting=part.title):
+            file = f"{name}{part.suffix}"
+            if figure is None:
+                yield file, "no number among its points, only reasons", ""
+                continue
+            save(figure, folder, file, data)
+            yield file, f"{title}{where}", title[0].lower() + title[1:]

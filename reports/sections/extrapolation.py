@@ -1,0 +1,237 @@
+"""Scores at lengths that no model was trained for: one panel per task, and a table."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, save, style
+from reports.figures.layout import arrange, sheet
+from reports.figures.scaling import draw_crosses, draw_line, length_axis, strip, why_absent
+from reports.rows import model_order, short, shown
+from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry
+from reports.tables import Column, Entry, Row, Table
+
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+"""Columns whose values share a panel; the length is the training's."""
+SCORES = (*LANGUAGE, ACCURACY)
+COLUMNS = (
+    *TASK, "metric", "model", "trained_tokens", "factor", "tokens", "value", "low", "high", "seeds",
+    "status", "reason",
+)  # fmt: skip
+_PLOT = (3.0, 2.2)
+"""Inches."""
+
+
+def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of trained models at other lengths, each task's by its first score alone.
+
+    A cell that failed as a whole has one row, which holds for every length of its task.
+    """
+    own = rows[(rows["runner"] == "extrapolate") & (rows["split"] == "test")].copy()
+    for label in ("factor", "tokens", "trained_tokens"):
+        own[label] = [found.get(label, "") for found in own["labels"]]
+    chosen = {}
+    for task, part in own.groupby("task"):
+        known = set(part["metric"])
+        chosen[task] = next((score.metric for score in SCORES if score.metric in known), "")
+    told = own["metric"] == own["task"].map(chosen)
+    return own[told | ((own["factor"] == "") & (own["status"] != "ok"))]
+
+
+def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one line per task, model and length: mean over seeds and extremes, or why not.
+
+    Args:
+        rows: as `extrapolation_rows` returns them.
+    """
+    records: list[dict[str, Any]] = []
+    for key, part in rows.groupby(list(TASK), sort=True, dropna=False):
+        places = part[part["factor"] != ""]
+        if places.empty:
+            continue
+        metric = str(places["metric"].iloc[0])
+        axis: dict[float, tuple[int, int]] = {}
+        for row in places.sort_values("status").to_dict("records"):  # ok comes before the failures
+            axis.setdefault(float(row["factor"]), (int(row["tokens"]), int(row["trained_tokens"])))
+        for name in model_order([str(n) for n in part["name"]]):
+            own = part[part["name"] == name]
+            for factor, (tokens, trained) in sorted(axis.items()):
+                at = own[own["factor"].isin({f"{factor:g}", ""})]
+                record = dict(zip(TASK, key, strict=True)) | _point(at)
+                record |= {"metric": metric, "model": name, "factor": factor}
+                records.append(record | {"tokens": tokens, "trained_tokens": trained})
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _point(rows: pd.DataFrame) -> dict[str, Any]:
+    good = rows[rows["status"] == "ok"]
+    if good.empty:
+        bad = rows.iloc[0] if len(rows) else {"status": "skipped", "reason": "not run"}
+        return {"status": str(bad["status"]), "reason": short(str(bad["reason"])), "seeds": 0}
+    values = good["value"].astype(float)
+    return {
+        "value": values.mean(),
+        "low": values.min(),
+        "high": values.max(),
+        "seeds": good["seed"].nunique(),
+        "status": "ok",
+        "reason": "",
+    }
+
+
+def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+    """Draw what `extrapolation_data` returned: one panel per task, the training length marked.
+
+    A length without a number is a cross above the lines, and a note below says why.
+    """
+    keys = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        handles: dict[str, Line2D] = {}
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = data[(data[list(TASK)] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, own, looks).items():
+                handles.setdefault(name, line)
+            task, version, source, _, *marks = key
+            said = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
+            axes.set_title(f"{task} ({said})", size=8.5)
+        lengths = sorted({int(n) for n in data["trained_tokens"]})
+        trained = " or ".join(f"{n:,}" for n in lengths)
+        return arrange(
+            made,
+            title="Beyond the training length",
+            subtitle=f"dashed: the training length, {trained} tokens; bands: extremes over seeds",
+            handles=[handles[name] for name in model_order(list(handles))],
+            notes=_notes(data),
+        )
+
+
+def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    score = next(score for score in SCORES if score.metric == own["metric"].iloc[0])
+    drawn = own.assign(
+        length=own["tokens"],
+        value=own["value"].astype(float) * score.factor,
+        p20=(own["low"].astype(float) * score.factor).where(own["seeds"] > 1),
+        p80=(own["high"].astype(float) * score.factor).where(own["seeds"] > 1),
+    )
+    names = list(dict.fromkeys(drawn["model"]))
+    handles = {
+        n: draw_line(axes, drawn[drawn["model"] == n], looks[n], n, exponent=False) for n in names
+    }
+    length_axis(axes, sorted({int(n) for n in drawn["length"]}))
+    absent = drawn[drawn["value"].isna()]["model"].nunique()
+    values = drawn[["value", "p20", "p80"]].to_numpy(float)
+    values = values[np.isfinite(values)]
+    if values.size:
+        low, high = float(values.min()), float(values.max())
+        room = 0.06 * (high - low) or 0.05 * max(abs(high), 1.0)
+        # the strip of crosses takes its share of the height above the highest line
+        share, _ = strip(absent)
+        axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
+    draw_crosses(axes, drawn, looks, names)
+    for trained in set(drawn["trained_tokens"]):
+        axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    axes.set_xlabel("evaluation length (tokens)")
+    axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else _unit(score)})")
+    return handles
+
+
+def _unit(score: Score) -> str:
+    return {"bits_per_character": "bit"}.get(score.metric, "1")
+
+
+def _notes(data: pd.DataFrame) -> list[str]:
+    several = data["task"].nunique() > 1
+    told = data.assign(length=data["tokens"])
+    if several:
+        told["model"] = told["model"] + ", " + told["task"]
+    found = [why_absent(part) for _, part in told.groupby("task", sort=False)]
+    return [note for notes in found for note in notes]
+
+
+def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
+    """Return the metric and the table of each score: models by length, tasks side by side.
+
+    Args:
+        rows: as `extrapolation_rows` returns them.
+    """
+    data = extrapolation_data(rows)
+    found = []
+    for score in SCORES:
+        own = data[data["metric"] == score.metric]
+        if own.empty:
+            continue
+        names = model_order([str(n) for n in own["model"]])
+        places = own[[*TASK, "factor", "tokens"]].drop_duplicates()
+        columns, by_column = [], []
+        for place in places.itertuples(index=False, name=None):
+            *task, factor, tokens = place
+            columns.append(
+                Column(group=str(task[0]), title=f"{tokens:,}", key=f"{task[0]}-{factor:g}x")
+            )
+            at = (rows[list(TASK)] == task).all(axis=1)
+            by_column.append(rows[at & rows["factor"].isin({f"{factor:g}", ""})])
+        table_rows = tuple(
+            Row(
+                title=name,
+                entries=tuple(_short(at[at["name"] == name], name, score) for at in by_column),
+            )
+            for name in names
+        )
+        trained = sorted(set(own["trained_tokens"]))
+        caption = (
+            f"{score.unit}, mean over seeds, by tokens of a test example; every model was trained "
+            f"at {' or '.join(f'{n:,}' for n in trained)} tokens. Intervals are in the CSV."
+        )
+        found.append(
+            (
+                score.metric,
+                Table(
+                    title=f"{score.title} beyond the training length",
+                    caption=caption,
+                    stub="model, by length",
+                    columns=tuple(columns),
+                    rows=table_rows,
+                ),
+            )
+        )
+    return found
+
+
+def _short(rows: pd.DataFrame, name: str, score: Score) -> Entry:
+    """Return the table's entry without its interval, which would not fit."""
+    full = entry(rows, name, score)
+    if full.value is None:
+        return full
+    return replace(full, text=f"{score.factor * full.value:.{score.digits}f}")
+
+
+def extrapolation_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    rows = extrapolation_rows(frame)
+    data = extrapolation_data(rows)
+    if data.empty:
+        return
+    heading = "Beyond the training length"
+    for metric, table in extrapolation_tables(rows):
+        stem = f"extrapolation-{metric.replace('_', '-')}"
+        yield stem, f"{heading}, {metric.replace('_', ' ')}", table
+    if data["value"].isna().all():
+        yield "extrapolation", "no number among its points, only reasons", ""
+        return
+    parts = [part for part in pages(data, TASK) if part["value"].notna().any()]
+    for part, (stem, title) in zip(
+        parts, page_names("extrapolation", heading, len(parts)), strict=True
+    ):
+        save(extrapolation_figure(part, looks), folder, stem, part)
+        yield stem, title, "scores on the test split against evaluation length"

@@ -1,0 +1,301 @@
+"""How fast a model recovers that took its weights from another one: curves and a table.
+
+A panel for each model. The lines are the scores on validation along the fine-tuning, and from
+scratch with the same settings; level lines show the model that gave its weights, and what they give
+as they come, before any step. The form is that of the Performer paper's figure (arXiv:2009.14794).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from reports.figures.curves import EVALUATION, PANELS, page_names
+from reports.figures.drawing import Look, save, style
+from reports.figures.layout import arrange, chunks, sheet
+from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.tables import Column, Entry, Row, Table
+
+SCRATCH = "scratch"
+TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"
+_COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7")
+"""Of what the weights come from, in the order of names."""
+_GREY = "#7F7F7F"
+_PLOT = (2.9, 1.75)
+"""Inches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """A score that is followed along the fine-tuning."""
+
+    metric: str
+    axis: str
+    factor: float
+    digits: int
+    higher: bool
+
+
+MEASURES = (
+    Measure(metric="accuracy", axis="validation accuracy (%)", factor=100, digits=1, higher=True),
+    Measure(metric="loss", axis="validation loss (nat)", factor=1, digits=3, higher=False),
+)
+COLUMNS = (*EVALUATION, "model", "start", "line", "step", "value", "low", "high", "seeds")
+
+
+def recovery_data(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    """Return means and extremes over seeds: of every curve by step, of every source once.
+
+    Args:
+        rows: As `reports.rows.prepare` returns them.
+        measure: Which score.
+    """
+    own = rows[(rows["runner"] == "transfer") & (rows["status"] == "ok")]
+    own = own[own["split"] == "validation"]
+    curves = own[(own["metric"] == measure.metric) & own["step"].notna()]
+    lines = [PLAIN if start == SCRATCH else TUNED for start in curves["start"]]
+    given = own[own["metric"] == f"source_{measure.metric}"]
+    both = pd.concat([curves.assign(line=lines), given.assign(line=SOURCE)])
+    both = both.assign(length=[shown(value) for value in both["length"]])
+    keys = [*EVALUATION, "base", "start", "line", "step"]
+    records = []
+    for key, part in both.groupby(keys, sort=True, dropna=False):
+        values = part["value"].astype(float)
+        place = cast(tuple[Any, ...], key)
+        records.append((*place, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+    return pd.DataFrame(records, columns=list(COLUMNS)).astype({"step": "Int64"})
+
+
+def _panels(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Return the places of tasks and models that took weights, exact attention first."""
+    tuned = data[data["line"] == TUNED]
+    keys = set(tuned[[*EVALUATION, "model"]].itertuples(index=False, name=None))
+    order = model_order([str(key[-1]) for key in keys])
+    return sorted(keys, key=lambda key: (key[:-1], order.index(key[-1])))
+
+
+def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return _panels(data) or sorted(
+        set(data[[*EVALUATION, "model"]].itertuples(index=False, name=None))
+    )
+
+
+def _of(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
+    found: pd.DataFrame = data[(data[[*EVALUATION, "model"]] == list(key)).all(axis=1)]
+    return found
+
+
+def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
+    """Draw what `recovery_data` returned; bands are the extremes over seeds.
+
+    Of losses, the axis leaves out that of the weights as drawn, which would flatten all others: the
+    line from scratch comes in from above.
+    """
+    keys = _keys(data)
+    starts = sorted(set(data["start"]) - {SCRATCH})
+    colors = {start: _COLORS[i % len(_COLORS)] for i, start in enumerate(starts)}
+    several = len({key[:-1] for key in keys}) > 1
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        for number, (axes, key) in enumerate(zip(made.axes, keys, strict=True)):
+            _draw(axes, _of(data, key), colors, measure)
+            model = str(key[-1])
+            axes.set_title(f"{model}, {_facts(key)}" if several else model, size=8.5)
+            if number % made.across == 0 or several:
+                axes.set_ylabel(measure.axis)
+            if not measure.higher:
+                _set_limits(axes, data if not several else _of(data, key), measure)
+            if number + made.across >= len(keys):
+                axes.set_xlabel("optimiser step")
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+        if not several:
+            limits = [axes.get_ylim() for axes in made.axes]
+            for axes in made.axes:  # so that panels can be compared
+                axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+        return arrange(
+            made,
+            title=f"Recovery: {measure.axis}",
+            subtitle="" if several else _facts(keys[0]),
+            handles=_legend(colors, scratch=bool((data["line"] == PLAIN).any())),
+        )
+
+
+def _facts(key: tuple[Any, ...]) -> str:
+    task, version, source, length, *marks = key[:-1]
+    facts = [f"{task} ({source}", f"version {shown(version)}", f"length {length}"]
+    return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
+
+
+def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: Measure) -> None:
+    scratch = own[own["line"] == PLAIN]
+    if len(scratch):
+        _line(axes, scratch, measure, color=_GREY, linestyle=(0, (5, 2)), marker="s")
+    for start, color in colors.items():
+        mine = own[own["start"] == start]
+        tuned = mine[mine["line"] == TUNED]
+        if len(tuned):
+            first = float(tuned.iloc[0]["value"]) * measure.factor
+            axes.axhline(first, color=color, linestyle=(0, (1, 1.5)), linewidth=1.1)
+            _line(axes, tuned, measure, color=color, linestyle="-", marker="o")
+        for value in mine[mine["line"] == SOURCE]["value"]:
+            axes.axhline(float(value) * measure.factor, color=color, linewidth=3.2, alpha=0.3)
+
+
+def _line(axes: Axes, own: pd.DataFrame, measure: Measure, **look: Any) -> None:
+    steps = own["step"].astype(float)
+    values = own[["value", "low", "high"]].astype(float) * measure.factor
+    face = "white" if look["marker"] == "s" else look["color"]
+    axes.plot(steps, values["value"], markersize=3.5, markerfacecolor=face, linewidth=1.3, **look)
+    if (own["seeds"] > 1).any():
+        axes.fill_between(
+            steps, values["low"], values["high"], color=look["color"], alpha=0.12, linewidth=0
+        )
+
+
+def _set_limits(axes: Axes, data: pd.DataFrame, measure: Measure) -> None:
+    drawn = (data["line"] == PLAIN) & (data["step"] == 0).fillna(False)
+    shown_values = data[~drawn][["low", "high"]].astype(float) * measure.factor
+    low, high = float(shown_values["low"].min()), float(shown_values["high"].max())
+    if high > low:
+        margin = 0.06 * (high - low)
+        axes.set_ylim(low - margin, high + margin)
+
+
+def _legend(colors: dict[str, str], *, scratch: bool) -> list[Line2D]:
+    handles = []
+    for start, color in colors.items():
+        handles += [
+            Line2D([], [], color=color, marker="o", markersize=3.5, linewidth=1.3,
+                   label=f"weights of {start}, fine-tuned"),
+            Line2D([], [], color=color, linestyle=(0, (1, 1.5)), linewidth=1.1,
+                   label=f"weights of {start}, as they come"),
+            Line2D([], [], color=color, linewidth=3.2, alpha=0.3, label=f"{start} itself"),
+        ]  # fmt: skip
+    if scratch:
+        handles.append(
+            Line2D([], [], color=_GREY, marker="s", markersize=3.5, markerfacecolor="white",
+                   linestyle=(0, (5, 2)), linewidth=1.3, label="from scratch")
+        )  # fmt: skip
+    return handles
+
+
+def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> Table:
+    """Build the table of what the curves begin and end with.
+
+    Args:
+        rows: As `reports.rows.prepare` returns them: for failures, and for what was taken.
+        data: What `recovery_data` made of them.
+        measure: Which score.
+    """
+    titles = ("as they come", "fine-tuned", "from scratch", "source", "steps to pass scratch")
+    columns = (*(Column(title=title) for title in titles), Column(title="parameters taken"))
+    found = []
+    tasks = list(dict.fromkeys(_facts(key) for key in _panels(data)))
+    several = len(tasks) > 1
+    for key in _panels(data):
+        own = _of(data, key)
+        for start in sorted(set(own[own["line"] == TUNED]["start"])):
+            taken = rows[(rows["base"] == key[-1]) & (rows["start"] == start)]
+            entries = _entries(own, start, taken[taken["task"] == key[0]], measure)
+            title = f"{key[-1]}, weights of {start}"
+            found.append(Row(title=title, entries=entries, section=_facts(key) if several else ""))
+    found += _failed(rows, len(columns))
+    of = f"; {tasks[0]}" if len(tasks) == 1 else ""
+    unit = "Percent" if measure.factor == 100 else "Nats, lower is better"
+    return Table(
+        title=f"Recovery: validation {measure.metric}",
+        caption=f"{unit}; means over seeds{of}. Steps to pass scratch: the first evaluation at "
+        "which fine-tuning is at least as good as training from scratch with the same settings at "
+        "its end. Parameters taken: the share that did not stay as drawn.",
+        stub="model",
+        columns=columns,
+        rows=tuple(found),
+    )
+
+
+def _entries(
+    own: pd.DataFrame, start: str, rows: pd.DataFrame, measure: Measure
+) -> tuple[Entry, ...]:
+    tuned = own[(own["line"] == TUNED) & (own["start"] == start)]
+    scratch = own[own["line"] == PLAIN]
+    source = own[(own["line"] == SOURCE) & (own["start"] == start)]
+    last = scratch.iloc[-1] if len(scratch) else None
+    return (
+        _score(tuned.iloc[0] if tuned.iloc[0]["step"] == 0 else None, measure),
+        _score(tuned.iloc[-1], measure),
+        _score(last, measure),
+        _score(source.iloc[0] if len(source) else None, measure),
+        _passing(tuned, last, measure),
+        _taken(rows),
+    )
+
+
+def _score(row: Any, measure: Measure) -> Entry:
+    if row is None:
+        return Entry(text="–", status=MISSING, notes=("not run",))
+    value = float(row["value"])
+    facts: dict[str, float | int | str] = {
+        "low": float(row["low"]), "high": float(row["high"]), "seeds": int(row["seeds"]),
+        "step": "" if pd.isna(row["step"]) else int(row["step"]),
+    }  # fmt: skip
+    return Entry(text=f"{measure.factor * value:.{measure.digits}f}", value=value, facts=facts)
+
+
+def _passing(tuned: pd.DataFrame, last: Any, measure: Measure) -> Entry:
+    if last is None:
+        return Entry(text="–", status=MISSING, notes=("not run",))
+    sign = 1 if measure.higher else -1
+    good = tuned[sign * tuned["value"] >= sign * float(last["value"])]
+    if good.empty:
+        return Entry(text="never", notes=(f"not within {int(tuned['step'].max()):,} steps",))
+    step = int(good.iloc[0]["step"])
+    return Entry(text=f"{step:,} of {int(last['step']):,}", value=float(step))
+
+
+def _taken(rows: pd.DataFrame) -> Entry:
+    counts = rows[(rows["metric"] == "initial_parameters") & (rows["status"] == "ok")]
+    total = float(counts["value"].sum())
+    if not total:
+        return Entry(text="–", status=MISSING, notes=("not recorded",))
+    origin = pd.Series([found["origin"] for found in counts["labels"]], index=counts.index)
+    share = 1 - float(counts[origin == "drawn"]["value"].sum()) / total
+    return Entry(text=f"{100 * share:.1f} %", value=share)
+
+
+def _failed(rows: pd.DataFrame, width: int) -> Sequence[Row]:
+    bad = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
+    bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
+    found = []
+    for row in bad.itertuples():
+        status = str(row.status)
+        entry = Entry(text=MARKS[status], status=status, notes=(short(str(row.reason)),))
+        title = f"{row.base}, weights of {row.start}"
+        found.append(Row(title=title, entries=(entry,) * width))
+    return found
+
+
+def recovery_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # a line is a model and what it starts from
+    for measure in MEASURES:
+        data = recovery_data(frame, measure)
+        if data.empty:
+            continue
+        stem, name = f"recovery-{measure.metric}", measure.metric
+        table = recovery_table(frame, data, measure)
+        yield stem, f"Recovery with weights of another model, {name}", table
+        text = f"validation {name} against steps of fine-tuning"
+        keys = chunks(_keys(data), PANELS)
+        names = page_names(f"{stem}-curve", f"{text[0].upper()}{text[1:]}", len(keys))
+        for part, (file, heading) in zip(keys, names, strict=True):
+            own = pd.concat([_of(data, key) for key in part], ignore_index=True)
+            save(recovery_figure(own, measure), folder, file, own)
+            yield file, heading, text

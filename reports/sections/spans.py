@@ -1,0 +1,205 @@
+"""How far trained models look: a point for each head, beside the spans of whole models."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, legend_name, save, style
+from reports.figures.layout import arrange, sheet
+from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.efficiency import significant
+from reports.tables import Column, Entry, Row, Table
+
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+"""Columns whose values share a panel."""
+MEASURES = ("attention", "gradient", "occlusion")
+ALL = "all"
+COLUMNS = (
+    *TASK, "model", "measure", "layer", "head", "span", "low", "high", "seeds", "status", "reason",
+)  # fmt: skip
+_PLOT = (3.3, 2.2)
+"""Inches, of few columns; more need more width."""
+
+
+def span_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the spans in tokens by task, model, measure, layer and head: mean over seeds.
+
+    A measure that a model does not allow has a line with the reason; so has a cell that failed.
+    """
+    own = rows[rows["metric"] == "span"].copy()
+    for label in ("measure", "layer", "head"):
+        own[label] = [found.get(label, ALL) for found in own["labels"]]
+    records: list[dict[str, Any]] = []
+    keys = [*TASK, "name", "measure", "layer", "head"]
+    for key, part in own.groupby(keys, sort=True, dropna=False):
+        record: dict[str, Any] = dict(zip(keys, key, strict=True))
+        record["model"] = record.pop("name")
+        good = part[part["status"] == "ok"]
+        if good.empty:
+            bad = part.iloc[0]
+            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
+        else:
+            values = good["value"].astype(float)
+            record |= {"span": values.mean(), "low": values.min(), "high": values.max()}
+            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
+        records.append(record)
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+    """Draw what `span_data` returned: one panel per task, models side by side in each column."""
+    drawn = data[data["span"].notna()]
+    keys = list(dict.fromkeys(drawn[list(TASK)].itertuples(index=False, name=None)))
+    columns = max(drawn.loc[drawn["layer"] != ALL, "layer"].nunique() + 2, 2)
+    with style():
+        plot = (max(_PLOT[0], 0.55 * columns), _PLOT[1])
+        made = sheet(len(keys), plot=plot, across=2 if plot == _PLOT else 1)
+        handles: dict[str, Line2D] = {}
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = drawn[(drawn[list(TASK)] == list(key)).all(axis=1)]
+            for name, line in _draw(axes, own, looks).items():
+                handles.setdefault(name, line)
+            task, version, source, length, *marks = key
+            facts = [str(source), f"version {shown(version)}", f"length {shown(length)}"]
+            said = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
+            axes.set_title(f"{task} ({said})", size=8.5)
+        return arrange(
+            made,
+            title="How far trained models look",
+            subtitle="layers: a point for each head; gradient and occlusion: the whole model",
+            handles=[handles[name] for name in model_order(list(handles))],
+        )
+
+
+def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    heads = own[(own["head"] != ALL) & (own["layer"] != ALL)]
+    layers = sorted({int(layer) for layer in heads["layer"]})
+    whole = [m for m in MEASURES[1:] if m in set(own["measure"])]
+    columns = [f"layer {layer}" for layer in layers] + whole
+    names = model_order([str(name) for name in own["model"]])
+    handles = {}
+    for number, name in enumerate(names):
+        look = looks[name]
+        offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
+        mine = own[own["model"] == name]
+        places, spans = [], []
+        for column, title in enumerate(columns):
+            if column < len(layers):
+                found = mine[(mine["head"] != ALL) & (mine["layer"] == str(layers[column]))]
+            else:
+                found = mine[(mine["measure"] == title) & (mine["head"] == ALL)]
+            spans += [float(value) for value in found["span"]]
+            places += [column + offset] * len(found)
+        (handles[name],) = axes.plot(
+            places,
+            spans,
+            linestyle="none",
+            marker=look.marker,
+            markersize=5,
+            color=look.color,
+            markerfacecolor="white" if look.marker in "sDv" else look.color,
+            label=legend_name(name),
+            zorder=3,
+        )
+    axes.set_xlim(-0.5, max(1, len(columns)) - 0.5)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.grid(visible=False, axis="x")
+    for border in np.arange(0.5, len(columns) - 1):
+        axes.axvline(border, color="0.88", linewidth=0.5, zorder=0)
+    axes.set_yscale("symlog", base=2, linthresh=1)
+    top = float(own["span"].max())
+    powers = [0.0, *(2.0**power for power in range(int(np.ceil(np.log2(max(1.0, top)))) + 1))]
+    axes.set_ylim(-0.15, powers[-1] * 1.2)
+    axes.set_yticks(powers[:1] + powers[1:][:: -(-len(powers[1:]) // 8)])
+    axes.set_yticks([], minor=True)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_ylabel("span (tokens)")
+    return handles
+
+
+def span_table(data: pd.DataFrame) -> Table | None:
+    """Build the table of spans from what `span_data` returned, or None where there is no row."""
+    if data.empty:
+        return None
+    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    heads = (
+        "attention, mean",
+        "attention, nearest head",
+        "attention, farthest head",
+        *MEASURES[1:],
+    )
+    columns = tuple(
+        Column(group=f"{task[0]}, length {shown(task[3])}", title=head, key=f"{task[0]} {head}")
+        for task in tasks
+        for head in heads
+    )
+    rows = []
+    for name in model_order([str(n) for n in data["model"]]):
+        entries: list[Entry] = []
+        for task in tasks:
+            at = (data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)
+            entries += _entries(data[at])
+        rows.append(Row(title=name, entries=tuple(entries)))
+    return Table(
+        title="How far trained models look",
+        caption=(
+            "Tokens, mean over seeds. Attention: mean distance that the weights of a head reach. "
+            "Gradient: mean distance weighted by the norm of the answer's gradient. Occlusion: the "
+            "least distance beyond which all tokens may be replaced while the answers stay."
+        ),
+        stub="model",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _entries(own: pd.DataFrame) -> list[Entry]:
+    heads = own[(own["head"] != ALL) & own["span"].notna()]["span"].astype(float)
+    attention = own[own["measure"] == "attention"]
+    found = [_entry(attention[attention["head"] == ALL], own)]
+    for bound in (heads.min(), heads.max()):
+        value = None if heads.empty else float(bound)
+        found.append(_entry(attention[attention["head"] == ALL], own, value))
+    return found + [
+        _entry(own[(own["measure"] == measure) & (own["head"] == ALL)], own)
+        for measure in MEASURES[1:]
+    ]
+
+
+def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) -> Entry:
+    """Return one place: a value, or why there is none, for the measure or the whole cell."""
+    good = rows[rows["span"].notna()]
+    if value is None and len(good):
+        value = float(good["span"].iloc[0])
+    if value is not None:
+        return Entry(text=significant(value), value=value)
+    lost = rows if len(rows) else own[(own["measure"] == ALL) & (own["status"] != "ok")]
+    if lost.empty:
+        return Entry(text="–", status=MISSING, notes=("not measured",))
+    status, reason = str(lost["status"].iloc[0]), str(lost["reason"].iloc[0])
+    return Entry(text=MARKS[status], status=status, notes=(reason,))
+
+
+def span_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    data = span_data(frame)
+    table = span_table(data)
+    if table is None:
+        return
+    yield "spans", "How far trained models look", table
+    if data["span"].notna().any():
+        parts = [part for part in pages(data, TASK) if part["span"].notna().any()]
+        names = page_names("span", "Spans by layer and head", len(parts))
+        for part, (stem, title) in zip(parts, names, strict=True):
+            save(span_figure(part, looks), folder, stem, part)
+            yield stem, title, "spans in tokens by layer and measure"

@@ -1,0 +1,210 @@
+"""How far one attention function is from another on the same queries, keys and values.
+
+The matrix A of an attention function is what it makes of V = identity: row i holds the weights of
+query i. For functions that are linear in the values o = A v; YOSO, which divides a row of the
+output by its Euclidean norm, has rows of norm 1 here.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from models.backbone.attention_weights import Call, weights
+from models.backbone.model import Backbone
+from models.backbone.seeding import derive
+from models.mixer import Layout, Unsupported
+from models.multi_head import Core
+from tasks.task import Batch
+
+NAMES = ("q", "k", "v")
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of some sequences, without padding."""
+
+    q: Float[Tensor, "b h l k"]
+    k: Float[Tensor, "b h l k"]
+    v: Float[Tensor, "b h l k"]
+
+    def to(self, *where: Any) -> "Heads":
+        """Move, or change the number format of, all three."""
+        return Heads(*(x.to(*where) for x in self))
+
+    def sequence(self, number: int) -> "Heads":
+        """Return one of the sequences, as a batch of one."""
+        return Heads(*(x[number : number + 1] for x in self))
+
+
+def random_heads(
+    sequences: int, heads: int, length: int, width: int, *, deviation: float, seed: int
+) -> Heads:
+    """Draw independent normal entries: those of q and k of this standard deviation, of v of 1."""
+
+    def draw(name: str) -> Tensor:
+        generator = torch.Generator().manual_seed(derive(seed, f"random {name}"))
+        shape = (sequences, heads, length, width)
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    q, k, v = (draw(name) for name in NAMES)
+    return Heads(q * deviation, k * deviation, v)
+
+
+def trained_heads(
+    model: Backbone, batches: Iterable[Batch], *, sequences: int, length: int
+) -> list[Heads]:
+    """Return what the layers of a model hand to their cores, cut to the first `length` positions.
+
+    The model reads whole examples. Those with fewer real tokens than `length` are left out, so that
+    no padding is measured; a CLS vector counts as a token.
+
+    Args:
+        model: with cores of queries, keys and values in every layer.
+        batches: examples.
+        sequences: how many to take.
+        length: positions.
+
+    Raises:
+        Unsupported: there are not as many examples of that length.
+    """
+    seen: list[tuple[Tensor, Tensor, Tensor, Layout]] = []
+
+    def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+        del module
+        seen.append(cast(Any, given))
+
+    cores = [cast(nn.Module, cast(Any, block).mixer.core) for block in model.blocks]
+    handles = [core.register_forward_pre_hook(note) for core in cores]
+    found: list[list[Heads]] = [[] for _ in model.traits]  # a block may be several layers
+    count = 0
+    try:
+        with torch.inference_mode():
+            for batch in batches:
+                seen.clear()
+                model.eval()(batch.tokens, batch.target, batch.keep)
+                rows = _long_enough(seen[0], length)[: sequences - count]
+                for own, (*qkv, _) in zip(found, seen, strict=True):
+                    own.append(Heads(*(x[rows, :, :length].double() for x in qkv)))
+                count += len(rows)
+                if count == sequences:
+                    break
+    finally:
+        for handle in handles:
+            handle.remove()
+    if count < sequences:
+        raise Unsupported(
+            f"the test split has {count} sequences of {length} tokens: wanted {sequences}; lower "
+            "runner.lengths or runner.sequences"
+        )
+    return [Heads(*(torch.cat(parts) for parts in zip(*own, strict=True))) for own in found]
+
+
+def _long_enough(given: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> Int[Tensor, " r"]:
+    """Return the rows whose first `length` tokens are there and real."""
+    q, _, _, layout = given
+    if q.shape[2] < length:
+        return torch.arange(0)
+    if layout.keep is None:
+        return torch.arange(len(q))
+    return layout.keep[:, :length].all(1).nonzero()[:, 0]
+
+
+def output_of(core: Core, given: Heads) -> Float[Tensor, "b h l v"]:
+    """Run a core without gradients and without padding."""
+    with torch.inference_mode():
+        return core(given.q, given.k, given.v, Layout())
+
+
+def implied_matrix(core: Core, given: Heads) -> Float[Tensor, "b h l l"]:
+    """Return the weights of every query: what the core makes of V = identity."""
+    call = Call(given.q, given.k, Layout())
+    with torch.inference_mode():
+        ((_, matrix),) = weights(core, call, keys_at_once=given.k.shape[2])
+    return matrix
+
+
+class Heaviest(NamedTuple):
+    """The keys with the largest exact weights of every query, in falling order."""
+
+    mass: Float[Tensor, "b h l t"]
+    key: Int[Tensor, "b h l t"]
+
+    @classmethod
+    def of(cls, exact: Float[Tensor, "b h l s"], most: int) -> "Heaviest":
+        """Find as many of them as `most`, or all."""
+        return cls(*exact.topk(min(most, exact.shape[-1]), dim=-1))
+
+    def kept(
+        self, approximate: Float[Tensor, "b h l s"], ranks: Sequence[int]
+    ) -> list[tuple[float, float]]:
+        """Return, for each number of keys, the mass that is kept and the mass that there is.
+
+        Of a key with exact weight a and approximate weight b, min(a, b) is kept, and nothing where
+        b is negative: weight that was moved to a key does not make up for what others lost.
+        """
+        found = approximate.gather(-1, self.key).clamp(min=0).minimum(self.mass)
+        return [(float(found[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
+
+
+class Errors(NamedTuple):
+    """What was summed over sequences: squares of differences, squares, and masses."""
+
+    output: float
+    """Relative Frobenius error of the output."""
+    matrix: float | None
+    """That of the matrix; None where it was not formed."""
+    recall: tuple[float, ...] = ()
+    """Share of the mass of the heaviest keys that is kept, by their number."""
+
+
+class Exact:
+    """The exact outputs of some sequences and, where wanted, their matrices."""
+
+    def __init__(
+        self, core: Core, given: Heads, *, matrices: bool, ranks: Sequence[int] = ()
+    ) -> None:
+        self.given, self.ranks = given, ranks
+        parts = [given.sequence(i) for i in range(len(given.q))]
+        self.outputs = [output_of(core, part) for part in parts]
+        self.matrices = [implied_matrix(core, part) for part in parts] if matrices else []
+        self.heaviest = [Heaviest.of(matrix, max(ranks, default=1)) for matrix in self.matrices]
+
+    def errors(self, core: Core) -> Errors:
+        """Compare a core with the exact one, a sequence at a time."""
+        output = _Relative()
+        matrix = _Relative()
+        kept = [[0.0, 0.0] for _ in self.ranks]
+        for number, exact in enumerate(self.outputs):
+            part = self.given.sequence(number)
+            output.add(output_of(core, part), exact)
+            if not self.matrices:
+                continue
+            implied = implied_matrix(core, part)
+            matrix.add(implied, self.matrices[number])
+            for total, found in zip(
+                kept, self.heaviest[number].kept(implied, self.ranks), strict=True
+            ):
+                total[0] += found[0]
+                total[1] += found[1]
+        if not self.matrices:
+            return Errors(output.value(), None)
+        return Errors(output.value(), matrix.value(), tuple(a / b for a, b in kept))
+
+
+class _Relative:
+    """||difference|| / ||exact|| over all that was added."""
+
+    def __init__(self) -> None:
+        self.difference = self.exact = 0.0
+
+    def add(self, approximate: Tensor, exact: Tensor) -> None:
+        """Add a pair."""
+        self.difference += float((approximate - exact).square().sum())
+        self.exact += float(exact.square().sum())
+
+    def value(self) -> float:
+        """Return the ratio."""
+        return math.sqrt(self.difference / self.exact)

@@ -1,0 +1,18 @@
+"""Every peer that ours is compared with."""
+
+from runners.external import blocks, exact, feature_maps, hashing, low_rank, windows
+from runners.external.peer import Peer
+
+PEERS: tuple[Peer, ...] = (
+    *exact.PEERS,
+    *feature_maps.PEERS,
+    *windows.PEERS,
+    *blocks.PEERS,
+    *low_rank.PEERS,
+    *hashing.PEERS,
+)
+
+
+def of_family(family: str) -> list[Peer]:
+    """Return the peers of one of our families."""
+    return [peer for peer in PEERS if peer.family == family]

@@ -1,0 +1,223 @@
+"""What happens inside a child process: limits, the work, and one last word. Torch-free.
+
+`runners.isolation.isolate` starts `enter` in a process of its own. Whatever the work does, the last
+message on the pipe is an `Ending`, unless the process dies; then the parent judges by the exit
+code.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import re
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runners.isolation import descendants
+from runners.records import Status, legible, text_of
+from runners.storage.atomic import make_folder, storage_fault, unwritable
+
+Send = Callable[[object], None]
+Work = Callable[[Any, Send], None]
+
+STATUSES: Mapping[str, Status] = {
+    "Unsupported": Status.unsupported,
+    "Diverged": Status.diverged,
+    "FloatingPointError": Status.diverged,
+    "MemoryError": Status.out_of_memory,
+    "OutOfMemoryError": Status.out_of_memory,
+}
+"""What an exception means, by the name of its class or of a base class: nothing is imported."""
+
+MEMORY_WORDS = re.compile(
+    r"can't allocate memory|out of memory|bad_alloc|CUBLAS_STATUS_ALLOC_FAILED|"
+    r"Cannot allocate memory|Thread creation failed|can't start new thread"
+)
+"""How libraries say that memory is exhausted when they have no exception of their own for it."""
+
+_LONGEST_REASON = 600
+
+
+class Ending(NamedTuple):
+    """How a child ended."""
+
+    status: Status
+    reason: str = ""
+    interrupted: bool = False
+    """Asked to stop, neither done nor failed: no row is written, and the cell runs again."""
+    storage: bool = False
+    """Interrupted because the storage refused: other work would meet the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is arranged around the work, before its code is imported."""
+
+    environment: Mapping[str, str]
+    """The parent's variables now: the fork server remembers those of its own start."""
+    memory_bytes: int | None
+    threads: int | None
+    statuses: Mapping[str, Status]
+    log: Path | None
+    speaks: bool
+    """Whether messages go anywhere: only rank 0's do."""
+
+
+def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
+    """Arrange the process, do the work, send its `Ending`.
+
+    Args:
+        connection: the writing end of the pipe; carries `(False, message)`, and at last
+            `(True, (Ending, its monotonic time))`.
+        setting: limits and environment.
+        payload: the pickled pair of a `Work` and its argument, made by our own parent.
+    """
+    os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(setting.environment)
+    descendants.adopt_orphans()
+    # After the last of the exit functions, which end what libraries have started in their own way.
+    Finalize(None, descendants.end_own, exitpriority=-1_000)
+    threading.Thread(target=_die_with_parent, name="lifeline", daemon=True).start()
+
+    speaking = threading.Lock()  # a thread that makes batches may have something to say, too
+
+    def send(message: object) -> None:
+        if setting.speaks:
+            with speaking:
+                connection.send((False, message))
+
+    try:
+        if setting.log is not None:
+            _redirect(setting.log)
+        faulthandler.enable(file=2)
+        _limit_threads(setting.threads)
+        # Imports the module of the work, whose libraries count as present before the limit.
+        work, argument = pickle.loads(payload)  # noqa: S301 - from our own parent, never from disk
+        _limit_memory(setting.memory_bytes)
+        work(argument, send)
+        ending, at = Ending(Status.ok), time.monotonic()
+    except BaseException as error:  # noqa: BLE001 - this is the wall that keeps a sweep alive
+        if setting.memory_bytes is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # saying so needs memory, too
+        at = time.monotonic()
+        ending = judge(error, setting)
+        if ending.status is Status.crashed:
+            with suppress(OSError):  # the log may be what cannot be written
+                traceback.print_exception(error)
+    connection.send((True, (ending, at)))
+    connection.close()
+
+
+def judge(error: BaseException, setting: Setting) -> Ending:
+    """Return what an exception of the work means."""
+    names = [kind.__name__ for kind in type(error).__mro__]
+    text = text_of(error).strip()
+    fault = storage_fault(error)
+    if fault is not None:
+        return Ending(Status.skipped, legible(fault), interrupted=True, storage=True)
+    if "Interrupted" in names:
+        return Ending(Status.skipped, shorten(text or "interrupted"), interrupted=True)
+    for name in names:
+        if name in setting.statuses:
+            status = setting.statuses[name]
+            break
+    else:
+        known = isinstance(error, RuntimeError | OSError) and MEMORY_WORDS.search(text)
+        status = Status.out_of_memory if known else Status.crashed
+    if status is Status.out_of_memory:
+        at = text.find("DefaultCPUAllocator")
+        limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"
+        said = text[max(at, 0) :] or "no memory left"
+        return Ending(status, shorten(f"{type(error).__name__}: {said}{limit}"))
+    if status is not Status.crashed:
+        return Ending(status, shorten(text or type(error).__name__))
+    log = "" if setting.log is None else f"; traceback in {setting.log}"
+    said = shorten(f"{type(error).__name__}: {text}")
+    return Ending(status, legible(f"{said} (at {_place(error)}){log}"))
+
+
+def shorten(text: str) -> str:
+    """Return a reason as one line that fits into a table's footnote, its end kept."""
+    return legible(text, _LONGEST_REASON)
+
+
+def _place(error: BaseException) -> str:
+    """Name the innermost frame that is not in an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return "an unknown place"
+    own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    frame = own[-1] if own else frames[-1]
+    return f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno} in {frame.name}"
+
+
+def _redirect(log: Path) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    make_folder(log.parent)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        raise unwritable(log, error) from error
+
+
+def _die_with_parent() -> None:
+    """Kill this process and all it started once the parent is gone.
+
+    An orphan would go on writing checkpoints into the folder of the cell that a resumed sweep has
+    already started again.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        descendants.end_own()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _limit_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)  # for libraries that load later
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+
+
+def _limit_memory(memory_bytes: int | None) -> None:
+    """Limit the address space to what is mapped now plus `memory_bytes`.
+
+    Libraries map gigabytes that they never touch; counting them would make the limit depend on the
+    build of torch.
+    """
+    if memory_bytes is None:
+        return
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        raise RuntimeError(
+            f"a memory limit needs Linux: got memory_limit_bytes={memory_bytes} on {sys.platform}; "
+            "leave it out (null)"
+        )
+    mapped = int(statm.read_text().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = mapped + memory_bytes
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))

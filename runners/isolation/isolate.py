@@ -1,0 +1,228 @@
+"""Work in processes of its own: whatever happens to a child, the parent gets an `Ending`.
+
+Children come from a fork server that has imported torch once, so that one costs milliseconds. They
+seed nothing: they inherit the server's random state, all the same, so the work seeds itself.
+The server never touches a GPU; a CUDA context is made by a child and dies with it.
+
+The parent alone answers signals. SIGTERM and SIGINT are passed to every child once, as SIGTERM;
+work that wants to save a checkpoint handles it, returns or raises `records.Interrupted`, and has
+the grace period to do so. A second signal kills at once. A parent that is killed takes its children
+with it, and a child all that it started (`runners.isolation.descendants`). Knows no configuration,
+and nothing of models, tasks or rows.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from runners.isolation.child import STATUSES, Ending, Send, Work
+from runners.isolation.process import CONTEXT, Child, Job
+from runners.records import Status
+
+__all__ = [
+    "STATUSES",
+    "Child",
+    "Ending",
+    "Job",
+    "Send",
+    "Work",
+    "pool",
+    "prepare",
+    "run",
+    "start",
+    "start_server",
+]
+
+_preload = ["torch"]
+
+
+def prepare(*modules: str) -> None:
+    """Have the fork server import `modules` beside torch; before the first child only.
+
+    They must not start threads or touch a GPU. One that is missing is left to the child.
+    """
+    _preload.extend(module for module in modules if module not in _preload)
+
+
+def start_server() -> None:
+    """Start the fork server, which imports while this process goes on; harmless where it runs."""
+    CONTEXT.set_forkserver_preload(_preload)
+    with _own_path():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _own_path() -> Iterator[None]:
+    """Let a Python that is started in the block look for modules where this process does.
+
+    The fork server is a `python -c`, which would look into the current folder first, where a
+    stranger may have the name of a package that it is to import.
+    """
+    path = [str(Path(entry).absolute()) for entry in sys.path if os.pathsep not in entry]
+    changed = {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def start(job: Job) -> Child:
+    """Start a job and return at once (the very first waits for the fork server to import torch)."""
+    start_server()
+    return Child(job)
+
+
+def run(
+    function: Work,
+    argument: Any,
+    *,
+    on_message: Callable[[object], None],
+    seconds: float | None = None,
+    memory_bytes: int | None = None,
+    threads: int | None = None,
+    processes: int = 1,
+    statuses: Mapping[str, Status] = STATUSES,
+    grace_seconds: float = 30.0,
+    log: Path | None = None,
+) -> Ending:
+    """Do one job and wait for it; the arguments are those of `Job`.
+
+    Messages of a job that fails are delivered as far as they came.
+    """
+    endings: list[Ending] = []
+    job = Job(
+        function=function,
+        argument=argument,
+        seconds=seconds,
+        memory_bytes=memory_bytes,
+        threads=threads,
+        processes=processes,
+        statuses=statuses,
+        grace_seconds=grace_seconds,
+        log=log,
+    )
+    pool(
+        [job],
+        on_message=lambda _, message: on_message(message),
+        on_end=lambda _, ending: endings.append(ending),
+    )
+    return endings[0] if endings else Ending(Status.skipped, "interrupted", interrupted=True)
+
+
+def pool(
+    jobs: Iterable[Job],
+    *,
+    side_by_side: int = 1,
+    on_message: Callable[[Job, object], None],
+    on_end: Callable[[Job, Ending], None],
+    stop: Callable[[], str | None] = lambda: None,
+) -> signal.Signals | None:
+    """Do jobs, several at once, and return the signal that ended it early, if one did.
+
+    Args:
+        jobs: taken one by one, each when a place is free, so an iterator may claim work late.
+        side_by_side: how many run at once.
+        on_message: called with everything a job sends, in order.
+        on_end: called once for each job that was started, after its last message.
+        stop: asked again and again; once it names what stops the work, all that runs is asked to
+            save itself, and nothing more is taken.
+
+    An exception in a callback, or in the iterator, kills what runs and is passed on.
+    """
+    if side_by_side < 1:
+        raise ValueError(f"side_by_side must be at least 1: got {side_by_side}")
+    waiting = iter(jobs)
+    running: list[Child] = []
+    with _Signals() as signals:
+        try:
+            while True:
+                cause = stop() if signals.first is None else signals.first.name
+                _interrupt(running, cause)
+                while cause is None and len(running) < side_by_side:
+                    job = next(waiting, None)
+                    if job is None:
+                        break
+                    running.append(start(job))
+                if not running:
+                    return signals.first
+                _pause(running, signals)
+                for child in list(running):
+                    if signals.count > 1:
+                        child.kill()
+                    for message in child.poll():
+                        on_message(child.job, message)
+                    if child.ending is not None:
+                        running.remove(child)
+                        on_end(child.job, child.ending)
+        finally:
+            for child in running:
+                child.kill()
+
+
+def _interrupt(running: list[Child], cause: str | None) -> None:
+    if cause is not None:
+        for child in running:
+            child.interrupt(cause)
+
+
+def _pause(running: list[Child], signals: "_Signals") -> None:
+    # In this order: what dies in between is still waited for, or due.
+    waitables = [signals.reader, *(w for child in running for w in child.waitables())]
+    timeout = min(child.due() for child in running) - time.monotonic()
+    wait(waitables, max(0.0, timeout))
+    signals.drain()
+
+
+class _Signals:
+    """Notes SIGTERM and SIGINT while it is entered; in other threads than the main one, nothing."""
+
+    def __init__(self) -> None:
+        self.first: signal.Signals | None = None
+        self.count = 0
+        self.reader, self._writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self._writer, False)
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.first = self.first or signal.Signals(number)
+        self.count += 1
+        with suppress(BlockingIOError):
+            os.write(self._writer, b"!")
+
+    def drain(self) -> None:
+        """Empty the pipe that wakes the waiting parent."""
+        with suppress(BlockingIOError):
+            os.read(self.reader, 4096)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self.reader)
+        os.close(self._writer)

@@ -1,0 +1,335 @@
+"""A running job as its parent sees it: one process or several, their pipe, limits and end."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from runners.isolation import descendants
+from runners.isolation.child import MEMORY_WORDS, STATUSES, Ending, Setting, Work, enter, shorten
+from runners.isolation.log import Log
+from runners.records import Status, legible, text_of
+from runners.storage.atomic import STORAGE_WORDS
+
+CONTEXT = multiprocessing.get_context("forkserver")
+_LINGER_S = 10.0
+"""How long a child may take to exit after its last word."""
+_PATIENCE_S = 0.5
+"""After one rank failed: how long to look for another that failed first."""
+_HEAD_START_S = 0.3
+"""A death is noticed later than the complaints of the peers whose connections it tore."""
+_HELD_S = 1.0
+"""How long a pipe may stay open after its process died, held by a process that fled the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """One piece of work and its limits."""
+
+    function: Work
+    """Importable by name: `f(argument, send)`."""
+    argument: Any
+    """Pickled."""
+    name: str = ""
+    """For the caller's use."""
+    seconds: float | None = None
+    """Wall clock from the start of the process."""
+    memory_bytes: int | None = None
+    """Address space beyond what imports have mapped. For the CPU only: CUDA maps far more."""
+    threads: int | None = None
+    """Of torch, OpenMP and the BLAS; None leaves them alone."""
+    processes: int = 1
+    """More than one: each has RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT."""
+    statuses: Mapping[str, Status] = field(default_factory=lambda: dict(STATUSES))
+    """What an exception means, by name of its class or a base class."""
+    grace_seconds: float = 30.0
+    """From SIGTERM to SIGKILL, after a time-out or an interruption."""
+    log: Path | None = None
+    """File for the child's output and traceback, bounded; None: where the parent's goes."""
+
+
+class _Rank:
+    """One process of a child."""
+
+    def __init__(self, job: Job, rank: int, extra: Mapping[str, str]) -> None:
+        self.rank = rank
+        self.ending: Ending | None = None
+        self.ended_at: float | None = None
+        self.failed_at: float | None = None
+        self.died_at: float | None = None
+        self.noticed = False
+        self.open = True
+        self.mark = uuid4().hex
+        reader, writer = CONTEXT.Pipe(duplex=False)
+        setting = Setting(
+            environment={**os.environ, **extra, descendants.MARK: self.mark},
+            memory_bytes=job.memory_bytes,
+            threads=job.threads,
+            statuses=dict(job.statuses),
+            log=job.log,
+            speaks=rank == 0,
+        )
+        payload = bytes(ForkingPickler.dumps((job.function, job.argument)))
+        self.connection = reader
+        self.process = CONTEXT.Process(target=enter, args=(writer, setting, payload))
+        try:
+            self.process.start()
+        except BaseException:
+            reader.close()
+            raise
+        finally:
+            writer.close()
+        if self.process.pid is None:
+            raise RuntimeError("the fork server gave no process number")
+        self.pid = self.process.pid
+        """Also the number of its process group."""
+
+    def receive(self, at_most: int) -> list[object]:
+        """Return the messages that have come, without waiting."""
+        messages: list[object] = []
+        while self.open and len(messages) < at_most and self.connection.poll():
+            try:
+                is_last, content = self.connection.recv()
+            except (EOFError, OSError):
+                self.open = False
+            except Exception as error:  # noqa: BLE001 - whatever unpickling may raise
+                self.ending = Ending(
+                    Status.crashed, shorten(f"sent an unreadable message: {text_of(error)}")
+                )
+                self.ended_at = time.monotonic()
+                self.kill()
+            else:
+                if is_last:
+                    self.ending, self.ended_at = content
+                else:
+                    messages.append(content)
+        return messages
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process is gone.
+
+        Exit code 255 also stands for a fork server that died first; then the pipe tells.
+        """
+        code = self.process.exitcode
+        return code is not None and (code != 255 or not self.open)
+
+    @property
+    def half_dead(self) -> bool:
+        """Whether the process is gone and something that it started still holds its pipe."""
+        return self.open and self.dead
+
+    def terminate(self) -> None:
+        """Ask the process to stop; what it started is its own affair."""
+        if not self.dead:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the process and everything that it started: see `runners.isolation.descendants`."""
+        if not self.dead:
+            descendants.end(lambda: descendants.below(self.pid))
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            if not self.dead:  # not yet the leader of a group of its own
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+        descendants.end(lambda: descendants.marked(self.mark))
+        if self.half_dead:
+            pipe = os.fstat(self.connection.fileno()).st_ino
+            descendants.end(lambda: descendants.holders(pipe))
+
+    def close(self) -> None:
+        """Give the process and its pipe back."""
+        self.connection.close()
+        self.process.join()
+        self.process.close()
+
+
+class Child:
+    """A running job: call `poll` until `ending` is set."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ending: Ending | None = None
+        self._cause: str | None = None
+        self._kill_at: float | None = None
+        self._log = None if job.log is None else Log(job.log)
+        self._ranks: list[_Rank] = []
+        try:
+            for rank, extra in enumerate(_places(job.processes)):
+                self._ranks.append(_Rank(job, rank, extra))
+        except BaseException:
+            self.kill()
+            raise
+        self._deadline = None if job.seconds is None else time.monotonic() + job.seconds
+
+    def waitables(self) -> list[Any]:
+        """Return what `multiprocessing.connection.wait` can wait for."""
+        found: list[Any] = []
+        for each in self._ranks:
+            if each.open:
+                found.append(each.connection)
+            if each.process.exitcode is None:
+                found.append(each.process.sentinel)
+        return found
+
+    def due(self) -> float:
+        """Return the monotonic time at which `poll` must be called at the latest."""
+        now = time.monotonic()
+        times = [now + (0.02 if any(each.half_dead for each in self._ranks) else 60.0)]
+        if any(each.dead and not each.noticed for each in self._ranks):
+            times.append(now)  # it died after the last look, and nothing of it can be waited for
+        times.extend(t for t in (self._kill_at, self._deadline) if t is not None)
+        if self._log is not None:
+            times.append(now + self._log.wait_s)
+        if len(self._ranks) > 1 and self._cause is None:
+            times.extend(
+                each.failed_at + _PATIENCE_S for each in self._ranks if each.failed_at is not None
+            )
+        return min(times)
+
+    def poll(self) -> list[object]:
+        """Return new messages, enforce the limits, and set `ending` once every process is gone."""
+        now = time.monotonic()
+        if self.ending is not None:
+            return []
+        messages: list[object] = []
+        for each in self._ranks:
+            was_dead = each.noticed = each.dead
+            # A chatterbox must not keep us from looking at the clock.
+            received = each.receive(at_most=sys.maxsize if was_dead else 1000)
+            messages.extend(received)
+            failed = was_dead if each.ending is None else each.ending != Ending(Status.ok)
+            if failed and self._cause is None:
+                each.failed_at = each.failed_at or each.ended_at or now - _HEAD_START_S
+            if was_dead and each.open:
+                each.kill()  # what the work left behind; that closes the pipe, too
+                each.died_at = each.died_at or now
+                each.open = now < each.died_at + _HELD_S
+        self._enforce(now)
+        if self._log is not None:
+            self._log.look()
+        if all(each.dead and not each.open for each in self._ranks):
+            self.ending = self._conclude()
+            for each in self._ranks:
+                each.kill()
+                each.close()
+            if self._log is not None:
+                self._log.finish()
+        return messages
+
+    def interrupt(self, name: str) -> None:
+        """Ask the job to save itself and stop; it is killed after the grace period."""
+        if self._cause is None and not all(each.ending for each in self._ranks):
+            self._stop(f"interrupted by {name}", self.job.grace_seconds)
+
+    def kill(self) -> None:
+        """Kill every process, wait until it is gone, and give it back."""
+        if self.ending is not None:
+            return
+        for each in self._ranks:
+            each.kill()
+        for each in self._ranks:
+            each.close()
+        self.ending = Ending(Status.skipped, "killed by the parent", interrupted=True)
+
+    def _stop(self, cause: str, grace_seconds: float) -> None:
+        self._cause = cause
+        self._kill_at = time.monotonic() + grace_seconds
+        for each in self._ranks:
+            each.terminate()
+
+    def _enforce(self, now: float) -> None:
+        ended = all(each.ending for each in self._ranks)
+        if self._cause is None and not ended:
+            failures = [each.failed_at for each in self._ranks if each.failed_at is not None]
+            if self._deadline is not None and now >= self._deadline:
+                self._stop("timeout", self.job.grace_seconds)
+            elif len(self._ranks) > 1 and failures and now >= min(failures) + _PATIENCE_S:
+                self._stop("failure", _PATIENCE_S)
+        if ended and self._kill_at is None:
+            self._kill_at = now + _LINGER_S
+        if self._kill_at is not None and now >= self._kill_at:
+            for each in self._ranks:
+                if not each.dead:
+                    each.kill()
+            self._kill_at = now + 1.0
+
+    def _conclude(self) -> Ending:
+        if self._cause == "timeout":
+            return Ending(Status.timeout, f"took longer than {self.job.seconds:g} s")
+        if self._cause is not None and self._cause != "failure":
+            # One that could not save itself says why.
+            refused = [each.ending for each in self._ranks if each.ending and each.ending.storage]
+            return (refused or [Ending(Status.skipped, self._cause, interrupted=True)])[0]
+        wrong = [each for each in self._ranks if each.ending != Ending(Status.ok)]
+        if not wrong:
+            return Ending(Status.ok)
+        # Those without a time were ended by us, or fell silent in this very moment.
+        failed = [each for each in wrong if each.failed_at is not None] or wrong
+        first = min(failed, key=lambda each: each.failed_at or 0.0)
+        ending = first.ending or _judge_death(first.process.exitcode, self.job, self._log)
+        if len(self._ranks) > 1:
+            ending = ending._replace(
+                reason=f"rank {first.rank} of {len(self._ranks)}: {ending.reason}"
+            )
+        return ending
+
+
+def _places(processes: int) -> list[dict[str, str]]:
+    if processes < 1:
+        raise ValueError(f"processes must be at least 1: got {processes}")
+    if processes == 1:
+        return [{}]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    return [
+        {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(processes),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        for rank in range(processes)
+    ]
+
+
+def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
+    lines = [] if log is None else log.last_words().splitlines()
+    said = f"; last line of {job.log}: {lines[-1]}" if lines else ""
+    if STORAGE_WORDS.search(said):
+        return Ending(
+            Status.skipped, legible(f"the process ended{said}"), interrupted=True, storage=True
+        )
+    if job.memory_bytes is not None and MEMORY_WORDS.search(said):
+        limit = f"limit {job.memory_bytes:,} bytes"
+        return Ending(Status.out_of_memory, shorten(f"a library gave up{said} ({limit})"))
+    if code is None or code >= 0:
+        return Ending(
+            Status.crashed, legible(f"the process left with exit code {code} in mid-work{said}")
+        )
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)
+    if name == "SIGKILL":
+        said = (
+            "; usually the kernel's out-of-memory killer (see dmesg): set a memory limit, or run "
+            "fewer cells side by side"
+        )
+    return Ending(Status.crashed, legible(f"the process was killed by {name}{said}"))

@@ -1,0 +1,1 @@
+"""Time and memory, and what the machine did meanwhile."""

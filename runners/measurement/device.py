@@ -1,0 +1,18 @@
+"""The number format of a forward pass."""
+
+import torch
+
+from runners.measurement.hardware import HardwareProfile, Precision
+
+DTYPES = {
+    Precision.float32: torch.float32,
+    Precision.bfloat16: torch.bfloat16,
+    Precision.float16: torch.float16,
+}
+
+
+def autocast(hardware: HardwareProfile) -> torch.autocast:
+    """Return the context of a forward pass in the profile's precision."""
+    half = hardware.precision is not Precision.float32
+    dtype = DTYPES[hardware.precision] if half else torch.bfloat16  # no CPU autocast to float32
+    return torch.autocast(str(hardware.device), dtype=dtype, enabled=half)

@@ -1,0 +1,182 @@
+"""Whether a sample was disturbed, by what the machine did meanwhile, and whether samples agree.
+
+Two witnesses. The machine's: between two readings of its counters (`runners.measurement.witnesses`)
+lie shares of the wall clock, each with a limit. The samples' own: those that no counter explains
+but that lie far apart. A sample is never dropped because it was slow, only for what the machine
+did: dropping by time would choose the answer. Torch-free.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from runners.measurement.witnesses import Machine, Own
+
+LIMIT = 0.1
+"""Share of the wall clock that one sample may lose to any one cause."""
+MEDIAN_LIMIT = 0.05
+"""The same of the median over the samples that are kept: by so much a time may be too long."""
+TURN_S = 50e-6
+"""A thread that is woken waits about so long at most on a machine that does nothing else."""
+OTHERS = 0.05
+"""Share of all processors that other processes may use: services and the sweep's own parent."""
+TICKS = 2
+"""Ticks by which `/proc/stat` and the clock of a process may disagree, at the ends of a stretch."""
+SPREAD = 2.0
+"""Upper / lower quartile of samples of one call. Quiet ones are a few hundredths apart, but for
+calls below a millisecond that use several threads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """What the machine did during one stretch, as shares of its wall clock; None: not watched."""
+
+    seconds: float
+    processor: float
+    """Processor time of the process, in seconds per second: up to the number of threads."""
+    waiting: float | None = None
+    """Threads were ready and had no processor; summed over threads, so it may exceed 1."""
+    absent: float | None = None
+    """The measuring thread neither ran nor waited for a processor: it was stopped, or read."""
+    throttled: float | None = None
+    memory_stall: float | None = None
+    faults: int = 0
+    steal: float | None = None
+    """Of all processors: taken by other virtual machines."""
+    other_load: float | None = None
+    """Of all processors: used by other processes."""
+    unsure: float = 0.0
+    """By how much `steal` and `other_load` may be too high: ticks are coarse."""
+    gpu: str = ""
+    """What disturbed the GPU, if anything."""
+
+
+def between(first: Own, last: Own) -> Shares:
+    """Return what this process had between two readings.
+
+    Waits as short as a wake-up are left out: many short parallel regions make many of them.
+    """
+    seconds = max(last.at - first.at, 1e-9)
+    waited = _less(last.waited, first.waited)
+    if waited is not None and first.slices is not None and last.slices is not None:
+        waited = max(0.0, waited - TURN_S * max(0, last.slices - first.slices))
+    thread_waited, absent = _less(last.thread_waited, first.thread_waited), None
+    if thread_waited is not None:
+        absent = max(0.0, 1 - (last.thread - first.thread + thread_waited) / seconds)
+
+    def share(spent: float | None) -> float | None:
+        return None if spent is None else max(0.0, spent) / seconds
+
+    return Shares(
+        seconds=seconds,
+        processor=max(0.0, last.process - first.process) / seconds,
+        waiting=share(waited),
+        absent=absent,
+        throttled=share(_less(last.throttled, first.throttled)),
+        memory_stall=share(_less(last.memory_stall, first.memory_stall)),
+        faults=max(0, last.faults - first.faults),
+    )
+
+
+class Load(NamedTuple):
+    """What others had of all processors."""
+
+    steal: float
+    others: float
+    unsure: float
+
+
+def load(first: Machine, last: Machine, tick: float) -> Load | None:
+    """Return what others had between two readings; None where the file does not add up.
+
+    The time of other processes is what was neither idle nor ours. Idle time is counted exactly and
+    shown in ticks, so bursts that fall between ticks are seen as well.
+    """
+    wall = last.at - first.at
+    processors = last.processors
+    if wall <= 0 or first.processors != processors:
+        return None
+    whole = wall * processors
+    # a container may show a file of its own making, or that of another number of processors
+    if abs(last.total - first.total - whole) > 0.2 * whole + TICKS * processors * tick:
+        return None
+    idle, steal = max(0.0, last.idle - first.idle), max(0.0, last.steal - first.steal)
+    others = max(0.0, whole - idle - steal - (last.own - first.own))
+    return Load(min(1.0, steal / whole), others / whole, TICKS * tick / wall)
+
+
+def _less(last: float | None, first: float | None) -> float | None:
+    return None if last is None or first is None else last - first
+
+
+def reason(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> str:
+    """Say in a few words what disturbed a stretch; "" for nothing that is known.
+
+    Args:
+        shares: what the machine did.
+        alone: as many threads as processors, or fewer: more wait for one another.
+        on_gpu: the work is the GPU's, and the measuring thread may well sleep.
+    """
+    used = OTHERS + shares.unsure
+    stolen = LIMIT + shares.unsure
+    causes = (
+        ("held back by the container's limit", shares.throttled, LIMIT),
+        ("memory ran short", shares.memory_stall, LIMIT),
+        ("pages read from disk", float(shares.faults), 0.0),
+        ("waited for a processor", shares.waiting if alone else None, LIMIT),
+        ("its processor was taken away", None if on_gpu else shares.absent, LIMIT),
+        ("processor taken by another virtual machine", shares.steal, stolen),
+        ("load of other processes", None if on_gpu else shares.other_load, used),
+    )
+    for words, share, limit in causes:
+        if share is not None and share > limit:
+            return words
+    return shares.gpu
+
+
+def lost(shares: Shares, *, alone: bool = True, on_gpu: bool = False) -> float:
+    """Return the largest share of the clock that a stretch is known to have lost."""
+    found = (
+        shares.waiting if alone else None,
+        None if on_gpu else shares.absent,
+        shares.throttled,
+    )
+    return max((share for share in found if share is not None), default=0.0)
+
+
+def spread(samples: Sequence[float]) -> float:
+    """Return the upper over the lower quartile, by ranks: of 10 samples the third from each end."""
+    ordered = sorted(samples)
+    cut = len(ordered) // 4
+    return ordered[len(ordered) - 1 - cut] / ordered[cut]
+
+
+def scattered(samples: Sequence[float]) -> str:
+    """Say that samples of one call are too far apart for their median to mean much; or ""."""
+    found = spread(samples)
+    return f"quartiles {found:.1f}x apart" if found > SPREAD else ""
+
+
+def mean_shares(parts: Sequence[Shares]) -> Shares:
+    """Return the shares of all stretches together, each weighed by its seconds."""
+    seconds = sum(part.seconds for part in parts)
+
+    def mean(shares: Sequence[float | None]) -> float | None:
+        known = [share for share in shares if share is not None]
+        if len(known) < len(parts):
+            return None
+        return sum(s * part.seconds for s, part in zip(known, parts, strict=True)) / seconds
+
+    return Shares(
+        seconds=seconds,
+        processor=mean([part.processor for part in parts]) or 0.0,
+        waiting=mean([part.waiting for part in parts]),
+        absent=mean([part.absent for part in parts]),
+        throttled=mean([part.throttled for part in parts]),
+        memory_stall=mean([part.memory_stall for part in parts]),
+        faults=sum(part.faults for part in parts),
+        steal=mean([part.steal for part in parts]),
+        other_load=mean([part.other_load for part in parts]),
+        unsure=median(part.unsure for part in parts),
+    )

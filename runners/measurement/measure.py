@@ -1,0 +1,203 @@
+"""Time, memory and machine rates, measured so that the numbers can be compared.
+
+Times are taken after warm-up, synchronised, in turns over everything that is compared, and every
+sample is kept. Memory is the peak of live *tensor* bytes, in a pass of its own: on a GPU the
+allocator's peak, on a CPU the running total of the allocator's events, workspaces inside operators
+included. Both are counted above what was alive before the pass, so parameters, optimiser state and
+inputs are left out, and gradients that the pass makes are in.
+"""
+
+import gc
+import math
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from runners.isolation.progress import MEASURING_S, so_far
+from runners.measurement.watch import Round, Watch, Watched
+
+Call = Callable[[], object]
+
+STALL = 3.0
+"""A sample above this many medians is a stall of the machine."""
+STABLE = 1.2
+"""Warm-up ends when a call takes less than this times the call before."""
+FUSED = re.compile(r"aten::_scaled_dot_product_(?!.*backward)(\w+)")
+"""The operators of fused attention, by the names in a recording."""
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(call: Call, device: torch.device) -> float:
+    """Return the seconds of one call, device work included."""
+    synchronise(device)
+    begin = time.perf_counter()
+    call()
+    synchronise(device)
+    return time.perf_counter() - begin
+
+
+def warm_up(
+    call: Call, device: torch.device, *, least: int, long_s: float = math.inf, most: int = 8
+) -> float:
+    """Call until the time is stable, and return the time of the last call.
+
+    Args:
+        call: what to run.
+        device: where it runs.
+        least: calls at least.
+        long_s: a call that takes longer is enough by itself.
+        most: calls at most.
+    """
+    times: list[float] = []
+
+    def falling() -> bool:
+        return len(times) > 1 and times[-1] * STABLE < times[-2]
+
+    while len(times) < least or (falling() and len(times) < most):
+        so_far("warming up", len(times), 0, "call", MEASURING_S)
+        times.append(timed(call, device))
+        if times[-1] > long_s:
+            break
+    return times[-1]
+
+
+def in_turns(calls: Mapping[str, Call], watch: Watch, rounds: int, *, repeat_s: float) -> Watched:
+    """Time each call once per round; every other round goes backwards.
+
+    Sample i of one call and sample i of another are neighbours in time: a pair. A round in which
+    the machine disturbed any of them is repeated, within a budget.
+
+    Args:
+        calls: what is compared.
+        watch: looks at the machine.
+        rounds: how many undisturbed ones are wanted.
+        repeat_s: wall clock for repeats, in seconds.
+    """
+    names = list(calls)
+
+    def turn(number: int) -> Round:
+        so_far("timing", min(number, rounds), rounds, "sample", MEASURING_S)
+        order = names if number % 2 == 0 else names[::-1]
+        return {name: watch.sample(partial(timed, calls[name], watch.device)) for name in order}
+
+    with uncollected():
+        return watch.rounds(turn, rounds, repeat_s=repeat_s)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Collect garbage before and not inside: it would fall into one sample and not into others."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def stalls(samples: Sequence[float]) -> int:
+    """Return how many samples lie above three medians."""
+    middle = sorted(samples)[len(samples) // 2]
+    return sum(sample > STALL * middle for sample in samples)
+
+
+class Pass(NamedTuple):
+    """What one observed pass tells."""
+
+    peak_tensor_bytes: int
+    """Highest total of tensor bytes above what was alive before."""
+    kernels: str
+    """The fused attention operators that ran, as PyTorch names them; "" for none."""
+
+
+def observe(call: Call, device: torch.device) -> Pass:
+    """Run `call` once, apart from timing, and return what it held and which kernels it ran.
+
+    Call it once before, so that lazily made buffers and autotuning do not count.
+    """
+    on_gpu = device.type == "cuda"
+    # Level 6 keeps the recorder from writing two lines to stderr for each use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    before = 0
+    if on_gpu:
+        synchronise(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    # torch.profiler.profile would import 800 modules first; this is the same recorder.
+    with torch.autograd.profiler.profile(use_cpu=True, profile_memory=not on_gpu) as record:
+        call()
+        synchronise(device)
+    if record.kineto_results is None:
+        raise RuntimeError("this build of PyTorch records no events")
+    events = record.kineto_results.events()
+    fused = (FUSED.fullmatch(name) for name in {event.name() for event in events})
+    kernels = ", ".join(sorted(match[1] for match in fused if match))
+    if on_gpu:
+        return Pass(int(torch.cuda.max_memory_allocated(device) - before), kernels)
+    changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
+    total = peak = 0
+    for _, change in sorted(changes, key=lambda event: event[0]):
+        total += change
+        peak = max(peak, total)
+    return Pass(peak, kernels)
+
+
+def peak_tensor_bytes(call: Call, device: torch.device) -> int:
+    """Return the peak of tensor bytes that `call` adds to what is alive before it."""
+    return observe(call, device).peak_tensor_bytes
+
+
+def process_peak_bytes() -> int:
+    """Return the peak resident bytes of this process so far.
+
+    From VmHWM where the system has it: `ru_maxrss` would start at the parent's peak.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@cache
+def machine_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Return flop/s of a large matrix product and B/s of a large copy (read + write), best of 5.
+
+    Measured once per process, with the threads that are set when it is first asked for.
+    """
+    on_gpu = device.type == "cuda"
+    side = 8192 if on_gpu else 1024
+    left = torch.randn(side, side, device=device).to(dtype)
+    right = torch.randn(side, side, device=device).to(dtype)
+    source = torch.empty(2**28 if on_gpu else 2**24, device=device).normal_()
+    target = torch.empty_like(source)
+
+    def multiply() -> object:
+        return left @ right
+
+    def copy() -> object:
+        return target.copy_(source)
+
+    best = {}
+    for name, call in (("multiply", multiply), ("copy", copy)):
+        timed(call, device)
+        best[name] = min(timed(call, device) for _ in range(5))
+    moved = 2 * source.numel() * source.element_size()
+    return 2 * side**3 / best["multiply"], moved / best["copy"]

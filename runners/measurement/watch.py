@@ -1,0 +1,276 @@
+"""Watches the machine while a cell is timed, and repeats the samples that it disturbed."""
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+
+import torch
+
+from runners.measurement.disturbance import (
+    MEDIAN_LIMIT,
+    OTHERS,
+    Load,
+    Shares,
+    between,
+    load,
+    lost,
+    mean_shares,
+    reason,
+)
+from runners.measurement.gpu_watch import GpuWatch, gpu_watch
+from runners.measurement.witnesses import Counters, Machine, Own, clock_hertz
+
+STRETCHES_S = (0.06, 0.25)
+"""Load of others is judged over so long at least, back from a sample's end: ticks are 10 ms. The
+short one sees what has just begun, if it is much; the long one sees less, if it lasts. By the long
+one a sample is judged that fell between two waits, or between two stretches in which the process
+was held back: it ran with cold caches and a low clock."""
+FRESH_S = 0.02
+"""A younger reading of the machine is good enough: its file is long where processors are many."""
+PAUSE_S = 0.05
+"""Between looks whether a load has passed."""
+LEAST_REPEAT_S, REPEAT_TIMES = 1.0, 2.0
+"""Repeats may take so many seconds, or so many times what the rounds asked for took."""
+LEAST_SHARE, LEAST_TAKEN = 1 / 2, 2 / 3
+"""Where fewer of the rounds asked for, or of those taken, are undisturbed, all are kept and marked:
+on a machine that is disturbed so often, what lies between runs with cold caches."""
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The seconds of one call, and what the machine did meanwhile."""
+
+    seconds: float
+    shares: Shares
+    reason: str
+    """What disturbed it; "" for nothing."""
+
+
+Round = Mapping[str, Sample]
+"""One sample of each call, neighbours in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Rounds of samples, repeated where the machine disturbed them."""
+
+    kept: list[Round]
+    """The undisturbed ones, in the order taken; every one where these are too few."""
+    every: list[Round]
+    disturbed: str = ""
+    """Why what is kept is not to be trusted; "" where it is."""
+    unwatched: tuple[str, ...] = ()
+    """What could not be watched."""
+    threads: int = 1
+    clock: float | None = None
+    """Of the processors or the GPU, at the end / at the beginning; None: not watched."""
+
+    def samples(self, name: str) -> tuple[float, ...]:
+        """Return the seconds of one call in the rounds that are kept."""
+        return tuple(each[name].seconds for each in self.kept)
+
+    @property
+    def discarded(self) -> int:
+        """How many rounds are left out."""
+        return len(self.every) - len(self.kept)
+
+    @property
+    def shares(self) -> Shares:
+        """What the machine did over all rounds, those left out included."""
+        return mean_shares([sample.shares for each in self.every for sample in each.values()])
+
+
+class Watch:
+    """Looks at the machine from now on: load is judged over a stretch, so make it early.
+
+    Args:
+        device: where the work is done.
+        counters: the system's; by default those of this process.
+        gpu: the GPU's; by default those of `device`, where they can be had.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        counters: Counters | None = None,
+        gpu: GpuWatch | None = None,
+    ) -> None:
+        self.device = device
+        self.on_gpu = device.type == "cuda"
+        self.threads = torch.get_num_threads()
+        self._counters = Counters() if counters is None else counters
+        self._gpu = gpu_watch(device) if gpu is None and self.on_gpu else gpu
+        self._trail: deque[Machine] = deque()
+        self._past: deque[Own] = deque()
+        self._look()
+        self._before(self._counters.own())
+
+    def _look(self) -> None:
+        """Read the machine, unless that was done just now; forget what is long past."""
+        trail = self._trail
+        if trail and time.perf_counter() - trail[-1].at < FRESH_S:
+            return
+        found = self._counters.machine()
+        if found is None:
+            return
+        trail.append(found)
+        while len(trail) > 1 and trail[1].at < found.at - STRETCHES_S[-1] - FRESH_S:
+            trail.popleft()
+
+    def _load(self, begin: float) -> Load | None:
+        """Return what others had since `begin`, or longer where that is too short to tell."""
+        self._look()
+        if not self._trail:
+            return None
+        last, found = self._trail[-1], []
+        for stretch in STRETCHES_S:
+            since = min(begin, last.at - stretch)
+            first = max((m for m in self._trail if m.at <= since), default=self._trail[0])
+            found.append(load(first, last, self._counters.tick))
+        known = [each for each in found if each is not None]
+        return max(known, key=lambda each: max(each.others, each.steal) - each.unsure, default=None)
+
+    def _before(self, now: Own) -> str:
+        """Say what kept this process waiting for a while until `now`, pauses included; or "".
+
+        Between samples a thread may sleep, and a process read files: only waits for a processor
+        and the container's limit are looked at.
+        """
+        past = self._past
+        if not past or now.at - past[-1].at >= FRESH_S:
+            past.append(now)
+        while len(past) > 1 and past[1].at <= now.at - STRETCHES_S[-1]:
+            past.popleft()
+        shares = replace(between(past[0], now), absent=None, memory_stall=None, faults=0)
+        return reason(shares, alone=self._alone())
+
+    def sample(self, timed: Callable[[], float]) -> Sample:
+        """Time something, and look at the machine before and after it.
+
+        Args:
+            timed: does it, and returns the seconds.
+        """
+        self._look()
+        first = self._counters.own()
+        seconds = timed()
+        last = self._counters.own()
+        shares = between(first, last)
+        if (others := self._load(first.at)) is not None:
+            shares = replace(
+                shares, steal=others.steal, other_load=others.others, unsure=others.unsure
+            )
+        if self._gpu is not None:
+            shares = replace(shares, gpu=self._gpu.disturbed())
+        before = self._before(last)
+        words = reason(shares, alone=self._alone(), on_gpu=self.on_gpu)
+        return Sample(seconds=seconds, shares=shares, reason=words or before)
+
+    def _alone(self) -> bool:
+        """Tell whether every thread can have a processor: others wait for one another."""
+        return not self._trail or self.threads <= self._trail[-1].processors
+
+    def rounds(self, take: Callable[[int], Round], asked: int, *, repeat_s: float) -> Watched:
+        """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
+
+        Args:
+            take: takes one round; told how many there were before.
+            asked: how many undisturbed rounds are wanted. At most as many are taken in addition.
+            repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
+                where the rounds asked for were short.
+        """
+        clock, begun = self._clock(), time.perf_counter()
+        every = [take(number) for number in range(asked)]
+        now = time.perf_counter()
+        repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
+        end = now + repeat_s
+        if _undisturbed(every) < asked:
+            self._wait_for_quiet(now + repeat_s / 2, partial(take, asked))
+        while _undisturbed(every) < asked and len(every) < 2 * asked:
+            if time.perf_counter() + max(map(_seconds, every)) > end:
+                break
+            every.append(take(len(every)))
+        return self.judged(every, asked, clock)
+
+    def judged(self, every: list[Round], asked: int, clock: float | None = None) -> Watched:
+        """Keep the undisturbed rounds where they are enough, and all of them otherwise.
+
+        Args:
+            every: the rounds that were taken.
+            asked: how many undisturbed ones were wanted.
+            clock: in hertz, before the first.
+        """
+        clean = [each for each in every if not cause(each)]
+        least = math.ceil(max(LEAST_SHARE * asked, LEAST_TAKEN * len(every)))
+        enough = len(clean) >= max(LEAST_ROUNDS, least)
+        after = self._clock() if clock else None
+        last = [*every[-1].values()][-1]
+        return Watched(
+            kept=clean if enough else every,
+            every=every,
+            disturbed=self._typically_lost(clean) if enough else _most(every),
+            unwatched=self._unwatched(last.shares),
+            threads=self.threads,
+            clock=after / clock if clock and after else None,
+        )
+
+    def _typically_lost(self, kept: list[Round]) -> str:
+        """Say that of some call the median sample lost too much, each one a little; or ""."""
+        for name in kept[0]:
+            shares = [each[name].shares for each in kept]
+            found = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
+            if found > MEDIAN_LIMIT:
+                return f"samples lost {found:.0%} of their time in the median"
+        return ""
+
+    def _wait_for_quiet(self, until: float, warm: Callable[[], object]) -> None:
+        """Sleep while others load the machine, then call `warm`: caches have cooled."""
+        slept = False
+        while time.perf_counter() + PAUSE_S < until and not self.on_gpu:
+            others = self._load(time.perf_counter())
+            loaded = others is not None and others.others > OTHERS + others.unsure
+            if not self._before(self._counters.own()) and not loaded:
+                break
+            time.sleep(PAUSE_S)
+            slept = True
+        if slept:
+            warm()
+
+    def _clock(self) -> float | None:
+        return clock_hertz() if self._gpu is None else self._gpu.clock_hertz()
+
+    def _unwatched(self, shares: Shares) -> tuple[str, ...]:
+        names = {
+            "waiting for a processor": shares.waiting,
+            "limits of the container": shares.throttled,
+            "memory pressure": shares.memory_stall,
+            "steal and other processes": shares.other_load,
+        }
+        missing = [name for name, share in names.items() if share is None]
+        if self.on_gpu and self._gpu is None:
+            missing.append("the GPU (pip install nvidia-ml-py)")
+        return tuple(missing)
+
+
+def cause(each: Round) -> str:
+    """Return what disturbed a round: of its samples, the first that was."""
+    return next((sample.reason for sample in each.values() if sample.reason), "")
+
+
+def _seconds(each: Round) -> float:
+    return sum(sample.shares.seconds for sample in each.values())
+
+
+def _undisturbed(every: list[Round]) -> int:
+    return sum(not cause(each) for each in every)
+
+
+def _most(every: list[Round]) -> str:
+    """Return the commonest cause, and how many rounds were disturbed."""
+    found = Counter(filter(None, map(cause, every)))
+    return f"{found.most_common(1)[0][0]} ({found.total()} of {len(every)} samples)"

@@ -1,0 +1,52 @@
+"""The rows that say what the machine did during a measurement, and the label of a disturbed one.
+
+`disturbed` is a label of every row that such a measurement decided: reports mark the number, and
+draw no exponent and no crossover from it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from runners.measurement.disturbance import scattered
+from runners.measurement.watch import Watched
+from runners.records import Measurement
+
+DISTURBED = "disturbed"
+UNWATCHED = "unwatched"
+TOLD = (
+    "processor_share", "waiting_share", "steal_share", "other_load", "clock_share",
+    "discarded_samples",
+)  # fmt: skip
+"""Metrics of these rows."""
+
+
+def marked(labels: Mapping[str, str], watched: Watched, samples: Sequence[float]) -> dict[str, str]:
+    """Return labels, with the one that says that this number is not to be trusted where it is not.
+
+    Args:
+        labels: of the row.
+        watched: the rounds that it comes from.
+        samples: of the row, or those that it was computed from.
+    """
+    why = watched.disturbed or scattered(samples)
+    return {**labels, DISTURBED: why} if why else dict(labels)
+
+
+def told(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
+    """Yield what the machine did over all rounds; a share that nobody could see has no row.
+
+    The row `discarded_samples` is always there, and its label `unwatched` names what was not seen.
+    """
+    own, shares = dict(labels or {}), watched.shares
+    for metric, value in (
+        ("processor_share", shares.processor / watched.threads),
+        ("waiting_share", shares.waiting),
+        ("steal_share", shares.steal),
+        ("other_load", shares.other_load),
+        ("clock_share", watched.clock),
+    ):
+        if value is not None:
+            yield Measurement(metric=metric, value=value, labels=own)
+    unwatched = {UNWATCHED: ", ".join(watched.unwatched)} if watched.unwatched else {}
+    yield Measurement(
+        metric="discarded_samples", value=float(watched.discarded), labels={**own, **unwatched}
+    )

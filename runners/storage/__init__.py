@@ -1,0 +1,1 @@
+"""What the store is made of: atomic files, formats, claims, fingerprints."""

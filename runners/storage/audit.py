@@ -1,0 +1,131 @@
+"""A whole results folder, looked through: what is damaged, and what was left over. Torch-free."""
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from runners.storage.atomic import STALE_S
+from runners.storage.claims import is_stale
+from runners.storage.formats import (
+    BadStore,
+    check_archive,
+    children,
+    fingerprint_of,
+    read_bytes,
+    read_cell,
+    read_object,
+    read_rows_file,
+    unpack_outcomes,
+)
+
+_KEY = re.compile(r"[0-9a-f]{16}")
+_READERS: tuple[tuple[str, Callable[[Path], object]], ...] = (
+    (r"cell\.json", lambda path: read_cell(path.parent)),
+    (r"rows-.*\.jsonl", lambda path: read_rows_file(path, path.parent.name)),
+    (r"environment-.*\.json", read_object),
+    (r"outcomes-.*\.npz", unpack_outcomes),
+    (r"log\.txt", read_bytes),
+)
+"""How each file of a cell is read, by its name."""
+_Read = TypeVar("_Read")
+
+
+class Audit(NamedTuple):
+    """What was found in a store."""
+
+    cells: int
+    damaged: list[str]
+    """One sentence for each fault: the file, what is wrong, the way out."""
+    left: list[str]
+    """What stands in nobody's way: of sweeps that were cut off, or set aside."""
+
+
+def audit(root: Path) -> Audit:
+    """Read every file of a store.
+
+    Raises:
+        FileNotFoundError: no folder at `root`.
+    """
+    if not root.is_dir():
+        raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
+    damaged: list[str] = []
+    left: list[str] = []
+
+    def look(read: Callable[[Path], _Read], path: Path) -> _Read | None:
+        try:
+            return read(path)
+        except BadStore as error:
+            damaged.append(str(error))
+            return None
+
+    cells = [
+        cell
+        for group in look(children, root / "cells") or ()
+        for cell in look(children, group) or ()
+    ]
+    for cell in cells:
+        if not _KEY.fullmatch(cell.name) or cell.parent.name != cell.name[:2]:
+            damaged.append(f"{cell}: no cell's place, which is cells/3f/3fa9…; move it there")
+            continue
+        files = look(children, cell) or []
+        for path in files:
+            _file(path, look, damaged, left)
+        damaged += _missing(files)
+    for sweep in look(children, root / "sweeps") or ():
+        names = [path.name for path in look(children, sweep) or ()]
+        damaged += [
+            f"{sweep / name}: not named like a cell; remove it"
+            for name in names
+            if not _KEY.fullmatch(name)
+        ]
+        absent = [name for name in names if not (root / "cells" / name[:2] / name).is_dir()]
+        if absent:
+            left.append(
+                f"{sweep}: {len(absent)} of {len(names)} cells are not there, such as {absent[0]}: "
+                "planned or deleted; the command of the sweep runs them"
+            )
+    for path in look(children, root / "claims") or ():
+        if look(read_bytes, path) is not None and is_stale(path):
+            left.append(f"{path}: its process is gone; the next sweep takes the cell")
+    left += _temporary(root)
+    return Audit(len(cells), damaged, left)
+
+
+def _file(path: Path, look: Callable[..., object], damaged: list[str], left: list[str]) -> None:
+    """Read one file of a cell."""
+    read = next((read for name, read in _READERS if re.fullmatch(name, path.name)), None)
+    if read is not None:
+        look(read, path)
+    elif path.name.startswith("checkpoint-") and path.is_dir():
+        for state in path.glob("*.pt"):
+            look(check_archive, state)
+    elif path.name.startswith("damaged-"):
+        left.append(f"{path}: was set aside; remove it when nobody wants it any more")
+    else:
+        damaged.append(f"{path}: no file of a cell; move it away")
+
+
+def _missing(files: list[Path]) -> list[str]:
+    """Return what rows cannot be without."""
+    names = {path.name for path in files}
+    rows = [path for path in files if re.fullmatch(r"rows-.*\.jsonl", path.name)]
+    return [
+        f"{path.with_name(name)}: missing beside {path.name}; move that away, and the cell runs "
+        "again"
+        for path in rows
+        for name in ("cell.json", f"environment-{fingerprint_of(path)}.json")
+        if name not in names
+    ]
+
+
+def _temporary(root: Path) -> list[str]:
+    """Return the files that writers left who died."""
+    oldest, found = time.time() - STALE_S, []
+    for path in sorted(root.glob("**/.*.tmp")):
+        with suppress(FileNotFoundError):  # its writer is alive, and has just finished
+            if path.lstat().st_mtime < oldest:
+                found.append(f"{path}: left by a writer that was killed; remove it")
+    return found

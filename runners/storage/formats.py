@@ -1,0 +1,377 @@
+"""What the files of the store look like inside: rows, per-example outcomes. Torch-free."""
+
+import gc
+import io
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from runners.records import CELL_COLUMNS, SCHEMA, Outcomes, digest
+from runners.storage import schema_1
+from runners.storage.row_check import columns_fault, encodable, first_fault
+
+
+class BadStore(ValueError):
+    """A file in the store cannot be used; the message names file and line, and the way out."""
+
+
+class Damaged(BadStore):
+    """Its content is torn or foreign: the cell may run again, and the file is set aside."""
+
+
+def rows_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows as lines of JSON; a line that another one follows ends with a space.
+
+    So a file that was cut at the edge of a line shows it, and any reader of JSON lines reads it.
+    """
+    lines = [
+        json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")) for row in rows
+    ]
+    return (" \n".join(lines) + "\n").encode()
+
+
+def pretty(value: Mapping[str, Any]) -> bytes:
+    """Return JSON for people."""
+    return (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
+    """Return an npz file: hits as packed bits or shares, nll as float32.
+
+    Raises:
+        ValueError: Out of order, or of unlike lengths.
+    """
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for each in outcomes:
+        index = np.asarray(each.index, dtype=np.int64)
+        hit = np.asarray(each.hit)
+        nll = np.asarray(each.nll, dtype=np.float32)
+        if f"{each.split}.index" in arrays:
+            raise ValueError(f"two outcomes for split {each.split!r}: keep those of the last")
+        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
+            raise ValueError(
+                f"outcomes of split {each.split!r} must be three vectors of one length: got index "
+                f"{index.shape}, hit {hit.shape}, nll {nll.shape}"
+            )
+        if (np.diff(index) <= 0).any():
+            raise ValueError(f"outcomes of split {each.split!r} must come in ascending index")
+        arrays[f"{each.split}.index"] = index
+        if hit.dtype == bool:
+            arrays[f"{each.split}.hit"] = np.packbits(hit)
+        else:
+            arrays[f"{each.split}.share"] = hit.astype(np.float32)
+        arrays[f"{each.split}.nll"] = nll
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def unpack_outcomes(path: Path) -> list[Outcomes]:
+    """Return what `pack_outcomes` put into a file, by split name. Raises `BadStore`."""
+    import numpy as np
+
+    data = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return list(_unpacked(archive))
+    except TORN as error:
+        raise Damaged(
+            f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
+            "runs again"
+        ) from error
+
+
+TORN = (
+    zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, EOFError,
+    OSError, RuntimeError, MemoryError, ArithmeticError, SyntaxError, struct.error,
+)  # fmt: skip
+"""What numpy and zipfile raise for bytes that are no archive of theirs."""
+
+
+def _unpacked(arrays: Any) -> Iterator[Outcomes]:
+    import numpy as np
+
+    for split in sorted(name.removesuffix(".index") for name in arrays if ".index" in name):
+        index, nll = arrays[f"{split}.index"], arrays[f"{split}.nll"]
+        if f"{split}.share" in arrays:
+            hit = arrays[f"{split}.share"]
+        else:
+            hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
+        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
+            raise ValueError(f"outcomes of split {split!r} are no three vectors of one length")
+        if index.dtype != np.int64 or nll.dtype != np.float32 or (np.diff(index) <= 0).any():
+            raise ValueError(f"outcomes of split {split!r} are no ascending int64 with float32")
+        yield Outcomes(split=split, index=index, hit=hit, nll=nll)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
+    try:
+        if not path.is_file():  # a folder, a pipe that would block, a link to nothing
+            raise Damaged(f"{path}: {_no_file(path)}")
+        return path.read_bytes()
+    except PermissionError as error:
+        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
+    except OSError as error:
+        raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
+
+
+def _no_file(path: Path) -> str:
+    if path.is_symlink():
+        return "a link to nothing; remove it"
+    if not path.exists():
+        return "no such file"
+    return f"a {'folder' if path.is_dir() else 'device or a pipe'}, wanted a file; move it away"
+
+
+def check_archive(path: Path) -> None:
+    """Compare the parts of a checkpoint with their checksums. Raises `BadStore`.
+
+    `torch.load` does not do it. Torch is not needed.
+    """
+    try:
+        if not path.is_file():
+            raise Damaged(f"{path}: {_no_file(path)}")
+        with zipfile.ZipFile(path) as archive:
+            part = archive.testzip()
+    except PermissionError as error:
+        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
+    except TORN as error:
+        raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
+    if part is not None:
+        raise Damaged(f"{path}: the checksum of {part} does not match; move it away")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a side file. Raises `BadStore`."""
+    data = read_bytes(path)
+    try:
+        found = _SIDE_DECODER.decode(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path}: torn, not JSON ({error}); {_AGAIN}") from error
+    if not isinstance(found, dict):
+        raise Damaged(f"{path}: holds a {type(found).__name__}; wanted an object; {_AGAIN}")
+    if data.count(b"[") + data.count(b"{") > _DEEPEST and _depth(found) > _DEEPEST:
+        raise Damaged(f"{path}: nested deeper than {_DEEPEST} levels; {_AGAIN}")
+    if b"\\u" in data and not encodable(json.dumps(found, ensure_ascii=False)):
+        raise Damaged(f"{path}: holds half characters that are no Unicode; {_AGAIN}")
+    return found
+
+
+def _depth(value: Any) -> int:
+    """Return how many objects and lists stand inside each other."""
+    depth, level = 0, [value]
+    while level := [node for node in level if isinstance(node, (dict, list))]:
+        depth += 1
+        level = [v for node in level for v in (node.values() if isinstance(node, dict) else node)]
+    return depth
+
+
+_DEEPEST = 60
+"""Levels of a side file; a configuration has about ten, and printing it is recursive."""
+
+
+_AGAIN = "move it away with the rows file beside it, and the cell runs again"
+_CELL = {
+    "identity": dict, "described": dict, "columns": dict, "config": dict, "overrides": list,
+}  # fmt: skip
+
+
+def read_cell(folder: Path) -> dict[str, Any]:
+    """Return what `cell.json` in a cell's folder holds. Raises `BadStore`."""
+    path = folder / "cell.json"
+    found = read_object(path)
+    schema = found.get("schema")
+    if type(schema) is int and schema > SCHEMA:
+        raise BadStore(
+            f"{path}: written with schema {schema}, this version reads up to {SCHEMA}; update lra"
+        )
+    if type(schema) is not int or schema < 1 or found.get("cell") != folder.name:
+        raise Damaged(
+            f"{path}: describes cell {found.get('cell')!r} in schema {schema!r}; wanted "
+            f"{folder.name!r} in schema 1 to {SCHEMA}; {_AGAIN}"
+        )
+    if schema == 1 and type(found.get("identity")) is dict:
+        found["described"] = schema_1.described(found["identity"])
+    for name, wanted in _CELL.items():
+        if type(found.get(name)) is not wanted:
+            raise Damaged(
+                f"{path}: {name} is a {type(found.get(name)).__name__}; wanted a "
+                f"{wanted.__name__}; {_AGAIN}"
+            )
+    problem = _description_fault(found, folder.name)
+    if problem:
+        raise Damaged(f"{path}: {problem}; {_AGAIN}")
+    return found
+
+
+def _description_fault(found: Mapping[str, Any], key: str) -> str | None:
+    if found["columns"].keys() != set(CELL_COLUMNS):
+        return f"columns are {sorted(found['columns'])}; wanted {sorted(CELL_COLUMNS)}"
+    if not all(type(word) is str for word in found["overrides"]):
+        return "overrides hold more than text; wanted a list of texts"
+    try:
+        owner = digest(found["identity"])
+    except ValueError as error:  # 1e999 is JSON, and no number
+        return f"the identity cannot be hashed ({error})"
+    if owner != key:
+        return f"the identity belongs to cell {owner}; wanted {key}"
+    return columns_fault(found["columns"])
+
+
+def children(folder: Path) -> list[Path]:
+    """Return what lies in a folder, by name, hidden names left out; nothing where there is none.
+
+    Raises:
+        BadStore: it is no folder, or cannot be read.
+    """
+    try:
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise Damaged(f"{folder}: not a folder; move it away") from error
+    except OSError as error:
+        raise BadStore(f"{folder}: {error.strerror}; give yourself the right to read it") from error
+    return [path for path in found if not path.name.startswith(".")]
+
+
+def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Path]:
+    """Return the folders of all cells in the order of their keys.
+
+    Args:
+        root: the results folder.
+        left_out: as for `read_rows`.
+    """
+    found: list[Path] = []
+    for group in children(root / "cells"):
+        with kept(left_out):
+            found += children(group)
+    return sorted(found)
+
+
+@contextmanager
+def kept(left_out: list[BadStore] | None) -> Iterator[None]:
+    """Add what is wrong to a list, where there is one, and go on behind the block."""
+    try:
+        yield
+    except BadStore as error:
+        if left_out is None:
+            raise
+        left_out.append(error)
+
+
+def rows_files(folder: Path) -> list[Path]:
+    """Return the rows files of a cell's folder, by name. Raises `BadStore`."""
+    found = children(folder)
+    return [p for p in found if p.name.startswith("rows-") and p.name.endswith(".jsonl")]
+
+
+def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
+    """Return the rows file that was written last, and its rows; None where there is none.
+
+    Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
+    """
+    found = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
+    return max(found, key=lambda pair: str(pair[1][0]["created"]), default=None)
+
+
+@contextmanager
+def no_search_for_cycles() -> Iterator[None]:
+    """Hold the garbage collector: rows have no cycles, and it would walk over all again and again.
+
+    A quarter of the time for 100,000 rows.
+    """
+    searched = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searched:
+            gc.enable()
+
+
+def fingerprint_of(rows: Path) -> str:
+    """Return the fingerprint in the name of a rows file."""
+    return rows.stem.removeprefix("rows-")
+
+
+def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of one cell, or published rows of many. Every row is checked.
+
+    Args:
+        path: the file.
+        key: of the cell; None: rows of any cell and fingerprint.
+
+    Raises:
+        BadStore: names file and line, what was seen and what was wanted.
+    """
+    way_out = "get the file anew" if key is None else "move the file away, and its cell runs again"
+    data = read_bytes(path)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        number = data[: error.start].count(b"\n") + 1
+        raise Damaged(f"{path}, line {number}: not UTF-8; {way_out}") from error
+    if not text.endswith("\n"):
+        raise Damaged(f"{path}, line {text.count(chr(10)) + 1}: torn; {way_out}")
+    lines = text[:-1].split("\n")
+    if text.endswith(" \n"):
+        raise Damaged(f"{path}, line {len(lines) + 1}: torn, rows are missing; {way_out}")
+    try:  # one call for the whole file takes two thirds of the time of one call for each line
+        rows: list[Any] = _DECODER.decode(f"[{','.join(lines)}]")
+    except (ValueError, RecursionError):
+        rows = []
+    if len(rows) != len(lines):
+        rows = [_parse(line, path, number, way_out) for number, line in enumerate(lines, start=1)]
+    fault = first_fault(rows)
+    if fault is not None:
+        place = f"{path}, line {fault.line}: "
+        if fault.newer:
+            raise BadStore(place + fault.message)
+        raise Damaged(f"{place}{fault.message}; {way_out}")
+    followed = [line.endswith(" ") for line in lines[:-1]]
+    if any(followed) and not all(followed):
+        number = followed.index(False) + 2
+        raise Damaged(f"{path}, line {number}: stands behind what was the last row; {way_out}")
+    if key is not None:
+        _check_owner(rows, path, key, fingerprint_of(path))
+    return rows
+
+
+def _check_owner(rows: Sequence[Mapping[str, Any]], path: Path, key: str, fingerprint: str) -> None:
+    for number, found in enumerate(rows, start=1):
+        if found["cell"] != key or found["fingerprint"] != fingerprint:
+            raise Damaged(
+                f"{path}, line {number}: belongs to cell {found['cell']}, fingerprint "
+                f"{found['fingerprint']}; move the file where it belongs"
+            )
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_SIDE_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""Refuses 1e999 as well, which Python reads as infinity; the check of rows sees that by itself."""
+
+
+def _parse(line: str, path: Path, number: int, way_out: str) -> Any:
+    try:
+        return _DECODER.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{path}, line {number}: torn, not JSON ({error}); {way_out}") from error

@@ -1,0 +1,118 @@
+"""Training state on disk: written whole, loaded without trust, resumed exactly."""
+
+import io
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runners.storage import atomic
+from runners.storage.formats import TORN, check_archive
+
+log = logging.getLogger(__name__)
+
+RESUME, PREVIOUS, WEIGHTS = "resume.pt", "resume-previous.pt", "weights.pt"
+DAMAGED = (*TORN, pickle.UnpicklingError)
+
+
+class Checkpoints:
+    """The checkpoints of one training run, in one folder; None = keep nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep `state` for resuming; the one before it stays, in case this one is damaged.
+
+        Raises:
+            runners.storage.atomic.Unwritable: full disk or missing right; the old ones are
+                untouched.
+        """
+        if self.folder is None:
+            return
+        newest = self.folder / RESUME
+        data = _bytes(state)
+        if newest.exists():
+            atomic.write_whole(self.folder / PREVIOUS, newest.read_bytes())
+        atomic.write_whole(newest, data)
+
+    def states(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield path and content of the states that can be read, the newest first.
+
+        A damaged one is said and skipped. What it holds is anybody's guess: see
+        `runners.training.resume`.
+        """
+        for path in self._paths():
+            try:
+                state = _load(path)
+            except DAMAGED as error:
+                log.warning("%s cannot be read (%s); trying the one before it", path, error)
+                continue
+            yield path, state
+
+    def present(self) -> bool:
+        """Tell whether there is any state, readable or not."""
+        return bool(self._paths())
+
+    def step(self) -> int | None:
+        """Return the step of the newest state; None where it cannot be read."""
+        for path in self._paths():
+            try:  # mapped, for a state may be large
+                found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                return int(found["step"])
+            except DAMAGED:
+                continue
+        return None
+
+    def _paths(self) -> list[Path]:
+        if self.folder is None:
+            return []
+        return [path for name in (RESUME, PREVIOUS) if (path := self.folder / name).exists()]
+
+    def finished(self) -> bool:
+        """Tell whether the final weights are there."""
+        return self.folder is not None and (self.folder / WEIGHTS).is_file()
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the final weights.
+
+        Raises:
+            FileNotFoundError: the training was not finished, or its weights were deleted.
+            ValueError: the file is damaged.
+        """
+        if self.folder is None or not self.finished():
+            raise FileNotFoundError(f"no finished training in {self.folder}: train first")
+        path = self.folder / WEIGHTS
+        try:
+            found = _load(path)
+            if not all(isinstance(value, torch.Tensor) for value in found.values()):
+                raise TypeError("it holds more than tensors")
+        except DAMAGED as error:
+            raise ValueError(f"{path} is damaged ({error}); delete it and train again") from error
+        return found
+
+    def finish(self, weights: dict[str, torch.Tensor]) -> None:
+        """Keep the final weights, and drop what was only for resuming."""
+        if self.folder is None:
+            return
+        atomic.write_whole(self.folder / WEIGHTS, _bytes(weights))
+        for name in (RESUME, PREVIOUS):
+            atomic.remove(self.folder / name)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Return a mapping from text; one of `DAMAGED` for anything else."""
+    check_archive(path)
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise TypeError(f"it holds a {type(found).__name__}; wanted a mapping from text")
+    return found
+
+
+def _bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()

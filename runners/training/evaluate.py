@@ -1,0 +1,112 @@
+"""Judge a model on one split, item by item."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from models.backbone.model import Backbone
+from models.mixer import State
+from runners.isolation.progress import so_far
+from runners.metrics import METRICS
+from runners.records import Outcomes
+from runners.training.prefetch import first_of, to_device
+from runners.training.recurrent_state import remembered
+from tasks.task import Derives, Tally, Task
+
+
+class Evaluation(NamedTuple):
+    """What one split says about a model."""
+
+    measured: dict[str, float]
+    """Metrics over the whole split."""
+    outcomes: Outcomes
+    parts: dict[tuple[str, str], tuple[float, float]]
+    """By (kind, part): mean loss in nats over the items of that part, and their number."""
+
+
+def evaluate(
+    model: Backbone,
+    task: Task,
+    split: str,
+    *,
+    batch_size: int,
+    device: torch.device,
+    each: Callable[[], None] = lambda: None,
+    examples: int | None = None,
+) -> Evaluation:
+    """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
+
+    Leaves the model in eval mode. Where batches say which rows begin anew (`reset`), a state is
+    carried from batch to batch.
+
+    Args:
+        model: the model.
+        task: prepared.
+        split: train, validation or test.
+        batch_size: rows at once; cannot change what is returned but by rounding.
+        device: where the model is.
+        each: called before every batch; may raise.
+        examples: judge these many alone, the first of the split; None = all. Not where a state is
+            carried: its rows belong together.
+
+    Raises:
+        ValueError: the split is empty, or only some rows of streams are asked for.
+    """
+    model.eval()
+    tallies: list[Tally] = []
+    state: State = None
+    size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
+    judged = 0
+    with torch.inference_mode():
+        whole = task.batches(split, batch_size=batch_size, seed=0)
+        for batch in whole if examples is None else first_of(whole, examples):
+            each()
+            so_far(f"evaluating {split}", judged, size if size > judged else 0, "example")
+            judged += len(batch.tokens)
+            there = to_device(batch, device)
+            if batch.reset is not None and bool(batch.reset.any()):
+                memory = remembered(model, task, training=False)
+                state = model.initial_state(len(batch.tokens), memory)
+            outcome = model(there.tokens, there.target, there.keep, state)
+            state = outcome.state
+            assert outcome.hit is not None, "every head knows its hits outside training"
+            tallies.append(task.tally(outcome.nll.float().cpu(), outcome.hit.cpu(), batch))
+    count = sum(tally.count for tally in tallies)
+    if not count:
+        raise ValueError(f"the {split} split of {task.spec.name} has nothing to judge")
+    index = np.concatenate([tally.index.numpy() for tally in tallies]).astype(np.int64)
+    order = np.argsort(index, kind="stable")
+    outcomes = Outcomes(
+        split=split,
+        index=index[order],
+        hit=np.concatenate([tally.hit.numpy() for tally in tallies])[order],
+        nll=np.concatenate([tally.nll.numpy() for tally in tallies])[order].astype(np.float32),
+    )
+    loss = sum(tally.nll_sum for tally in tallies) / count
+    accuracy = sum(tally.hits for tally in tallies) / count
+    measured = {"accuracy": accuracy, "loss": loss}
+    if isinstance(task, Derives):
+        measured |= task.derived(split, loss)
+    return Evaluation(measured, outcomes, _parts(tallies))
+
+
+def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Add up what batches say about each part."""
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for tally in tallies:
+        for part, (nll, count) in tally.parts.items():
+            before = sums.get(part, (0.0, 0.0))
+            sums[part] = before[0] + nll, before[1] + count
+    return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
+
+
+def goodness(measured: Mapping[str, float], metric: str) -> float:
+    """Return a number that is higher for better weights: by the task's metric, or by the loss.
+
+    The loss decides where the task's own metric is computed elsewhere from stored outcomes.
+    """
+    name = metric if metric in measured else "loss"
+    return measured[name] if METRICS[name].higher_is_better else -measured[name]

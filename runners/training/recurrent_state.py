@@ -1,0 +1,67 @@
+"""A state along time, carried from one training batch to the next.
+
+Gradients end at the batch's first token (truncated back-propagation through time); what a model
+remembers does not. Rows that begin anew (`Batch.reset`) start from an empty state.
+"""
+
+from jaxtyping import Bool
+from torch import Tensor
+
+from models.backbone.model import Backbone
+from models.mixer import State
+from models.state import detach, join, map_state, reset, select
+from tasks.task import Task
+
+
+def remembered(model: Backbone, task: Task, *, training: bool) -> int:
+    """Return how many tokens a state remembers: as the model says, else as the task does."""
+    config = model.config
+    said = config.memory
+    if not training and config.evaluation_memory is not None:
+        said = config.evaluation_memory
+    return task.spec.memory if said is None else said
+
+
+class Carried:
+    """The state of a batch's streams.
+
+    Args:
+        model: Whose state it is.
+        memory: Tokens that it remembers, where a family wants a limit.
+    """
+
+    def __init__(self, model: Backbone, memory: int) -> None:
+        self.model, self.memory = model, memory
+        self.state: State = None
+        self._parts: list[State] = []
+
+    def begin(self, fresh: Bool[Tensor, " b"] | None) -> None:
+        """Take a new batch, of which the rows in `fresh` begin anew; None: it has no streams."""
+        if fresh is None:
+            self.state = None
+            return
+        if self.state is None or bool(fresh.any()):
+            empty = self.empty(len(fresh))
+            self.state = empty if self.state is None else reset(self.state, empty, fresh)
+
+    def empty(self, rows: int) -> State:
+        """Return the state of so many rows before their first token."""
+        return self.model.initial_state(rows, self.memory)
+
+    def of(self, rows: slice) -> State:
+        """Return what some rows of the batch remember."""
+        return None if self.state is None else select(self.state, rows)
+
+    def add(self, state: State) -> None:
+        """Take what the rows of one micro-batch remember now; micro-batches come in order."""
+        self._parts.append(detach(state))
+
+    def end(self) -> None:
+        """Close the batch."""
+        self.state = None if self.state is None else join(*self._parts)
+        self._parts.clear()
+
+    def restore(self, state: State) -> None:
+        """Go on from a state of an earlier process."""
+        device = self.model.embedding.weight.device
+        self.state = map_state(lambda part: part.to(device), state)

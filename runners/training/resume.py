@@ -1,0 +1,181 @@
+"""Whether a training state that was read can be continued: asked in full before anything is set."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.mixer import State, Unsupported
+from runners.records import Measurement
+from runners.training.checkpoint import Checkpoints
+
+_APART = ("optimiser", "streams", "best", "rows", "step_times")
+"""Parts that are empty in a training that has not begun."""
+_ROW = {"metric": str, "value": float, "step": int, "labels": dict}
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps of each parameter."""
+_FAR = 1e30
+"""More than any count, time, rate or score."""
+
+
+log = logging.getLogger(__name__)
+
+
+def fitting(
+    checkpoints: Checkpoints,
+    own: Mapping[str, Any],
+    optimiser: torch.optim.Optimizer,
+    streams: Callable[[], State],
+) -> dict[str, Any] | None:
+    """Return the newest state that can be continued; one that cannot is said and left.
+
+    Args:
+        checkpoints: Where states lie.
+        own: The state of the training that would continue it.
+        optimiser: That of this training.
+        streams: Returns what the model remembers of a batch before its first token.
+    """
+    moved = [p for group in optimiser.param_groups for p in group["params"]]
+    for path, state in checkpoints.states():
+        if state.get("identity") != own["identity"]:
+            log.warning("%s is of another model or other options: left", path)
+            continue
+        problem = misfit(state, own, moved, streams)
+        if problem is None:
+            log.info("resumed at step %d", state["step"])
+            return state
+        log.warning("%s cannot be continued (%s): left", path, problem)
+    if checkpoints.present():
+        log.warning("no checkpoint fits: training begins anew")
+    return None
+
+
+def misfit(
+    found: Mapping[str, Any],
+    own: Mapping[str, Any],
+    moved: Sequence[Tensor],
+    streams: Callable[[], State],
+) -> str | None:
+    """Return why a state cannot be continued, or None where it can.
+
+    Args:
+        found: What was read, of any content.
+        own: The state of the training that would continue it.
+        moved: The parameters of its optimiser, in order.
+        streams: Returns what the model remembers of a batch before its first token.
+    """
+    if found.keys() != own.keys():
+        return f"it holds {sorted(map(str, found))}; wanted {sorted(own)}"
+    plain = [key for key in own if key not in _APART]
+    problems = (
+        _unlike({key: found[key] for key in plain}, {key: own[key] for key in plain}, "state"),
+        *map(_generator_fault, (found["random"], found["generator"])),
+        _optimiser_fault(found["optimiser"], own["optimiser"], moved),
+        _streams_fault(found["streams"], streams),
+        _best_fault(found["best"], own["model"]),
+        _rows_fault(found["rows"]),
+        _unlike(found["step_times"], _floats(found["step_times"]), "step_times"),
+    )
+    return _first(problems)
+
+
+def _unlike(found: Any, own: Any, at: str) -> str | None:
+    """Return where two values differ in kind: types, keys, shapes; numbers must be finite."""
+    if isinstance(own, Mapping):
+        if not isinstance(found, Mapping) or found.keys() != own.keys():
+            return f"{at} is {_kind(found)}; wanted a mapping of {list(own)[:5]}"
+        return _first(_unlike(found[key], own[key], f"{at}.{key}") for key in own)
+    if _kind(found) != _kind(own):
+        return f"{at} is {_kind(found)}; wanted {_kind(own)}"
+    if isinstance(own, (list, tuple)):
+        return _first(_unlike(*pair, at) for pair in zip(found, own, strict=True))
+    least = -_FAR if isinstance(own, float) else -1
+    if isinstance(own, (int, float)) and not least <= found <= _FAR:
+        return f"{at} is {found}; wanted a number that a training can have"
+    return None
+
+
+def _streams_fault(found: Any, empty: Callable[[], State]) -> str | None:
+    if found is None:
+        return None
+    try:
+        return _unlike_state(found, empty())
+    except Unsupported as error:
+        return f"it has streams, and this model none: {error}"
+
+
+def _unlike_state(found: Any, own: State) -> str | None:
+    """Compare nesting and shapes; a state may be of another precision than an empty one."""
+    if isinstance(own, tuple) and isinstance(found, tuple) and len(own) == len(found):
+        return _first(map(_unlike_state, found, own))
+    if isinstance(own, Tensor) and isinstance(found, Tensor) and own.shape == found.shape:
+        return None
+    return None if own is found is None else f"streams hold {_kind(found)}; wanted {_kind(own)}"
+
+
+def _first(problems: Iterable[str | None]) -> str | None:
+    return next((problem for problem in problems if problem), None)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    of = f" of {len(value)}" if isinstance(value, (list, tuple)) else ""
+    return f"a {type(value).__name__}{of}"
+
+
+def _generator_fault(state: Any) -> str | None:
+    try:
+        torch.Generator().set_state(state)
+    except (RuntimeError, TypeError) as error:
+        return f"no state of a random generator ({error})"
+    return None
+
+
+def _optimiser_fault(found: Any, own: Mapping[str, Any], moved: Sequence[Tensor]) -> str | None:
+    if not isinstance(found, dict) or found.keys() != own.keys():
+        return f"optimiser is {_kind(found)}; wanted a mapping of {list(own)}"
+    problem = _unlike(found["param_groups"], own["param_groups"], "optimiser")
+    if problem:
+        return problem
+    for there, here in zip(found["param_groups"], own["param_groups"], strict=True):
+        changed = [key for key in here if key != "lr" and there[key] != here[key]]
+        if changed:
+            return f"optimiser.{changed[0]} is {there[changed[0]]}; wanted {here[changed[0]]}"
+    state = found["state"]
+    if not isinstance(state, dict) or not state.keys() <= set(range(len(moved))):
+        return "optimiser.state is not of these parameters"
+    one = torch.zeros(())
+    return _first(
+        _unlike(state[index], dict(zip(_MOMENTS, (one, moved[index], moved[index]), strict=True)),
+                f"optimiser.state.{index}")
+        for index in state
+    )  # fmt: skip
+
+
+def _best_fault(found: Any, weights: Mapping[str, Any]) -> str | None:
+    if isinstance(found, dict) and not found:
+        return None
+    return _unlike(found, {"score": 0.0, "step": 0, "weights": weights}, "best")
+
+
+def _rows_fault(rows: Any) -> str | None:
+    if not isinstance(rows, list):
+        return f"rows is {_kind(rows)}; wanted a list"
+    for row in rows:
+        if not isinstance(row, dict) or {k: type(v) for k, v in row.items()} != _ROW:
+            return f"a row is {_kind(row)} that no training makes"
+        if not all(type(text) is str for pair in row["labels"].items() for text in pair):
+            return f"a row has labels {row['labels']}; wanted texts"
+        try:
+            Measurement(**row)
+        except ValueError as error:
+            return f"a row is none: {error}"
+    return None
+
+
+def _floats(found: Any) -> list[float]:
+    """Return what a list of so many numbers looks like."""
+    return [0.0] * (len(found) if isinstance(found, list) else 0)

@@ -1,0 +1,159 @@
+"""Certificates: the floors of a task on its data, computed once and kept beside them.
+
+A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
+task, which data, what a model sees of them, each floor with its accuracy and its outcome on every
+example, and a hash of all that. One folder serves many lengths and encodings; the name holds a hash
+of all that decides the floors, so that each has a file of its own. One that does not fit (another
+version, a changed byte) is computed again.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from tasks.data.prepared import identity_of
+from tasks.data.sources import put
+from tasks.task import Floor, TaskSpec
+
+log = logging.getLogger(__name__)
+
+VERSION = 3
+"""Raised by every change that moves a floor."""
+
+
+@runtime_checkable
+class Certifiable(Protocol):
+    """A task with floors and a folder of its own."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The facts."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie."""
+        ...
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors."""
+        ...
+
+
+@runtime_checkable
+class Views(Protocol):
+    """A task with options beyond its facts that decide what a model sees of the stored data."""
+
+    @property
+    def view(self) -> Mapping[str, object]:
+        """These options, plain JSON."""
+        ...
+
+
+def path_of(task: Certifiable, split: str) -> Path:
+    """Return where the certificate lies."""
+    return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
+
+
+def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Floor]:
+    """Return the floors of prepared data: from the certificate, or computed and kept."""
+    path = path_of(task, split)
+    if not again and (known := _read(path, task, split)) is not None:
+        return known
+    floors = task.floors(split)
+    _write(path, _content(task, split, floors))
+    return floors
+
+
+def _facts(task: Certifiable, split: str) -> dict[str, Any]:
+    """Return everything that decides the floors, but the code: that is the version's business."""
+    spec = task.spec
+    return {
+        "certificate": VERSION,
+        "task": spec.name,
+        "task_version": spec.version,
+        "source": spec.source,
+        "data_hash": spec.data_hash,
+        "kind": spec.kind.value,
+        "max_length": spec.max_length,
+        "vocabulary": spec.vocabulary,
+        "classes": spec.classes,
+        "padded": spec.padded,
+        "scalars": spec.scalars,
+        "regime": spec.regime,
+        "tokenizer": spec.tokenizer,
+        "memory": spec.memory,
+        "view": dict(task.view) if isinstance(task, Views) else {},
+        "split": split,
+    }
+
+
+def _content(task: Certifiable, split: str, floors: list[Floor]) -> dict[str, Any]:
+    content = _facts(task, split) | {
+        "floors": [
+            {
+                "name": floor.name,
+                "accuracy": floor.accuracy,
+                "measures": dict(floor.measures),
+                "sentence": floor.sentence,
+                **_packed(floor.outcomes),
+            }
+            for floor in floors
+        ]
+    }
+    return content | {"sha256": _digest(content)}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path, task: Certifiable, split: str) -> list[Floor] | None:
+    try:
+        content = json.loads(path.read_text())
+        said = content.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if said != _digest(content):
+        log.warning("%s was changed by hand or damaged; it is computed again", path)
+        return None
+    if {key: content.get(key) for key in _facts(task, split)} != _facts(task, split):
+        return None
+    return [
+        Floor(
+            name=each["name"],
+            accuracy=each["accuracy"],
+            outcomes=_unpacked(each),
+            sentence=each["sentence"],
+            measures=each["measures"],
+        )
+        for each in content["floors"]
+    ]
+
+
+def _packed(outcomes: torch.Tensor | None) -> dict[str, Any]:
+    if outcomes is None:
+        return {}
+    packed = np.packbits(outcomes.numpy()).tobytes().hex()
+    return {"examples": len(outcomes), "outcomes": packed}
+
+
+def _unpacked(each: dict[str, Any]) -> torch.Tensor | None:
+    if "outcomes" not in each:
+        return None
+    bits = np.frombuffer(bytes.fromhex(each["outcomes"]), np.uint8)
+    return torch.from_numpy(np.unpackbits(bits, count=each["examples"]).astype(bool))
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Put the file in place whole; a folder that takes no files costs a warning."""
+    try:
+        put(path, json.dumps(content, indent=1, sort_keys=True))
+    except OSError as error:
+        log.warning("the certificate %s is not kept: %s", path, error)

@@ -1,0 +1,340 @@
+"""Images from their public forms: CIFAR-10 and MNIST, as 8-bit gray levels.
+
+Readers return (images [n, side, side] uint8, labels [n] uint8) by split, in the official order.
+
+CIFAR-10 (Krizhevsky 2009; no licence stated, free for research): the binary archive, whose rows are
+a label and 3 x 1024 bytes, is what is fetched. The archive of Python pickles is not read: a pickle
+is a program. Gray is that of TensorFlow's `rgb_to_grayscale` on bytes, which the Long Range Arena
+uses.
+MNIST (LeCun, Cortes, Burges; no licence stated, usually CC BY-SA 3.0): the four IDX files.
+"""
+
+import io
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+from PIL import Image, UnidentifiedImageError
+
+from tasks.classification.labels import whole_labels
+from tasks.data import hub
+from tasks.data.archives import open_member, open_packed, opened_zip, tar_members
+from tasks.data.sources import data_root, download
+from tasks.errors import BadData, NotPrepared
+
+Images: TypeAlias = tuple[UInt8[np.ndarray, "n s s"], UInt8[np.ndarray, " n"]]
+CLASSES = 10
+CIFAR_SIDE, MNIST_SIDE = 32, 28
+CIFAR_BYTES, IDX_BYTES = 1 << 28, 1 << 26
+"""More than all batches, and more than any of the four files, have."""
+CIFAR_NAMES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
+LUMA = np.array([0.2989, 0.5870, 0.1140], np.float32)
+IDX_IMAGES, IDX_LABELS = 2051, 2049
+
+
+class Remote(NamedTuple):
+    """A public file: where it lies and what it must be."""
+
+    url: str
+    size: int
+    sha256: str
+    mirrors: tuple[str, ...] = ()
+
+
+CIFAR_ARCHIVE = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+
+
+class Hub(NamedTuple):
+    """A data set of images on the hub."""
+
+    name: str
+    revision: str
+    image: str
+    """Its column of images."""
+    side: int
+
+    @property
+    def url(self) -> str:
+        """Where a person finds the files."""
+        return f"https://huggingface.co/datasets/{self.name}/tree/{self.revision}"
+
+
+CIFAR_HUB = Hub("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "img", CIFAR_SIDE)
+MNIST_HUB = Hub("ylecun/mnist", "77f3279092a1c1579b2250db8eafed0ad422088c", "image", MNIST_SIDE)
+MNIST_PLACES = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+
+
+def _mnist(name: str, size: int, sha256: str) -> Remote:
+    url, *mirrors = (place + name for place in MNIST_PLACES)
+    return Remote(url, size, sha256, tuple(mirrors))
+
+
+MNIST_FILES = {
+    remote.url.rpartition("/")[2]: remote
+    for remote in (
+        _mnist(
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        _mnist(
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        _mnist(
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        _mnist(
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    )
+}
+CIFAR_LICENCE = "licence: none stated; free for research, cite Krizhevsky 2009"
+MNIST_LICENCE = "licence: none stated; usually given as CC BY-SA 3.0, cite LeCun et al. 1998"
+
+
+def gray(rgb: UInt8[np.ndarray, "n s t 3"]) -> UInt8[np.ndarray, "n s t"]:
+    """Return the luma of each pixel, truncated to a byte."""
+    scaled: Float32[np.ndarray, "n s t 3"] = rgb.astype(np.float32) * np.float32(1 / 255)
+    levels: UInt8[np.ndarray, "n s t"] = (scaled @ LUMA * np.float32(255.5)).astype(np.uint8)
+    return levels
+
+
+def fetched(remote: Remote, instructions: str) -> Path:
+    """Return the local copy of a public file, fetched where it is missing."""
+    target = data_root() / "downloads" / remote.url.rpartition("/")[2]
+    facts = f"{target.name} has {remote.size:,} bytes and SHA-256 {remote.sha256}"
+    return download(
+        remote.url,
+        target,
+        size=remote.size,
+        sha256=remote.sha256,
+        mirrors=remote.mirrors,
+        instructions=f"fetch it elsewhere and put it at {target} ({facts}), or {instructions}",
+    )
+
+
+# --- CIFAR-10 ------------------------------------------------------------------------------------
+
+
+def read_cifar(path: Path | None) -> dict[str, Images]:
+    """Read CIFAR-10 in gray.
+
+    Args:
+        path: The binary archive, a folder with its files, or a folder with
+            cifar10_gray_{train,test}.npz (`images`, `labels`); None: the public archive.
+
+    Raises:
+        NotPrepared: Nothing readable is there.
+        BadData: A file is damaged or holds something else.
+    """
+    if path is None:
+        path = fetched(
+            CIFAR_ARCHIVE,
+            "name your copy by task.path, or set task.source=sample for a trial; " + CIFAR_LICENCE,
+        )
+    if path.is_dir() and (path / "cifar10_gray_train.npz").is_file():
+        return {split: _read_npz(path / f"cifar10_gray_{split}.npz") for split in ("train", "test")}
+    files = dict(_members(path))
+    names = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
+    found: dict[str, Images] = {}
+    for split, wanted in names.items():
+        parts = [_cifar_binary(files[name], f"{path}: {name}") for name in wanted if name in files]
+        if parts:
+            found[split] = _joined(parts)
+    absent = {"train", "test"} - found.keys()
+    if absent:
+        raise NotPrepared(
+            f"{path} has no {' and no '.join(sorted(absent))} batches: wanted data_batch_1.bin to "
+            f"5.bin and test_batch.bin, as in {CIFAR_ARCHIVE.url}; the batches of Python pickles, "
+            "which have no .bin, are not read; task.source=datasets needs no archive"
+        )
+    return found
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Images:
+    return np.concatenate([images for images, _ in parts]), np.concatenate([p[1] for p in parts])
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the batch files of an archive or a folder, by bare name."""
+    if path.is_dir():
+        for file in sorted(path.rglob("*_batch*")):
+            if file.is_file():
+                yield file.name, file.read_bytes()
+        return
+    if not path.is_file():
+        raise NotPrepared(
+            f"{path} is missing: put {CIFAR_ARCHIVE.url} ({CIFAR_ARCHIVE.size:,} bytes) or its "
+            f"unpacked folder there; {CIFAR_LICENCE}"
+        )
+    batches = tar_members(path, lambda member: "_batch" in member.name, most=CIFAR_BYTES)
+    for member, content in batches:
+        yield member.name, content
+
+
+def _cifar_binary(content: bytes, where: str) -> Images:
+    row = 1 + 3 * CIFAR_SIDE**2
+    if not content or len(content) % row:
+        raise BadData(
+            f"{where}: {len(content)} bytes are no whole number of rows of {row}: the file is "
+            "truncated or another one; fetch it again"
+        )
+    rows = np.frombuffer(content, np.uint8).reshape(-1, row)
+    images = rows[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE).transpose(0, 2, 3, 1)
+    return gray(images), whole_labels(rows[:, 0], CLASSES, where)
+
+
+def _read_npz(path: Path) -> Images:
+    if not path.is_file():
+        raise NotPrepared(f"{path} is missing: wanted images [n, 32, 32] and labels [n], uint8")
+    with opened_zip(path, CIFAR_BYTES) as packed:
+        arrays = []
+        for name in ("images.npy", "labels.npy"):
+            with open_member(packed, name) as file:
+                arrays.append(_array(file.read(), f"{path}, {name}"))
+    images, labels = arrays
+    if images.dtype != np.uint8 or images.shape != (len(labels), CIFAR_SIDE, CIFAR_SIDE):
+        raise BadData(
+            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 "
+            f"({len(labels)}, {CIFAR_SIDE}, {CIFAR_SIDE})"
+        )
+    return images, whole_labels(labels, CLASSES, str(path))
+
+
+def _array(content: bytes, where: str) -> np.ndarray:
+    """Return the numbers of a .npy file; nothing is made before its size is known to be right."""
+    file = io.BytesIO(content)
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise BadData(f"{where} is no .npy file of version 1.0: write it by numpy.savez")
+    shape, by_columns, kind = np.lib.format.read_array_header_1_0(file)
+    rest = len(content) - file.tell()
+    if kind.kind not in "iufb" or rest != kind.itemsize * math.prod(shape) or not shape:
+        raise BadData(f"{where}: {rest:,} bytes of {kind} {shape}, wanted an array of numbers")
+    flat = np.frombuffer(content, kind, offset=file.tell())
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+def read_datasets(remote: Hub, path: Path | None) -> dict[str, Images]:
+    """Read images by `datasets`; colours become gray."""
+    import datasets
+
+    loaded = hub.load(
+        remote.name,
+        remote.revision,
+        path,
+        columns=(remote.image, "label"),
+        splits=("train", "test"),
+        instructions=(
+            f"on a machine with network fetch {remote.url}, put its parquet files into a folder "
+            "and name that by task.path; or use task.source=files or sample"
+        ),
+    )
+    found = {}
+    for split in ("train", "test"):
+        where, rows = f"{path or remote.name}, {split}", loaded[split]
+        kind = rows.features[remote.image]
+        if not isinstance(kind, datasets.Image):
+            raise BadData(f"{where}: column {remote.image} is {kind}, wanted images")
+        packed = rows.cast_column(remote.image, datasets.Image(decode=False))[remote.image]
+        images = [_picture(row, remote.side, f"{where}, row {n}") for n, row in enumerate(packed)]
+        labels = whole_labels(list(rows["label"]), CLASSES, where)
+        found[split] = np.stack(images), labels
+    return found
+
+
+def _picture(row: Any, side: int, where: str) -> UInt8[np.ndarray, "s s"]:
+    """Return a picture in gray; its size is looked at before anything is unpacked."""
+    content = row["bytes"] if isinstance(row, dict) else None
+    if not isinstance(content, bytes):  # a path would be a file of anybody's
+        raise BadData(f"{where}: no picture is in the file, wanted the bytes of a PNG")
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as opened:
+            if opened.size != (side, side):
+                width, height = opened.size
+                raise BadData(f"{where}: {width} x {height} pixels, wanted {side} x {side}")
+            if opened.mode not in ("L", "RGB"):
+                raise BadData(f"{where}: a picture of the kind {opened.mode}, wanted gray or RGB")
+            pixels = np.asarray(opened)
+    except (
+        UnidentifiedImageError, OSError, SyntaxError, struct.error, zlib.error,
+        Image.DecompressionBombError,
+    ) as error:  # fmt: skip
+        raise BadData(f"{where}: no readable PNG: {error}; fetch the data again") from error
+    return gray(pixels[None])[0] if pixels.ndim == 3 else pixels
+
+
+# --- MNIST ---------------------------------------------------------------------------------------
+
+
+def read_mnist(path: Path | None) -> dict[str, Images]:
+    """Read MNIST from its four IDX files, packed or not; `path`: their folder, None: fetch them."""
+    found = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        images = _idx(_mnist_file(path, f"{prefix}-images-idx3-ubyte.gz"), IDX_IMAGES)
+        where = _mnist_file(path, f"{prefix}-labels-idx1-ubyte.gz")
+        labels = _idx(where, IDX_LABELS)
+        if len(images) != len(labels):
+            raise BadData(f"{where}: {len(labels)} labels for {len(images)} images")
+        if images.shape[1:] != (MNIST_SIDE, MNIST_SIDE):
+            raise BadData(
+                f"{where}: images of {images.shape[1]} x {images.shape[2]}, wanted 28 x 28"
+            )
+        found[split] = images, whole_labels(labels, CLASSES, str(where))
+    return found
+
+
+def _mnist_file(folder: Path | None, name: str) -> Path:
+    if folder is None:
+        return fetched(
+            MNIST_FILES[name],
+            "name the folder of the four files by task.path, or set task.source=sample for a "
+            f"trial; {MNIST_LICENCE}",
+        )
+    for candidate in (folder / name, folder / name.removesuffix(".gz")):
+        if candidate.is_file():
+            return candidate
+    remote = MNIST_FILES[name]
+    raise NotPrepared(
+        f"{folder / name} is missing: put {remote.url} there ({remote.size:,} bytes, SHA-256 "
+        f"{remote.sha256}); {MNIST_LICENCE}"
+    )
+
+
+def _idx(path: Path, magic: int) -> np.ndarray:
+    with open_packed(path, IDX_BYTES) as file:
+        content = file.read()
+    axes = 3 if magic == IDX_IMAGES else 1
+    header = 4 * (1 + axes)
+    if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
+        raise BadData(
+            f"{path} is no IDX file of {'images' if axes == 3 else 'labels'}: it begins with "
+            f"{content[:4].hex() or 'nothing'}, wanted {magic:08x}"
+        )
+    shape = struct.unpack(f">{axes}I", content[4:header])
+    array = np.frombuffer(content, np.uint8, offset=header)
+    if len(array) != math.prod(shape):
+        raise BadData(
+            f"{path}: {len(array)} values, but the header says {' x '.join(map(str, shape))}: the "
+            "file is truncated; fetch it again"
+        )
+    return array.reshape(shape)

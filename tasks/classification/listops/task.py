@@ -1,0 +1,395 @@
+"""ListOps: evaluate a nested list of operations (arXiv:1804.06028; as in arXiv:2011.04006).
+
+    tokens   [MAX  2   9   [MIN  4   7   ]   0   ]
+    id        12   3  10    11   5   8  15   1  15
+    target    9
+
+Operators are MIN, MAX, MED (of an even count the mean of the middle two, truncated) and SM (sum
+modulo 10); a digit 0-9 answers. Tokens are operators, digits and closing brackets; id 0 pads.
+
+Data: generated here with the official distribution (`source=generated`), or read from the official
+`basic_{train,val,test}.tsv` (`source=tsv`, `path` = their folder; other numbers of trees than
+96,000 / 2,000 / 2,000 need `partial`). The official generator sets no
+seed; here the data are a function of the options alone. `source=sample` is a fixed small set for
+trials, with limits of its own; numbers on it say `sample`. No licence is needed for generated data;
+the official files belong to google-research/long-range-arena (Apache-2.0).
+"""
+
+import shutil
+from dataclasses import asdict
+from enum import StrEnum, auto
+from functools import cached_property, partial
+from itertools import cycle
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from tqdm import tqdm
+
+from tasks.classification.base import ClassificationTask, floor
+from tasks.classification.listops import oracle as listops_oracle
+from tasks.classification.listops.text import (
+    FILES,
+    HEADER,
+    VOCABULARY,
+    VOCABULARY_VERSION,
+    decode,
+    official_lines,
+    read_split,
+)
+from tasks.classification.listops.trees import Limits, distinct_trees
+from tasks.data.batching import Draw, permutation
+from tasks.data.prepared import identity_of
+from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
+from tasks.data.storage import Ragged, Store, from_rows, open_store
+from tasks.data.workers import in_order
+from tasks.errors import BadData, NotPrepared
+from tasks.task import SPLITS, Floor, Kind, TaskSpec
+
+VERSION = 1
+LINES_AT_ONCE = 500
+FILLER_TREE = 40
+FILLER_TREES = 5003
+"""A prime: rows do not meet the same run of trees again."""
+SAMPLE_LIMITS = Limits(min_length=20, max_length=150, max_depth=4, max_args=10)
+SAMPLE_SIZES = (2000, 400, 400)
+OFFICIAL = {"train": 96_000, "validation": 2000, "test": 2000}
+"""Lines of the official files."""
+
+
+class Source(StrEnum):
+    """Where the trees come from."""
+
+    generated = auto()
+    tsv = auto()
+    sample = auto()
+
+
+class ListOps(ClassificationTask):
+    """The task; see the module's text.
+
+    Args:
+        source: generated, tsv or sample.
+        path: Folder of the official TSV files; for `source=tsv` only.
+        partial: Whether the files hold a part of those trees, or others; every row then says so.
+        min_length: Generated trees have more tokens than this.
+        max_length: Generated trees have fewer tokens than this; a TSV row at most this many.
+        max_depth: Levels of a generated tree, the digits' level included.
+        max_args: Most arguments of an operator.
+        train_examples: Generated training trees.
+        validation_examples: Generated validation trees.
+        test_examples: Generated test trees.
+        filler: Tokens of other, small trees behind a generated tree, at most: length without
+            difficulty, since the answer stays the first tree's.
+        data_seed: Seed of the generated trees (of the data, not of a run).
+        processes: Processes that generate; 0 = every core. Cannot change the data.
+        write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
+        check_answers: Evaluate every TSV tree and refuse a wrong target.
+        bucket_batches: Training batches that are formed together by length.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"path", "partial", "processes", "write_tsv", "check_answers"}
+    )
+    """Options that change no number: not part of a result's identity."""
+    _longest: int | None = None
+    """Tokens of the longest prepared tree."""
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.generated,
+        path: str | None = None,
+        partial: bool = False,
+        min_length: int = 500,
+        max_length: int = 2000,
+        max_depth: int = 10,
+        max_args: int = 10,
+        train_examples: int = 96000,
+        validation_examples: int = 2000,
+        test_examples: int = 2000,
+        filler: int = 0,
+        data_seed: int = 0,
+        processes: int = 0,
+        write_tsv: bool = False,
+        check_answers: bool = True,
+        bucket_batches: int = 16,
+    ) -> None:
+        self.source = source
+        if (self.source is Source.tsv) != (path is not None):
+            raise ValueError(
+                f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
+                f"path={path!r}; give both or neither"
+            )
+        check_partial(partial, path is not None)
+        self.numbers = (train_examples, validation_examples, test_examples)
+        self.data_seed, self.partial = data_seed, partial
+        if self.source is Source.sample:
+            self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
+        elif self.source is Source.generated:
+            self.limits = Limits(
+                min_length=min_length,
+                max_length=max_length,
+                max_depth=max_depth,
+                max_args=max_args,
+            )
+        wrong = [
+            f"{name}={value} (wanted at least {least})"
+            for name, value, least in (
+                ("train_examples", train_examples, 1),
+                ("validation_examples", validation_examples, 1),
+                ("test_examples", test_examples, 1),
+                ("filler", filler, 0),
+                ("data_seed", data_seed, 0),
+                ("processes", processes, 0),
+                ("max_length", max_length, 1),
+                ("bucket_batches", bucket_batches, 1),
+            )
+            if value < least
+        ]
+        if wrong:
+            raise ValueError(f"ListOps: got {', '.join(wrong)}")
+        if write_tsv and self.source is not Source.generated:
+            raise ValueError(
+                f"task.write_tsv writes generated trees: got source={source}; set source=generated"
+            )
+        if filler and (write_tsv or self.source is not Source.generated):
+            raise ValueError(
+                f"task.filler={filler} belongs to generated trees without TSV files: got "
+                f"source={source}, write_tsv={write_tsv}"
+            )
+        self.filler = filler
+        self.path = Path(path).expanduser() if path is not None else None
+        self.max_length = max_length if self.path else self.limits.max_length + filler
+        self.processes, self.write_tsv = processes, write_tsv
+        self.check_answers, self.bucket_batches = check_answers, bucket_batches
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With `source=tsv` the files must be there: their hashes are the identity."""
+        return TaskSpec(
+            name="listops",
+            version=VERSION,
+            kind=Kind.classification,
+            vocabulary=len(VOCABULARY),
+            classes=10,
+            max_length=self.max_length,
+            padded=True,
+            metric="accuracy",
+            source=f"{self.source}{MARK if self.partial else ''}",
+            data_hash=self._identity(),
+            sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
+        )
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {"version": VERSION, "vocabulary": VOCABULARY_VERSION}
+        if self.path is not None:
+            facts |= {split: remembered_sha256(self._file(split)) for split in SPLITS}
+            if self.partial:
+                facts["partial"] = True
+        else:
+            facts |= {"numbers": self.numbers, "seed": self.data_seed, **asdict(self.limits)}
+        if self.filler:
+            facts["filler"] = self.filler
+        return identity_of(facts)
+
+    def _file(self, split: str) -> Path:
+        path = (self.path or Path()) / FILES[split]
+        if not path.is_file():
+            raise NotPrepared(
+                f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
+                "(folder listops-1000 of the archive lra_release of long-range-arena, or the "
+                "folder `tsv` that task.write_tsv=true makes); or set task.source=generated"
+            )
+        return path
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie."""
+        return data_root() / f"listops-{self.source}-{self.spec.data_hash}"
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training tree are fewer than this."""
+        return self.max_length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a test tree are fewer than this."""
+        return self.max_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make trees `factor` times as long, of the same depth and width.
+
+        They are drawn from another seed: none of them is a training tree but by chance.
+
+        Raises:
+            ValueError: The trees are not generated to measure.
+        """
+        if factor == 1:
+            return {}
+        if self.source is not Source.generated:
+            raise ValueError(
+                f"trees of another length are generated: got source={self.source}; set "
+                "task.source=generated"
+            )
+        limits = self.limits
+        return {
+            "min_length": round(factor * limits.min_length),
+            "max_length": round(factor * limits.max_length),
+            "filler": round(factor * self.filler),
+            "train_examples": 1,
+            "validation_examples": 1,
+            "data_seed": self.data_seed + 1,
+            "processes": 1,
+        }
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return `examples`: a tree asks for one answer at every length."""
+        del factor
+        return examples
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one tree in plain form and its answer."""
+        (row,), target = self.example(split, index)
+        return f"{decode(row)}\n-> {target}"
+
+    def make(self) -> None:
+        """Generate or read the trees and store them."""
+        splits = self._read(self.path) if self.path is not None else self._generate()
+        generated = {} if self.path else {"seed": self.data_seed, "limits": asdict(self.limits)}
+        self.write(
+            splits,
+            vocabulary=list(VOCABULARY),
+            vocabulary_version=VOCABULARY_VERSION,
+            **generated,
+        )
+
+    def prepare(self) -> None:
+        """Make the data ready; with `write_tsv`, the TSV files as well."""
+        super().prepare()
+        if self.write_tsv and not self.tsv_folder.is_dir():
+            with lock(f"{self.folder.name}-tsv"):
+                if not self.tsv_folder.is_dir():
+                    self._write_tsv()
+
+    def store(self) -> Store:
+        """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
+        opened = super().store()
+        if self._longest is None:
+            self._longest = max(int(data.lengths.max()) for data in opened.splits.values())
+        if self._longest > self.max_length:
+            raise BadData(
+                f"{self.folder} holds a tree of {self._longest} tokens, more than max_length="
+                f"{self.max_length}; set task.max_length to at least that, for a cut tree has no "
+                "answer"
+            )
+        return opened
+
+    @property
+    def tsv_folder(self) -> Path:
+        """Where `write_tsv` puts the official files."""
+        return self.folder / "tsv"
+
+    def _generate(self) -> dict[str, Ragged]:
+        number = sum(self.numbers)
+        parts = distinct_trees(
+            self.limits, seed=self.data_seed, number=number, processes=self.processes
+        )
+        rows = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
+        if self.filler:
+            rows = self._filled(rows)
+        targets = np.concatenate([part.targets for part in parts])
+        # Rare trees come late, so that the splits are alike only after a shuffle.
+        order = permutation(Draw.split, self.data_seed, number)
+        splits, first = {}, 0
+        for split, size in zip(SPLITS, self.numbers, strict=True):
+            chosen = order[first : first + size]
+            splits[split] = from_rows([rows[i] for i in chosen.tolist()], targets[chosen])
+            first += size
+        return splits
+
+    def _filled(self, rows: list[np.ndarray]) -> list[np.ndarray]:
+        """Append small trees to each row while they fit."""
+        small = Limits(min_length=2, max_length=FILLER_TREE, max_depth=4, max_args=5)
+        parts = distinct_trees(small, seed=self.data_seed, number=FILLER_TREES, processes=1)
+        pool = [row for part in parts for row in part.rows(np.arange(len(part.targets)))]
+        picks = cycle(permutation(Draw.sample, self.data_seed, len(pool)).tolist())
+        filled = []
+        for row in rows:
+            pieces, room = [row], self.filler
+            while len(piece := pool[next(picks)]) <= room:
+                pieces.append(piece)
+                room -= len(piece)
+            filled.append(np.concatenate(pieces))
+        return filled
+
+    def _read(self, folder: Path) -> dict[str, Ragged]:
+        read = partial(read_split, max_length=self.max_length, check_answers=self.check_answers)
+        splits = {split: read(self._file(split)) for split in SPLITS}
+        found = {split: len(data.targets) for split, data in splits.items()}
+        check_whole(found, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
+        return splits
+
+    def _write_tsv(self) -> None:
+        with placing(self.tsv_folder) as folder:
+            for split, name in FILES.items():
+                number = len(self.split(split).targets)
+                jobs = (
+                    (
+                        self.folder,
+                        split,
+                        range(first, min(first + LINES_AT_ONCE, number)),
+                        folder / f"{name}.{first}",
+                    )
+                    for first in range(0, number, LINES_AT_ONCE)
+                )
+                processes = self.processes if number > 4 * LINES_AT_ONCE else 1
+                with (
+                    (folder / name).open("wb") as file,
+                    tqdm(desc=name, total=number, unit="line", disable=None) as bar,
+                ):
+                    file.write(HEADER + b"\n")
+                    for path in in_order(_write_lines, jobs, processes):
+                        with path.open("rb") as part:
+                            shutil.copyfileobj(part, file, CHUNK_BYTES)
+                        path.unlink()
+                        bar.update(LINES_AT_ONCE)
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`, fitted on train: majority, and the root operator alone."""
+        train, data = self.seen("train"), self.seen(split)
+        best = np.zeros(len(VOCABULARY), np.int64)
+        roots = listops_oracle.roots(train)
+        for root in np.unique(roots):
+            best[root] = self.counts(train.targets[roots == root]).argmax()
+        guesses = best[listops_oracle.roots(data)]
+        known = listops_oracle.habits(train)
+        return [
+            *super().floors(split),
+            floor(
+                "root_operator",
+                guesses == data.targets,
+                "answers from the first token alone, with the label most frequent after it in "
+                "training: a model at this level has learnt what the outermost operator favours, "
+                "and nothing that lies inside the list",
+            ),
+            *(
+                floor(
+                    f"oracle_depth_{depth}",
+                    listops_oracle.answers(data, depth, known),
+                    f"evaluates the operators down to depth {depth} and guesses the deeper ones: "
+                    "what a perfect reader of so many levels would reach",
+                )
+                for depth in listops_oracle.DEPTHS
+            ),
+        ]
+
+
+def _write_lines(job: tuple[Path, str, range, Path]) -> Path:
+    """Write some lines to a file of their own: cheaper than sending them to the parent."""
+    folder, split, rows, path = job
+    part = open_store(folder).splits[split].take(np.array(rows))
+    path.write_bytes(official_lines(part.tokens, part.offsets, part.targets))
+    return path

@@ -1,0 +1,210 @@
+"""ListOps as tokens and as text: vocabulary, solver, and the official TSV form.
+
+The official text of `[MAX 2 9 ]` is `( ( ( [MAX 2 ) 9 ) ] )`: pairs nested to the left. Tokens
+drop the parentheses, which carry nothing, and keep the closing bracket, which does.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int, Shaped, UInt8
+from tqdm import tqdm
+
+from tasks.data.sources import open_binary
+from tasks.data.storage import Ragged, from_rows
+from tasks.errors import BadData
+
+VOCABULARY_VERSION = 1
+VOCABULARY = (
+    "<pad>", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]",
+)  # fmt: skip
+"""Token of every id. Any change raises `VOCABULARY_VERSION`."""
+FIRST_DIGIT, FIRST_OPERATOR, CLOSE = 1, 11, 15
+MIN, MAX, MED, SM = range(FIRST_OPERATOR, CLOSE)
+IDS = {word.encode(): i for i, word in enumerate(VOCABULARY) if i}
+HEADER = b"Source\tTarget"
+FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+
+Tokens = UInt8[np.ndarray, " t"]
+Targets = UInt8[np.ndarray, " n"]
+
+
+def encode(text: str) -> Tokens:
+    """Return the ids of a tree in official or plain form, e.g. `[MAX 2 9 ]`.
+
+    Raises:
+        BadData: The text holds a word outside the vocabulary.
+    """
+    words = text.encode().translate(None, b"()").split()
+    try:
+        return np.frombuffer(bytes([IDS[word] for word in words]), np.uint8)
+    except KeyError as error:
+        word = error.args[0].decode(errors="replace")
+        raise BadData(f"{word!r} is no ListOps token: wanted {' '.join(VOCABULARY[1:])}") from None
+
+
+def decode(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> str:
+    """Return the tree in plain form; padding ends it."""
+    return " ".join(VOCABULARY[int(token)] for token in tokens if token)
+
+
+def median(values: list[int]) -> int:
+    """Return the median; of an even count the mean of the middle two, truncated."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
+
+
+OPERATIONS: dict[int, Callable[[list[int]], int]] = {
+    MIN: min,
+    MAX: max,
+    MED: median,
+    SM: lambda values: sum(values) % 10,
+}
+
+
+def solve(tokens: Sequence[int] | Shaped[np.ndarray, " t"]) -> int:
+    """Evaluate one encoded tree, padded or not, by a stack, and return its digit.
+
+    Raises:
+        BadData: The tokens are not exactly one tree.
+    """
+    open_operators: list[int] = []
+    arguments: list[list[int]] = [[]]
+    for token in tokens.tolist() if isinstance(tokens, np.ndarray) else tokens:
+        if token == 0:
+            break
+        if token < FIRST_OPERATOR:
+            arguments[-1].append(token - FIRST_DIGIT)
+        elif token < CLOSE:
+            open_operators.append(token)
+            arguments.append([])
+        else:
+            values = arguments.pop()
+            if not open_operators or not values:
+                raise BadData(f"']' closes nothing or an empty list in {decode(tokens)!r}")
+            arguments[-1].append(OPERATIONS[open_operators.pop()](values))
+    if open_operators or len(arguments[0]) != 1:
+        raise BadData(f"wanted exactly one closed tree: got {decode(tokens)!r}")
+    return arguments[0][0]
+
+
+def arities(tokens: Tokens) -> Int[np.ndarray, " t"]:
+    """Return the number of arguments at every operator of concatenated trees, 0 elsewhere."""
+    closes = tokens == CLOSE
+    opens = (tokens >= FIRST_OPERATOR) & ~closes
+    steps = opens.astype(np.int8) - closes.astype(np.int8)
+    depth = np.cumsum(steps, dtype=np.int16) - opens
+    nodes = np.flatnonzero(~closes)
+    # By depth, then place: the arguments of one operator follow those of the one before it, and
+    # the first argument stands right behind its operator.
+    order = nodes[np.argsort(depth[nodes], kind="stable")]
+    rank = np.empty(len(tokens) + 1, np.int64)
+    rank[order] = np.arange(len(order))
+    parents = order[opens[order]]
+    counts = np.zeros(len(tokens), np.int64)
+    counts[parents] = np.diff(rank[parents + 1], append=len(order))
+    return counts
+
+
+def official_lines(
+    tokens: Tokens, offsets: Int[np.ndarray, " n_plus_1"], targets: Targets
+) -> bytes:
+    """Return the TSV lines (without header) of concatenated trees."""
+    counts = arities(tokens)
+    operators = range(FIRST_OPERATOR, CLOSE)
+    most = int(counts.max(initial=0))
+    pieces = [b""] + [b"%d ) " % digit for digit in range(10)]
+    # The piece of an operator: a pair for each argument and for the bracket, then its name.
+    for n in range(most + 1):
+        pieces += [b"( " * (n + 1) + VOCABULARY[i].encode() + b" " for i in operators]
+    # A bracket ends its own tree and, as the argument of another operator, a pair of that one.
+    pieces.append(b"] ) ) ")
+    ids = tokens.astype(np.int64) + 4 * counts
+    ids[tokens == CLOSE] = len(pieces) - 1
+    bounds = offsets.tolist()
+    words = list(map(pieces.__getitem__, ids.tolist()))
+    lines = []
+    for start, end, target in zip(bounds, bounds[1:], targets.tolist(), strict=False):
+        # The root is nobody's argument: its last pair does not exist.
+        lines.append(b"%b\t%d\n" % (b"".join(words[start:end])[:-3], target))
+    return b"".join(lines)
+
+
+def read_split(path: Path, *, max_length: int, check_answers: bool) -> Ragged:
+    """Return the trees of an official file; errors as of `read_tsv`."""
+    rows, targets = [], []
+    lines = read_tsv(path, max_length=max_length, check_answers=check_answers)
+    for tokens, target in tqdm(lines, desc=path.name, unit="line", disable=None):
+        rows.append(np.frombuffer(tokens, np.uint8))
+        targets.append(target)
+    return from_rows(rows, np.array(targets, np.uint8))
+
+
+def read_tsv(path: Path, *, max_length: int, check_answers: bool) -> Iterator[tuple[bytes, int]]:
+    """Yield (encoded tree, target) of every line of an official file.
+
+    Raises:
+        NotPrepared: The file is missing.
+        BadData: A line is malformed, too long or (where checked) wrong; names file and line.
+    """
+    with open_binary(path) as file:
+        header = file.readline().rstrip(b"\r\n")
+        if header != HEADER:
+            raise BadData(
+                f"{path}, line 1: got {header[:60]!r}, wanted the header {HEADER!r}: "
+                "is this a ListOps file?"
+            )
+        number = 1
+        for number, line in enumerate(file, start=2):
+            try:
+                yield _parse(line, max_length=max_length, check_answers=check_answers)
+            except BadData as error:
+                raise BadData(f"{path}, line {number}: {error}") from None
+        if number == 1:
+            raise BadData(
+                f"{path}: no line after the header; the file is truncated: fetch it again"
+            )
+
+
+def _parse(line: bytes, *, max_length: int, check_answers: bool) -> tuple[bytes, int]:
+    columns = line.rstrip(b"\r\n").split(b"\t")
+    if len(columns) != 2:
+        raise BadData(
+            f"got {len(columns)} columns, wanted Source<TAB>Target: {line[:60]!r}; the line is cut "
+            "or not tab-separated"
+        )
+    source, label = columns
+    if len(label) != 1 or not label.isdigit():
+        raise BadData(f"target {label[:20]!r} is not a digit 0-9; correct or delete the line")
+    words = source.translate(None, b"()").split()
+    try:
+        tokens = bytes([IDS[word] for word in words])
+    except KeyError as error:
+        raise BadData(
+            f"token {error.args[0][:20]!r} is unknown: wanted {' '.join(VOCABULARY[1:])}; correct "
+            "or delete the line"
+        ) from None
+    if len(tokens) > max_length:
+        raise BadData(
+            f"{len(tokens)} tokens, more than max_length={max_length}; set task.max_length to at "
+            "least that, for a cut tree has no answer"
+        )
+    if check_answers:
+        answer = solve(list(tokens))
+        if answer != int(label):
+            raise BadData(
+                f"target {int(label)}, but the tree evaluates to {answer}; correct the line, or "
+                "set task.check_answers=false to take the targets as they are"
+            )
+    elif not _is_tree(tokens):
+        raise BadData(f"brackets do not match in {source[:60]!r}; the line is cut or damaged")
+    return tokens, int(label)
+
+
+def _is_tree(tokens: bytes) -> bool:
+    ids = np.frombuffer(tokens, np.uint8)
+    opens, closes = (ids >= FIRST_OPERATOR) & (ids < CLOSE), ids == CLOSE
+    depth = np.cumsum(opens.astype(np.int64) - closes)
+    ends_once = len(ids) > 0 and bool(depth[-1] == 0) and bool((depth[:-1] > 0).all())
+    return ends_once and not bool((opens[:-1] & closes[1:]).any())

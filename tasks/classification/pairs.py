@@ -1,0 +1,110 @@
+"""Pairs of texts from TSV files as the Long Range Arena publishes them, read without any quoting.
+
+    1.0 <tab> id1 <tab> id2 <tab> first text <tab> second text
+
+One line is one pair: a reader that honours quotes merges lines on a stray quotation mark. Bytes are
+kept as they are, valid UTF-8 or not.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from tasks.data.archives import PACKED, open_packed
+from tasks.data.batching import Draw, random_words
+from tasks.data.lines import whole_lines
+from tasks.errors import BadData, NotPrepared
+
+FILES = {
+    "train": "new_aan_pairs.train.tsv",
+    "validation": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+PUBLIC_SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
+"""arXiv:2011.04006, appendix: the pairs of the archive's three files."""
+PUBLIC_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+LICENCE = "licence: none stated; AAN is for research, cite Radev et al. 2013"
+LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
+COLUMNS = ("label", "id1", "id2", "text1", "text2")
+SAMPLE_SIZES = {"train": 400, "validation": 100, "test": 200}
+TOPICS = (
+    "parsing treebank grammar constituent chart",
+    "translation alignment phrase decoder bilingual",
+    "speech acoustic phoneme recogniser utterance",
+    "sentiment opinion review polarity lexicon",
+)
+
+
+class Pair(NamedTuple):
+    """Two texts, and whether one cites the other."""
+
+    first: bytes
+    second: bytes
+    label: int
+
+
+def find(folder: Path, split: str) -> Path:
+    """Return the file of a split, packed or not.
+
+    Raises:
+        NotPrepared: It is missing.
+    """
+    for ending in PACKED:
+        path = folder / (FILES[split] + ending)
+        if path.is_file():
+            return path
+    rows = ", ".join(f"{FILES[name]} ({size:,} rows)" for name, size in PUBLIC_SIZES.items())
+    raise NotPrepared(
+        f"{folder / FILES[split]} is missing: unpack {PUBLIC_URL} (7.7 GB; its publishers state no "
+        f"hash) and name its folder tsv_data by task.path, which holds {rows}; files packed as "
+        f".gz, .xz or .bz2 are read as well; or set task.source=sample for a trial; {LICENCE}"
+    )
+
+
+def read(path: Path, *, longest: int) -> Iterator[Pair]:
+    """Yield the pairs of a file, each text cut to its first `longest` bytes.
+
+    Raises:
+        BadData: A line has not five columns, another label than 0 or 1, an empty text or no end; or
+            the file is damaged or empty.
+    """
+    number = 0
+    with open_packed(path) as file:
+        lines = whole_lines(file, str(path))
+        for number, line in enumerate(tqdm(lines, desc=path.name, unit="pair", disable=None), 1):
+            yield _pair(line.rstrip(b"\r\n"), f"{path}, line {number}", longest)
+    if not number:
+        raise BadData(f"{path} holds no pair; fetch it again")
+
+
+def _pair(line: bytes, where: str, longest: int) -> Pair:
+    columns = line.split(b"\t")
+    if len(columns) != len(COLUMNS):
+        raise BadData(
+            f"{where}: {len(columns)} columns, wanted {len(COLUMNS)} separated by tabs: "
+            f"{', '.join(COLUMNS)}; a tab or a line end inside a text splits it"
+        )
+    label, _, _, first, second = columns
+    if label not in LABELS:
+        raise BadData(f"{where}: label {label[:20]!r}, wanted 0 or 1 (or 0.0, 1.0)")
+    for name, text in (("text1", first), ("text2", second)):
+        if not text:
+            raise BadData(f"{where}: {name} is empty; drop the line")
+    return Pair(first[:longest], second[:longest], LABELS[label])
+
+
+def sample_pairs(split: str) -> Iterator[Pair]:
+    """Write short synthetic texts; those of one topic cite each other. They are not AAN."""
+    number = SAMPLE_SIZES[split]
+    words = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
+
+    def text(topic: int) -> bytes:
+        own, length = TOPICS[topic].split(), 6 + next(words) % 8
+        return " ".join(own[next(words) % len(own)] for _ in range(length)).encode()
+
+    for place in range(number):
+        label, first = place % 2, next(words) % len(TOPICS)
+        second = first if label else (first + 1 + next(words) % (len(TOPICS) - 1)) % len(TOPICS)
+        yield Pair(text(first), text(second), label)

@@ -1,0 +1,1 @@
+"""Pathfinder: two discs, on one dashed path or on two."""

@@ -1,0 +1,128 @@
+"""Pathfinder pictures in the layout of the Long Range Arena archive.
+
+    pathfinder32/curv_contour_length_14/imgs/3/sample_7.png     8-bit gray
+    pathfinder32/curv_contour_length_14/metadata/3.npy          text: folder, file, number, label, …
+
+Pictures come in the order of the metadata files' numbers and of their lines. The files of metadata
+are plain text whatever their ending says. A picture of 0 bytes is left out (the archive has one).
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, UnidentifiedImageError
+from tqdm import tqdm
+
+from tasks.data.published import check_whole
+from tasks.errors import BadData, NotPrepared
+
+log = logging.getLogger(__name__)
+
+LABEL_COLUMN = 3
+PUBLISHED = 200_000
+"""Pictures of a set, empty ones among them."""
+EMPTY = 1
+"""Pictures of 0 bytes that a published set has at most."""
+ARCHIVE_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+LICENCE = "licence: none stated; cite Linsley et al. 2018 and arXiv:2011.04006"
+
+
+class Entry(NamedTuple):
+    """One picture: its file, and its label."""
+
+    file: Path
+    label: int
+
+
+def entries(folder: Path, *, partial: bool) -> list[Entry]:
+    """Return the pictures that the metadata of a set list, in order, those of 0 bytes left out.
+
+    Args:
+        folder: e.g. pathfinder32/curv_contour_length_14.
+        partial: Whether the user says that it is a part of a set.
+
+    Raises:
+        NotPrepared: The folder has no metadata, or a picture is missing.
+        BadData: A line of metadata cannot be read, or other numbers of pictures are listed, or are
+            empty, than were published.
+    """
+    lists = sorted(
+        (path for path in (folder / "metadata").glob("*.npy") if path.stem.isdigit()),
+        key=lambda path: int(path.stem),
+    )
+    if not lists:
+        raise NotPrepared(
+            f"{folder / 'metadata'} has no 0.npy, 1.npy …: task.path must name a set of pictures "
+            "such as pathfinder32/curv_contour_length_14, with the folders imgs and metadata, from "
+            f"{ARCHIVE_URL} (7.7 GB; its publishers state no hash); or set task.source=generated; "
+            f"{LICENCE}"
+        )
+    found: list[Entry] = []
+    left_out: list[Entry] = []
+    for path in lists:
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if not line.strip():
+                continue
+            entry = _entry(folder, line, f"{path}, line {number}")
+            (found if entry.file.stat().st_size else left_out).append(entry)
+    if left_out:
+        log.warning("left out %d empty pictures, e.g. %s", len(left_out), left_out[0].file)
+    if not found:
+        raise BadData(f"{folder}: no picture with content; fetch the archive again")
+    if len(left_out) > EMPTY and not partial:
+        raise BadData(
+            f"{folder}: {len(left_out):,} pictures are empty, wanted at most {EMPTY} as published, "
+            f"e.g. {left_out[0].file}: unpack the archive again, or, if it is a part on purpose, "
+            "set task.partial=true, and every row says so"
+        )
+    listed = {"metadata": len(found) + len(left_out)}
+    wanted = {"metadata": PUBLISHED}
+    check_whole(listed, wanted, where=str(folder), of="pictures", partial=partial)
+    return found
+
+
+def _entry(folder: Path, line: str, where: str) -> Entry:
+    columns = line.split()
+    if len(columns) <= LABEL_COLUMN or columns[LABEL_COLUMN] not in {"0", "1", "0.0", "1.0"}:
+        raise BadData(
+            f"{where}: {line[:60]!r}; wanted folder, file, number, label (0 or 1), …: the file is "
+            "damaged or of another version"
+        )
+    file = folder / columns[0] / columns[1]
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise BadData(f"{where}: {columns[0]}/{columns[1]} lies outside {folder}; refused")
+    if not file.is_file():
+        raise NotPrepared(f"{file} is missing, though {where} lists it: unpack the archive again")
+    return Entry(file, int(float(columns[LABEL_COLUMN])))
+
+
+UNREADABLE = (
+    UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError,
+)  # fmt: skip
+"""What Pillow raises of a file that is no sound picture."""
+
+
+def pictures(listed: list[Entry], side: int) -> Iterator[UInt8[np.ndarray, "s s"]]:
+    """Yield the gray levels of each picture.
+
+    Raises:
+        BadData: A picture is damaged or has another size.
+    """
+    for entry in tqdm(listed, desc="pictures", unit="file", disable=None):
+        try:
+            with Image.open(entry.file) as opened:
+                if opened.size != (side, side):  # before anything is decoded
+                    raise BadData(
+                        f"{entry.file}: {opened.size[0]:,} x {opened.size[1]:,} pixels, wanted "
+                        f"{side} x {side}; set task.side to what the set holds"
+                    )
+                levels = np.asarray(opened.convert("L"))
+        except BadData:
+            raise
+        except UNREADABLE as error:
+            raise BadData(f"{entry.file} is no readable picture: {error}") from error
+        yield levels

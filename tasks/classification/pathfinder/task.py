@@ -1,0 +1,360 @@
+"""Pathfinder (arXiv:1805.08315, arXiv:2011.04006): do two discs lie on the same dashed path?
+
+    picture [side, side]  ->  side² gray levels, row by row, as symbols or scalars (`GrayTask`)
+    target                    1: one snake joins the discs, 0: each marks another snake
+
+Sides are 32 (Pathfinder, 1,024 pixels), 64, 128 (Path-X, 16,384) and 256 (65,536). Pictures are
+generated here with the published parameters (`source=generated`), each label checked on the drawn
+snakes, or read from the archive's files (`source=files`), 200,000 in a set: another number is
+refused, unless `partial` says that it is a part. The sets are the archive's, by the dashes of a
+snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's). Parameters are published for
+14; with another `contour` the number of short snakes stays, and their length is a third.
+
+    drawing=published   the law of the authors' generator: dashes nearly touch, snakes may cross
+    drawing=separated   one of our own: no two snakes touch, so that the lines alone prove a label
+
+Length and difficulty are separate axes: `side` alone scales everything as published; `canvas` lays
+a picture into a larger black one, which adds length and nothing else; `contour` and `distractors`
+change the difficulty at the same length.
+
+With `black_is_padding`, the quirk of the Long Range Arena code, families that mask padding see the
+drawn pixels alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+from tqdm import tqdm
+
+from tasks.classification.base import floor
+from tasks.classification.gray import Encoding, GrayTask, rows_of
+from tasks.classification.pathfinder import (
+    baseline as pathfinder_floor,
+    dashes,
+    files as pathfinder_files,
+    ink as pathfinder_ink,
+    published as pathfinder_published,
+    separated as pathfinder_separated,
+    trace as pathfinder_trace,
+)
+from tasks.classification.pathfinder.styles import STYLES, Style
+from tasks.data.batching import Draw, permutation
+from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
+from tasks.data.published import MARK, check_partial
+from tasks.data.sources import data_root, folder_identity
+from tasks.data.storage import Ragged
+from tasks.data.workers import in_order
+from tasks.task import SPLITS, Floor, Kind, TaskSpec
+
+VERSION = 2
+BLOCK = 500
+"""Pictures of one job."""
+SAMPLE_SIZES = (200, 50, 100)
+SPLIT_SHARES = (0.8, 0.1, 0.1)
+"""Of the archive's pictures."""
+Picture: TypeAlias = pathfinder_trace.Picture | pathfinder_separated.Picture
+
+
+class Source(StrEnum):
+    """Where the pictures come from."""
+
+    generated = auto()
+    files = auto()
+    sample = auto()
+
+
+class Drawing(StrEnum):
+    """How pictures are generated."""
+
+    published = auto()
+    separated = auto()
+
+
+class Pathfinder(GrayTask):
+    """The task; see the module's text.
+
+    Args:
+        source: generated, files or sample (a few hundred generated pictures for trials).
+        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14.
+        partial: Whether `path` holds a part of a set, or another one; every row then says so.
+        drawing: How pictures are generated: published or separated.
+        side: Pixels of a side: 32, 64, 128 or 256.
+        contour: Dashes of a long snake; 6, 9 and 14 are published.
+        distractor: Dashes of a short snake; null: a third of `contour`.
+        distractors: Short snakes; null: as published for this side.
+        canvas: Pixels of a side of the black picture around; null: none.
+        train_examples: Generated training pictures.
+        validation_examples: Generated validation pictures.
+        test_examples: Generated test pictures.
+        data_seed: Seed of the pictures, and of the split of the archive's.
+        processes: Processes that generate; 0 = every core. Cannot change the data.
+        encoding: symbols or scalars.
+        mean: Of the levels over 255, for scalars.
+        deviation: Of the levels over 255, for scalars.
+        black_is_padding: Levels without a shift, 0 being padding; for symbols.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
+    """Options that change no number: not part of a result's identity."""
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.generated,
+        path: str | None = None,
+        partial: bool = False,
+        drawing: Drawing = Drawing.published,
+        side: int = 32,
+        contour: int = 14,
+        distractor: int | None = None,
+        distractors: int | None = None,
+        canvas: int | None = None,
+        train_examples: int = 160_000,
+        validation_examples: int = 20_000,
+        test_examples: int = 20_000,
+        data_seed: int = 0,
+        processes: int = 0,
+        encoding: Encoding = Encoding.symbols,
+        mean: float = 0.5,
+        deviation: float = 0.5,
+        black_is_padding: bool = False,
+    ) -> None:
+        self.source, self.drawing = source, drawing
+        if (self.source is Source.files) != (path is not None):
+            raise ValueError(
+                f"task.path is a set of the archive, for source=files: got source={source}, "
+                f"path={path!r}; give both or neither"
+            )
+        check_partial(partial, path is not None)
+        if side not in STYLES:
+            raise ValueError(f"task.side: got {side}; wanted one of {', '.join(map(str, STYLES))}")
+        style = STYLES[side]
+        self.canvas = side if canvas is None else canvas
+        wrong = [
+            f"{name}={value} (wanted at least {least})"
+            for name, value, least in (
+                ("contour", contour, 2),
+                ("distractor", distractor, 1),
+                ("distractors", distractors, 0),
+                ("canvas", self.canvas, side),
+                ("train_examples", train_examples, 1),
+                ("validation_examples", validation_examples, 1),
+                ("test_examples", test_examples, 1),
+                ("data_seed", data_seed, 0),
+                ("processes", processes, 0),
+            )
+            if value is not None and value < least
+        ]
+        if wrong:
+            raise ValueError(f"Pathfinder: got {', '.join(wrong)}")
+        self.style = replace(
+            style,
+            contour=contour,
+            distractor=max(1, contour // 3) if distractor is None else distractor,
+            distractors=style.distractors if distractors is None else distractors,
+        )
+        self.numbers = (train_examples, validation_examples, test_examples)
+        if self.source is Source.sample:
+            self.numbers, data_seed = SAMPLE_SIZES, 0
+        self.path = Path(path).expanduser() if path is not None else None
+        self.data_seed, self.processes, self.partial = data_seed, processes, partial
+        self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
+        self.max_length = self.canvas**2
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With `source=files` the files must be there: they are the identity."""
+        return TaskSpec(
+            name="pathfinder",
+            version=VERSION,
+            kind=Kind.classification,
+            vocabulary=self.vocabulary,
+            classes=2,
+            max_length=self.max_length,
+            padded=self.black_is_padding,
+            scalars=self.scalars,
+            metric="accuracy",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
+        )
+
+    def _source_name(self) -> str:
+        if self.path is not None:
+            return f"files: {'/'.join(self.path.parts[-2:])}{MARK if self.partial else ''}"
+        return self.source.value
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "seed": self.data_seed,
+            "canvas": self.canvas,
+        }
+        if self.path is not None:
+            facts["content"] = folder_identity(self.path) if self.path.is_dir() else "missing"
+            facts["side"] = self.style.side
+            if self.partial:
+                facts["partial"] = True
+        else:
+            facts |= {"drawing": self.drawing, "numbers": self.numbers, **asdict(self.style)}
+        return identity_of(facts)
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; `black_is_padding` shares them."""
+        return data_root() / f"pathfinder-{self.source}-{self.spec.data_hash}"
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of pictures in both splits: nearly empty ones could meet."""
+        del first, second
+        return 0.001
+
+    def make(self) -> None:
+        """Draw or read the pictures and store their levels."""
+        if self.path is None:
+            splits = {split: self._generated(split) for split in SPLITS}
+        else:
+            splits = self._from_files(self.path)
+        self.write(
+            splits,
+            vocabulary=GRAY_LEVELS,
+            style=asdict(self.style),
+            licence=pathfinder_files.LICENCE if self.path else GENERATED,
+        )
+
+    def _first(self, split: str) -> int:
+        """Return the number of a generated split's first picture."""
+        return sum(self.numbers[: SPLITS.index(split)])
+
+    def _generated(self, split: str) -> Iterator[Ragged]:
+        first, number = self._first(split), self.numbers[SPLITS.index(split)]
+        jobs = (
+            (
+                self.drawing,
+                self.style,
+                self.data_seed,
+                range(start, min(start + BLOCK, first + number)),
+            )
+            for start in range(first, first + number, BLOCK)
+        )
+        processes = self.processes if number > 4 * BLOCK else 1
+        with tqdm(desc=f"{split} pictures", total=number, unit="picture", disable=None) as bar:
+            for pixels, labels in in_order(_draw_some, jobs, processes):
+                bar.update(len(labels))
+                yield self._block(pixels, labels)
+
+    def _from_files(self, path: Path) -> dict[str, Iterator[Ragged]]:
+        listed = pathfinder_files.entries(path, partial=self.partial)
+        order = permutation(Draw.split, self.data_seed, len(listed)).tolist()
+        ends = np.cumsum([round(share * len(listed)) for share in SPLIT_SHARES]).tolist()
+        if ends[0] < 1 or ends[1] <= ends[0] or len(listed) <= ends[1]:
+            raise ValueError(f"{path}: {len(listed)} pictures are too few for three splits")
+        parts = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
+        return {
+            split: self._read([listed[place] for place in part])
+            for split, part in zip(SPLITS, parts, strict=True)
+        }
+
+    def _read(self, listed: list[pathfinder_files.Entry]) -> Iterator[Ragged]:
+        levels = pathfinder_files.pictures(listed, self.style.side)
+        for start in range(0, len(listed), BLOCK):
+            some = listed[start : start + BLOCK]
+            pixels = np.stack([next(levels) for _ in some])
+            yield self._block(pixels, np.array([entry.label for entry in some], np.uint8))
+
+    def _block(self, pixels: np.ndarray, labels: np.ndarray) -> Ragged:
+        """Lay pictures into the middle of the canvas."""
+        side, canvas = self.style.side, self.canvas
+        if canvas > side:
+            before = (canvas - side) // 2
+            after = canvas - side - before
+            pixels = np.pad(pixels, ((0, 0), (before, after), (before, after)))
+        return rows_of(pixels, labels)
+
+    def picture(self, split: str, index: int) -> Picture:
+        """Draw a generated picture again, with what proves its label."""
+        if self.path is not None:
+            raise ValueError("pictures from files come without the paths that prove their labels")
+        return draw(self.drawing, self.style, self.data_seed, self._first(split) + index)
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`; on generated pictures also the search along the snakes."""
+        found = super().floors(split)
+        train, data = (self.pictures(name) for name in ("train", split))
+        found.append(
+            floor(
+                "disc_distance",
+                pathfinder_floor.answers(train, data, self._disc()),
+                "sees how far apart the two discs lie, and nothing else: a model at this level "
+                "need not have followed any path",
+            )
+        )
+        if self.path is None:
+            found += self._searches(split, data.targets.astype(bool))
+        return found
+
+    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Floor]:
+        """Compute the floors that know how each picture was drawn."""
+        drawn = [self.picture(split, index) for index in range(len(targets))]
+        found = [
+            floor(
+                "path_search",
+                np.array([joined(picture) for picture in drawn]) == targets,
+                "follows the drawn snakes from one disc: every label is right, and the task has a "
+                "solution",
+            )
+        ]
+        if self.drawing is Drawing.published:
+            published = (p for p in drawn if isinstance(p, pathfinder_trace.Picture))
+            found.append(
+                floor(
+                    "straightest_dashes",
+                    np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
+                    "knows the dashes but not which snake they belong to, and goes straight on: "
+                    "where snakes cross, a viewer cannot always tell",
+                )
+            )
+        return found
+
+    def _disc(self) -> UInt8[np.ndarray, "d d"]:
+        """Return the levels of one disc."""
+        radius, side = self.style.marker_radius, self.style.side
+        if self.path is None and self.drawing is Drawing.separated:
+            return (255 * dashes.disc(radius)).astype(np.uint8)
+        return pathfinder_ink.disc((side // 2, side // 2), radius, side)[1]
+
+    def levels(self, row: np.ndarray) -> np.ndarray:
+        """Return the picture that a stored row shows."""
+        return row.reshape(self.canvas, -1)
+
+    def said(self, target: int) -> str:
+        """Return what a class means."""
+        return "on one path" if target else "on two paths"
+
+
+def draw(drawing: Drawing, style: Style, seed: int, index: int) -> Picture:
+    """Draw one picture of a data set."""
+    if drawing is Drawing.published:
+        return pathfinder_published.draw(style, seed, index)
+    return pathfinder_separated.draw(style, seed, index)
+
+
+def joined(picture: Picture) -> bool:
+    """Return whether the discs are joined, found on the drawn snakes."""
+    if isinstance(picture, pathfinder_trace.Picture):
+        return pathfinder_trace.joined(picture)
+    return pathfinder_separated.joined(picture)
+
+
+def _draw_some(job: tuple[Drawing, Style, int, range]) -> tuple[np.ndarray, np.ndarray]:
+    """Draw some pictures of a data set."""
+    drawing, style, seed, numbers = job
+    drawn = [draw(drawing, style, seed, number) for number in numbers]
+    labels = np.array([picture.label for picture in drawn], np.uint8)
+    return np.stack([picture.pixels for picture in drawn]), labels

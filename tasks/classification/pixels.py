@@ -1,0 +1,305 @@
+"""Images as sequences of pixels: CIFAR-10 in gray (arXiv:2011.04006), MNIST, permuted MNIST.
+
+    image [32, 32]  ->  1,024 gray levels, row by row, as symbols or scalars (`GrayTask`)
+    target          0 … 9
+
+CIFAR-10 has 10 classes of 5,000 + 1,000 images of 32 x 32 (Krizhevsky 2009), MNIST 10 digits in
+60,000 + 10,000 of 28 x 28 (LeCun et al. 1998). Fewer are refused, unless `partial` says that they
+are a part. Colours become gray as in the Long Range Arena: luma, truncated to a byte. The
+validation split is the last tenth of train in the official order, as there.
+
+`encoding=scalars` is what the S4 and Mega papers train on: another, easier task than symbols.
+`permuted` applies one fixed permutation to the pixels of every image (permuted MNIST).
+"""
+
+import hashlib
+from collections.abc import Callable
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from tasks.classification import images
+from tasks.classification.gray import Encoding, GrayTask, rows_of
+from tasks.classification.images import Hub, Images
+from tasks.data.batching import Draw, permutation, random_words
+from tasks.data.prepared import GRAY_LEVELS, identity_of
+from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.sources import data_root, folder_identity, remembered_sha256
+from tasks.data.storage import Ragged
+from tasks.errors import BadData, NotPrepared
+from tasks.task import Kind, TaskSpec
+
+VERSION = 1
+SAMPLE_SIZES = {"train": 400, "test": 200}
+
+
+class Dataset(StrEnum):
+    """Which images."""
+
+    cifar10 = auto()
+    mnist = auto()
+
+
+class Source(StrEnum):
+    """Where the images come from."""
+
+    files = auto()
+    datasets = auto()
+    sample = auto()
+
+
+class _Facts(NamedTuple):
+    """What is known of a data set."""
+
+    task: str
+    side: int
+    sizes: dict[str, int]
+    read: Callable[[Path | None], dict[str, Images]]
+    hub: Hub
+    content: str
+    """Identity of the public files."""
+    mean: float
+    deviation: float
+    licence: str
+
+
+def _digest(*hashes: str) -> str:
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+DATASETS = {
+    Dataset.cifar10: _Facts(
+        task="image",
+        side=images.CIFAR_SIDE,
+        sizes={"train": 50_000, "test": 10_000},
+        read=images.read_cifar,
+        hub=images.CIFAR_HUB,
+        content=images.CIFAR_ARCHIVE.sha256,
+        mean=0.48,
+        deviation=0.24,
+        licence=images.CIFAR_LICENCE,
+    ),
+    Dataset.mnist: _Facts(
+        task="mnist",
+        side=images.MNIST_SIDE,
+        sizes={"train": 60_000, "test": 10_000},
+        read=images.read_mnist,
+        hub=images.MNIST_HUB,
+        content=_digest(*(remote.sha256 for remote in images.MNIST_FILES.values())),
+        mean=0.1307,
+        deviation=0.3081,
+        licence=images.MNIST_LICENCE,
+    ),
+}
+
+
+class Pixels(GrayTask):
+    """The task; see the module's text.
+
+    Args:
+        dataset: cifar10 or mnist.
+        source: files, datasets or sample (a few hundred synthetic images for trials).
+        path: files: an archive or a folder, see `tasks.classification.images`; datasets: a folder
+            that `datasets.load_dataset` reads. Not given: the public data.
+        partial: Whether `path` holds a part of the images, or others; every row then says so.
+        encoding: symbols or scalars.
+        mean: Of the levels over 255, for scalars; null: the data set's own.
+        deviation: Of the levels over 255, for scalars; null: the data set's own.
+        black_is_padding: Levels without a shift, 0 being padding; for symbols.
+        permuted: Whether the pixels of every image change places, always the same way.
+        permutation_seed: Which permutation.
+        max_length: Pixels kept of each image, from the first on; null: all.
+        validation_fraction: Share of train, from its end, that is held out.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
+    """Options that change no number: the content, and that it is a part, are in the data hash."""
+
+    def __init__(
+        self,
+        *,
+        dataset: Dataset = Dataset.cifar10,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        encoding: Encoding = Encoding.symbols,
+        mean: float | None = None,
+        deviation: float | None = None,
+        black_is_padding: bool = False,
+        permuted: bool = False,
+        permutation_seed: int = 0,
+        max_length: int | None = None,
+        validation_fraction: float = 0.1,
+    ) -> None:
+        self.facts, self.source = DATASETS[dataset], source
+        pixels = self.facts.side**2
+        if max_length is not None and not 1 <= max_length <= pixels:
+            raise ValueError(
+                f"task.max_length: got {max_length}; an image has {pixels} pixels, so wanted 1 to "
+                f"{pixels}, or null for all"
+            )
+        if not 0 < validation_fraction < 1:
+            raise ValueError(
+                f"task.validation_fraction lies between 0 and 1: got {validation_fraction}"
+            )
+        if permutation_seed < 0:
+            raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")
+        if self.source is Source.sample and path is not None:
+            raise ValueError(
+                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
+            )
+        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        check_partial(partial, path is not None)
+        self.encode(
+            encoding,
+            mean=self.facts.mean if mean is None else mean,
+            deviation=self.facts.deviation if deviation is None else deviation,
+            black_is_padding=black_is_padding,
+        )
+        self.permuted, self.permutation_seed = permuted, permutation_seed
+        self.validation_fraction = validation_fraction
+        self.max_length = pixels if max_length is None else max_length
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With a `path` the data must be there: their content is the identity."""
+        return TaskSpec(
+            name=f"permuted_{self.facts.task}" if self.permuted else self.facts.task,
+            version=VERSION,
+            kind=Kind.classification,
+            vocabulary=self.vocabulary,
+            classes=images.CLASSES,
+            max_length=self.max_length,
+            padded=self.black_is_padding,
+            scalars=self.scalars,
+            metric="accuracy",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            sizes=self._sizes(),
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
+        if self.path is None:
+            return name if self.source is Source.files else f"{name} (datasets)"
+        return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "task": self.facts.task,
+            "source": self.source.value,
+            "validation_fraction": self.validation_fraction,
+        }
+        if self.permuted:
+            facts["permutation_seed"] = self.permutation_seed
+        if self.partial:
+            facts["partial"] = True
+        if self.path is not None:
+            facts["content"] = _path_identity(self.path, self.facts.licence)
+        elif self.source is Source.files:
+            facts["content"] = self.facts.content
+        elif self.source is Source.datasets:
+            facts["content"] = f"{self.facts.hub.name}@{self.facts.hub.revision}"
+        return identity_of(facts)
+
+    def _sizes(self) -> dict[str, int]:
+        if self.path is not None:
+            return {}
+        sizes = SAMPLE_SIZES if self.source is Source.sample else self.facts.sizes
+        held = self._held(sizes["train"])
+        return {"train": sizes["train"] - held, "validation": held, "test": sizes["test"]}
+
+    def _held(self, number: int) -> int:
+        """Return how many of the training images are for validation."""
+        return min(number - 1, max(1, round(number * self.validation_fraction)))
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every encoding and `max_length`."""
+        return data_root() / f"{self.spec.name}-{self.source}-{self.spec.data_hash}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether a model sees every pixel of a picture, in the order of rows."""
+        return not self.permuted and self.max_length == self.facts.side**2
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of images in both splits: CIFAR-10 has a few copies as published."""
+        del first, second
+        return 0.01
+
+    def make(self) -> None:
+        """Read the images and store their levels."""
+        found = self._read()
+        if self.source is not Source.sample:
+            self._check(found)
+        (pictures, labels), held = found["train"], self._held(len(found["train"][1]))
+        splits = {
+            "train": self._rows(pictures[:-held], labels[:-held]),
+            "validation": self._rows(pictures[-held:], labels[-held:]),
+            "test": self._rows(*found["test"]),
+        }
+        self.write(splits, vocabulary=GRAY_LEVELS, licence=self.facts.licence)
+
+    def _check(self, found: dict[str, Images]) -> None:
+        """Raise `BadData` where images are lacking that are published."""
+        where, sizes = self.spec.source, {split: len(found[split][1]) for split in self.facts.sizes}
+        check_whole(sizes, self.facts.sizes, where=where, of="images", partial=self.partial)
+        if sizes["train"] < 2:
+            raise BadData(f"{where}: train holds 1 image, wanted 2 at least: one is held out")
+
+    def _rows(self, pictures: np.ndarray, labels: np.ndarray) -> Ragged:
+        rows = pictures.reshape(len(pictures), -1)
+        if self.permuted:
+            rows = rows[:, self.permutation()]
+        return rows_of(rows, labels)
+
+    def permutation(self) -> np.ndarray:
+        """Return which pixel stands at each place."""
+        return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
+
+    def _read(self) -> dict[str, Images]:
+        if self.source is Source.sample:
+            return sample_images(self.facts.side)
+        if self.source is Source.datasets:
+            return images.read_datasets(self.facts.hub, self.path)
+        return self.facts.read(self.path)
+
+    def levels(self, row: np.ndarray) -> np.ndarray:
+        """Return the picture that a stored row shows, unpermuted."""
+        picture = np.zeros(self.facts.side**2, np.uint8)
+        places = self.permutation() if self.permuted else np.arange(len(picture))
+        picture[places[: len(row)]] = row
+        return picture.reshape(self.facts.side, -1)
+
+    def said(self, target: int) -> str:
+        """Return what a class means."""
+        return images.CIFAR_NAMES[target] if self.facts.task == "image" else f"digit {target}"
+
+
+def _path_identity(path: Path, licence: str) -> str:
+    if path.is_file():
+        return remembered_sha256(path)
+    if path.is_dir():
+        return folder_identity(path)
+    raise NotPrepared(f"task.path={path} is missing: name an archive or a folder there; {licence}")
+
+
+def sample_images(side: int) -> dict[str, Images]:
+    """Draw noisy bars, one place for each class. They are neither photographs nor digits."""
+    found = {}
+    for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
+        words = random_words(Draw.sample, seed, number * side * side // 8).view(np.uint8)
+        pictures = (words.reshape(number, side, side) // 4).astype(np.uint8)
+        labels = (np.arange(number) % images.CLASSES).astype(np.uint8)
+        for picture, label in zip(pictures, labels, strict=True):
+            place = 2 + (side - 4) * int(label) // images.CLASSES
+            picture[place : place + 2] += 160
+        found[split] = pictures, labels
+    return found

@@ -1,0 +1,153 @@
+"""Byte-level document retrieval (AAN, arXiv:2011.04006): does one paper cite the other?
+
+    text 1   "A  Maximum Entropy …"   bytes + 1, cut to max_length      tokens [2, l]
+    text 2   "Statistical …"
+    target   1: one cites the other, 0: neither does
+
+Both texts go through the same encoder, without attention between them; the head joins the two
+vectors (`model.backbone.interaction`: `concat` as in the released code, `nli` as in the paper).
+Data: `new_aan_pairs.{train,eval,test}.tsv`, 147,086 / 18,090 / 17,437 pairs of papers of the ACL
+Anthology Network, in the archive of the Long Range Arena; `path` names their folder. Fewer or other
+pairs are refused, unless `partial` says that they are a part. Papers recur across the splits, pairs
+do not. `source=sample` is a small synthetic set for trials.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tasks.classification import pairs
+from tasks.classification.base import ClassificationTask
+from tasks.classification.pairs import Pair
+from tasks.data.prepared import BYTES, GENERATED, identity_of
+from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.sources import data_root, remembered_sha256
+from tasks.data.storage import Ragged, from_rows
+from tasks.task import SPLITS, Kind, TaskSpec
+
+VERSION = 1
+STORED_BYTES = 10_000
+"""Of each text, as in the original code; `max_length` cuts further."""
+BLOCK = 2000
+
+
+class Source(StrEnum):
+    """Where the pairs come from."""
+
+    files = auto()
+    sample = auto()
+
+
+class Retrieval(ClassificationTask):
+    """The task; see the module's text.
+
+    Args:
+        source: files or sample.
+        path: Folder of the three TSV files, packed or not.
+        partial: Whether they hold a part of the pairs, or others; every row then says so.
+        max_length: Bytes kept of each text, at most 10,000.
+        bucket_batches: Training batches that are formed together by length.
+    """
+
+    shift = 1
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
+    """Options that change no number: the content, and that it is a part, are in the data hash."""
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        max_length: int = 4000,
+        bucket_batches: int = 16,
+    ) -> None:
+        self.source = source
+        if not 1 <= max_length <= STORED_BYTES or bucket_batches < 1:
+            raise ValueError(
+                f"Retrieval needs 1 <= max_length <= {STORED_BYTES} and bucket_batches >= 1: got "
+                f"max_length={max_length}, bucket_batches={bucket_batches}"
+            )
+        if self.source is Source.sample and path is not None:
+            raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
+        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        check_partial(partial, self.source is Source.files)
+        self.max_length, self.bucket_batches = max_length, bucket_batches
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With `source=files` the files must be there: their hashes are the identity."""
+        sample = self.source is Source.sample
+        return TaskSpec(
+            name="retrieval",
+            version=VERSION,
+            kind=Kind.pair,
+            vocabulary=257,
+            classes=2,
+            max_length=self.max_length,
+            padded=True,
+            metric="accuracy",
+            source="sample (synthetic)" if sample else self._source_name(),
+            data_hash=self._identity(),
+            sizes=pairs.SAMPLE_SIZES if sample else {},
+        )
+
+    def _source_name(self) -> str:
+        return f"files: {self._folder().name}{MARK if self.partial else ''}"
+
+    def _folder(self) -> Path:
+        return self.path if self.path is not None else data_root() / "downloads" / "tsv_data"
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
+        if self.partial:
+            facts["partial"] = True
+        if self.source is Source.files:
+            facts |= {s: remembered_sha256(pairs.find(self._folder(), s)) for s in SPLITS}
+        return identity_of(facts)
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every `max_length`."""
+        return data_root() / f"retrieval-{self.source}-{self.spec.data_hash}"
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of pairs in both splits."""
+        del first, second
+        return 0.01
+
+    def make(self) -> None:
+        """Read the pairs and store their bytes."""
+        self.write(
+            {split: self._blocks(split) for split in SPLITS},
+            vocabulary=BYTES,
+            licence=GENERATED if self.source is Source.sample else pairs.LICENCE,
+        )
+
+    def _blocks(self, split: str) -> Iterator[Ragged]:
+        every, number = iter(self._read(split)), 0
+        while block := list(islice(every, BLOCK)):
+            number += len(block)
+            texts = [text for pair in block for text in (pair.first, pair.second)]
+            rows = [np.frombuffer(text, np.uint8) for text in texts]
+            yield from_rows(rows, np.array([pair.label for pair in block], np.uint8))
+        if self.source is Source.files:
+            found, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
+            check_whole(found, wanted, where=self.spec.source, of="pairs", partial=self.partial)
+
+    def _read(self, split: str) -> Iterable[Pair]:
+        if self.source is Source.sample:
+            return pairs.sample_pairs(split)
+        return pairs.read(pairs.find(self._folder(), split), longest=STORED_BYTES)
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one pair and its label."""
+        (first, second), target = self.example(split, index)
+        texts = (row.tobytes().decode(errors="replace") for row in (first, second))
+        said = "one cites the other" if target else "neither cites the other"
+        return "\n---\n".join([*texts, f"-> {target} ({said})"])

@@ -1,0 +1,219 @@
+"""Labelled texts from their public forms: IMDb's folder or archive, and `datasets`.
+
+Every reader returns (bytes, label) by split, in an order that depends on the data alone: sorted
+names in a folder or archive, row order in a data set. Bytes are kept as
+they are, valid UTF-8 or not.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+from tqdm import tqdm
+
+from tasks.classification.labels import whole_labels
+from tasks.data import hub
+from tasks.data.archives import tar_members
+from tasks.data.batching import Draw, random_words
+from tasks.data.sources import data_root
+from tasks.errors import BadData, NotPrepared
+
+Labelled: TypeAlias = list[tuple[bytes, int]]
+LABELS = {"neg": 0, "pos": 1}
+PARTS = ("train", "test")
+FOLDERS = tuple(f"{part}/{sentiment}" for part in PARTS for sentiment in LABELS)
+REVIEW = re.compile(r"\d+_\d+\.txt")
+
+PUBLIC_URL = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+PUBLIC_BYTES = 84_125_825
+PUBLIC_SHA256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
+HUB_NAME = "stanfordnlp/imdb"
+HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"
+LICENCE = (
+    "licence: none stated; distributed for research, cite Maas et al., ACL 2011; the texts belong "
+    "to their authors"
+)
+
+MOST_BYTES = 1 << 28
+"""Of all labelled reviews; they have 65,483,508."""
+SAMPLE_WORDS = {
+    0: [
+        "awful",
+        "boring",
+        "clumsy",
+        "dreadful",
+        "dull",
+        "flat",
+        "hollow",
+        "lifeless",
+        "messy",
+        "painful",
+        "tedious",
+        "weak",
+    ],
+    1: [
+        "brilliant",
+        "charming",
+        "clever",
+        "delightful",
+        "gripping",
+        "joyful",
+        "lovely",
+        "moving",
+        "rich",
+        "superb",
+        "warm",
+        "witty",
+    ],
+}
+SAMPLE_FRAMES = (
+    "The {noun} was {word}.",
+    "I found the {noun} {word} from start to end.",
+    "A {word} {noun}, if you ask me.",
+    "My friends called the {noun} {word}.",
+)
+SAMPLE_NOUNS = ("acting", "camera", "cast", "dialogue", "ending", "film", "music", "plot", "story")
+SAMPLE_SIZES = {"train": 400, "test": 200}
+
+
+def read_folder(folder: Path) -> dict[str, Labelled]:
+    """Read {train,test}/{pos,neg}/ID_RATING.txt below `folder`, or below its subfolder aclImdb.
+
+    Raises:
+        NotPrepared: A folder is missing.
+        BadData: A folder has no review, or holds a text file of another name, or an empty one.
+    """
+    root = folder / "aclImdb" if (folder / "aclImdb").is_dir() else folder
+    contents: dict[str, bytes] = {}
+    for part in FOLDERS:
+        if not (root / part).is_dir():
+            archives = sorted(file.name for file in folder.glob("aclImdb*.tar*"))
+            found = f"; {folder} holds {archives[0]}: name that file itself" if archives else ""
+            raise NotPrepared(
+                f"{root / part} is missing: wanted {', '.join(FOLDERS)} below {root}, as in the "
+                f"unpacked {PUBLIC_URL}{found}"
+            )
+        with os.scandir(root / part) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
+        for name in tqdm(names, desc=part, unit="file", disable=None):
+            contents[f"{part}/{name}"] = (root / part / name).read_bytes()
+    return _label(contents, root)
+
+
+def read_archive(archive: Path) -> dict[str, Labelled]:
+    """Read the same files from aclImdb_v1.tar.gz or any tar of that form, without unpacking it.
+
+    Raises:
+        BadData: The archive is truncated or damaged, or lacks reviews.
+    """
+    contents: dict[str, bytes] = {}
+
+    def part(path: PurePosixPath) -> str:
+        return "/".join(path.parts[-3:-1])
+
+    members = tar_members(
+        archive, lambda path: part(path) in FOLDERS and path.suffix == ".txt", most=MOST_BYTES
+    )
+    for path, content in tqdm(members, desc=archive.name, unit="file", disable=None):
+        contents[f"{part(path)}/{path.name}"] = content
+    return _label(contents, archive)
+
+
+def _label(contents: Mapping[str, bytes], origin: Path) -> dict[str, Labelled]:
+    """Sort by name and give every review the label of its folder."""
+    found: dict[str, Labelled] = {part: [] for part in PARTS}
+    present = set()
+    for name in sorted(contents):
+        part, sentiment, file = name.split("/")
+        if not REVIEW.fullmatch(file):
+            raise BadData(
+                f"{origin}: {name} is not named ID_RATING.txt, e.g. 0_9.txt; move it elsewhere"
+            )
+        if not contents[name]:
+            raise empty(f"{origin}: {name}")
+        present.add(f"{part}/{sentiment}")
+        found[part].append((contents[name], LABELS[sentiment]))
+    absent = [folder for folder in FOLDERS if folder not in present]
+    if absent:
+        raise BadData(
+            f"{origin}: no review in {', '.join(absent)}; wanted {', '.join(FOLDERS)}: fetch "
+            f"{PUBLIC_URL} again"
+        )
+    return found
+
+
+def empty(where: str) -> BadData:
+    """Return the error for a text of 0 bytes, which has nothing to classify."""
+    return BadData(f"{where} is empty (0 bytes); delete it or restore its text")
+
+
+def read_datasets(path: Path | None) -> dict[str, Labelled]:
+    """Read `stanfordnlp/imdb`, or a local folder of parquet, JSON or CSV files, by `datasets`.
+
+    Raises:
+        NotPrepared: Neither network nor cache has the data set, or the folder is missing.
+        BadData: A column is missing, a text is empty or no string, or a label is neither 0 nor 1.
+    """
+    loaded = hub.load(
+        HUB_NAME,
+        HUB_REVISION,
+        path,
+        columns=("text", "label"),
+        splits=PARTS,
+        instructions=hub_instructions(),
+    )
+    return {part: _rows(loaded, part, str(path or HUB_NAME)) for part in PARTS}
+
+
+def hub_instructions() -> str:
+    """Say which files to put where when the hub cannot be reached."""
+    folder = data_root() / "imdb-datasets"
+    return (
+        f"on a machine with network fetch https://huggingface.co/datasets/{HUB_NAME}/tree/"
+        f"{HUB_REVISION}/plain_text, put train-00000-of-00001.parquet and "
+        f"test-00000-of-00001.parquet into {folder} and set "
+        f"task.path={folder}; or use task.source=files or sample; {LICENCE}"
+    )
+
+
+def _rows(loaded: Any, part: str, origin: str) -> Labelled:
+    table = loaded[part].with_format("arrow")[:]
+    rows: Labelled = []
+    labels = whole_labels(table.column("label").to_pylist(), len(LABELS), f"{origin}, {part}")
+    pairs = zip(table.column("text").to_pylist(), labels.tolist(), strict=True)
+    for number, (text, label) in enumerate(pairs):
+        where = f"{origin}, {part}, row {number}"
+        if not isinstance(text, str):
+            raise BadData(f"{where}: text is {text!r}, wanted a string; correct or drop the row")
+        if not text:
+            raise empty(where)
+        rows.append((text.encode(), label))
+    return rows
+
+
+def sample_reviews() -> dict[str, Labelled]:
+    """Write short synthetic reviews whose sentiment words tell the label. They are not IMDb."""
+    return {
+        part: list(_compose(seed, number))
+        for seed, (part, number) in enumerate(SAMPLE_SIZES.items())
+    }
+
+
+def _compose(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
+    words = iter(random_words(Draw.sample, seed, 64 * number).tolist())
+
+    def pick(options: Sequence[str]) -> str:
+        chosen: str = options[next(words) % len(options)]
+        return chosen
+
+    for place in range(number):
+        label = place % 2
+        sentences = []
+        for _ in range(3 + next(words) % 6):
+            # One word in eight speaks for the other side: no single word decides.
+            side = 1 - label if next(words) % 8 == 0 else label
+            frame, noun, word = pick(SAMPLE_FRAMES), pick(SAMPLE_NOUNS), pick(SAMPLE_WORDS[side])
+            sentences.append(frame.format(noun=noun, word=word))
+        yield " ".join(sentences).encode(), label

@@ -1,0 +1,281 @@
+"""Your own texts: classification of one text or of a pair, from a table, by configuration alone.
+
+    lra run task=table task.train=mine.csv task.labels=[ham,spam] task.text=message task.label=kind
+
+A table is a CSV, TSV, JSON Lines or parquet file with a column of texts and one of labels, or a
+data set on the hub (`dataset`). A second column of texts (`second_text`) makes it a task of pairs.
+Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Where no validation or test table is
+given, a share of train is held out, stratified by label and chosen by the hash of the text: the
+same on every machine, and copies of a text stay together.
+
+What a file's values are is said in `tasks.classification.table_files`: they are read as they stand.
+Labels are compared as text, so 1 and "1" are one label, and 1 and 01 are two. A data set on the hub
+is read by the `datasets` library.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tasks.classification.base import ClassificationTask
+from tasks.classification.table_files import READERS, Record, named, places, read
+from tasks.data.held_out import held_out
+from tasks.data.prepared import BYTES, identity_of
+from tasks.data.sources import data_root, remembered_sha256
+from tasks.data.storage import Ragged, from_rows
+from tasks.errors import BadData, NotPrepared
+from tasks.task import SPLITS, Kind, TaskSpec
+
+VERSION = 2
+
+
+class Row(NamedTuple):
+    """One example: its texts and the number of its label."""
+
+    texts: tuple[bytes, ...]
+    label: int
+
+    @property
+    def key(self) -> bytes:
+        """What copies have in common."""
+        return b"\0".join(self.texts)
+
+
+class Table(ClassificationTask):
+    """The task; see the module's text.
+
+    Args:
+        labels: Every label, in the order of the classes.
+        train: Table of the training examples; or name a `dataset`.
+        validation: Table to validate on; null: `validation_fraction` of train is held out.
+        test: Table to test on; null: `test_fraction` of train is held out.
+        dataset: A data set on the hub, instead of tables; its splits are train and, where it has
+            them, validation and test.
+        revision: Of that data set: a commit, a branch or a tag.
+        text: Name of the column of texts.
+        second_text: Name of a second column of texts; null: the task is about one text.
+        label: Name of the column of labels.
+        max_length: Bytes kept of each text.
+        validation_fraction: Share of train.
+        test_fraction: Share of train.
+        bucket_batches: Training batches that are formed together by length.
+    """
+
+    shift = 1
+    incidental: ClassVar[frozenset[str]] = frozenset({"train", "validation", "test"})
+    """Options that change no number: not part of a result's identity (their content is)."""
+
+    def __init__(
+        self,
+        *,
+        labels: list[str],
+        train: str | None = None,
+        validation: str | None = None,
+        test: str | None = None,
+        dataset: str | None = None,
+        revision: str = "main",
+        text: str = "text",
+        second_text: str | None = None,
+        label: str = "label",
+        max_length: int = 1000,
+        validation_fraction: float = 0.1,
+        test_fraction: float = 0.1,
+        bucket_batches: int = 16,
+    ) -> None:
+        if (train is None) == (dataset is None):
+            raise ValueError(
+                "name a table by task.train, or a data set on the hub by task.dataset: got "
+                f"train={train!r}, dataset={dataset!r}"
+            )
+        if dataset is not None and (validation or test):
+            raise ValueError(
+                f"task.dataset={dataset} brings its own splits: got validation={validation!r}, "
+                f"test={test!r}; leave them null"
+            )
+        if len(labels) < 2 or len(set(labels)) < len(labels):
+            raise ValueError(
+                f"task.labels lists each label once, two at least: got {labels}, as in "
+                "task.labels=[neg,pos]"
+            )
+        for name, share in (("validation", validation_fraction), ("test", test_fraction)):
+            if not 0 < share < 0.5:
+                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+        if max_length < 1 or bucket_batches < 1:
+            raise ValueError(
+                "Table needs max_length >= 1 and bucket_batches >= 1: got "
+                f"max_length={max_length}, bucket_batches={bucket_batches}"
+            )
+        given = {"train": train, "validation": validation, "test": test}
+        self.files = {k: Path(v).expanduser() for k, v in given.items() if v is not None}
+        for split, path in self.files.items():
+            if path.suffix not in READERS:
+                raise ValueError(
+                    f"task.{split}={path}: wanted a file that ends in {', '.join(READERS)}"
+                )
+        self.dataset, self.revision, self.labels = dataset, revision, [str(x) for x in labels]
+        self.texts = (text,) if second_text is None else (text, second_text)
+        if len({*self.texts, label}) <= len(self.texts):
+            raise ValueError(
+                f"task.text={text}, task.second_text={second_text} and task.label={label} are "
+                "columns of their own: name each once"
+            )
+        self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
+        self.shares = {"validation": validation_fraction, "test": test_fraction}
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. Tables must be there: their hashes are the identity."""
+        name = self.files["train"].name if self.files else f"{self.dataset}@{self.revision}"
+        return TaskSpec(
+            name="table",
+            version=VERSION,
+            kind=Kind.classification if len(self.texts) == 1 else Kind.pair,
+            vocabulary=257,
+            classes=len(self.labels),
+            max_length=self.max_length,
+            padded=True,
+            metric="accuracy",
+            source=name,
+            data_hash=self._identity(),
+        )
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "columns": [*self.texts, self.label],
+            "labels": self.labels,
+            "dataset": f"{self.dataset}@{self.revision}" if self.dataset else None,
+            "shares": self.shares,
+        }
+        for split, path in self.files.items():
+            if not path.is_file():
+                raise NotPrepared(f"task.{split}={path} is missing: name a table that is there")
+            facts[split] = remembered_sha256(path)
+        return identity_of(facts)
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every `max_length`."""
+        return data_root() / f"table-{self.spec.data_hash}"
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of texts in both splits: it is your data."""
+        del first, second
+        return 1.0
+
+    def make(self) -> None:
+        """Read the tables and store the bytes of their texts."""
+        rows = self._read()
+        for split in ("test", "validation"):
+            if split not in rows:
+                whole = rows["train"]
+                chosen = held_out(
+                    [(row.key, row.label) for row in whole],
+                    self.share(split),
+                    f"task.{split}_fraction",
+                )
+                rows[split] = [whole[place] for place in np.flatnonzero(chosen)]
+                rows["train"] = [whole[place] for place in np.flatnonzero(~chosen)]
+        splits = {split: _ragged(rows[split]) for split in SPLITS}
+        self.write(splits, vocabulary=BYTES, labels=self.labels)
+
+    def share(self, split: str) -> float:
+        """Return the part of what is left of train that a split takes."""
+        taken = self.shares["test"] if split == "validation" and "test" not in self.files else 0.0
+        return self.shares[split] / (1 - taken)
+
+    def _read(self) -> dict[str, list[Row]]:
+        columns = [*self.texts, self.label]
+        records: dict[str, Iterable[Record]] = (
+            _hub_records(self.dataset, self.revision, columns)
+            if self.dataset is not None
+            else {split: read(path, columns) for split, path in self.files.items()}
+        )
+        found = {}
+        for split, some in records.items():
+            origin = f"{self.files.get(split, self.dataset)}"
+            found[split] = list(self._rows(some, origin if self.files else f"{origin}, {split}"))
+            if not found[split]:
+                raise BadData(f"{origin}: {split} holds no row")
+        return found
+
+    def _rows(self, records: Iterable[Record], origin: str) -> Iterator[Row]:
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        for place, (*texts, label) in records:
+            where = f"{origin}, {place}"
+            if not isinstance(label, str | int | float) or str(label) not in numbers:
+                raise BadData(
+                    f"{where}: label {label!r}, wanted one of {self.labels}; list every label in "
+                    "task.labels, quoted where it is a number such as '01'"
+                )
+            found = zip(texts, self.texts, strict=True)
+            yield Row(
+                tuple(_bytes(text, f"{where}, {name}") for text, name in found),
+                numbers[str(label)],
+            )
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one example's texts and its label."""
+        rows, target = self.example(split, index)
+        texts = [row.tobytes().decode(errors="replace") for row in rows]
+        return "\n---\n".join([*texts, f"-> {target} ({self.labels[target]})"])
+
+
+def _bytes(text: Any, where: str) -> bytes:
+    if not isinstance(text, str):
+        raise BadData(f"{where}: got {text!r}, wanted a text; correct or drop the row")
+    if not text:
+        raise BadData(f"{where} is empty; drop the row or restore its text")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"{where}: {error}; correct or drop the row") from None
+
+
+def _hub_records(name: str, revision: str, columns: Sequence[str]) -> dict[str, Iterable[Record]]:
+    """Return the rows of a data set on the hub, by split.
+
+    Raises:
+        NotPrepared: Neither network nor cache has it.
+        BadData: It cannot be read, or a column or the train split is missing.
+    """
+    import datasets
+    import pyarrow
+
+    cache = str(data_root() / "huggingface")
+    try:
+        loaded = datasets.load_dataset(name, revision=revision, cache_dir=cache)
+    except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise NotPrepared(
+            f"{name} cannot be reached and is not in the cache ({error}); fetch its files "
+            "elsewhere and name them by task.train, task.validation and task.test"
+        ) from error
+    except (
+        datasets.exceptions.DatasetGenerationError,
+        pyarrow.ArrowException,
+        ValueError,
+    ) as error:
+        cause = error.__cause__ or error
+        raise BadData(f"{name} cannot be read: {type(cause).__name__}: {cause}") from error
+    if "train" not in loaded:
+        raise BadData(f"{name}: splits {sorted(loaded)}, wanted train at least")
+    return {
+        split: _records(loaded[split], f"{name}, {split}", columns)
+        for split in SPLITS
+        if split in loaded
+    }
+
+
+def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[Record]:
+    places(table.column_names, columns, where)
+    values = [named(table[name], table.features[name]) for name in columns]
+    for number, row in enumerate(zip(*values, strict=True)):
+        yield Record(f"row {number}", row)
+
+
+def _ragged(rows: Sequence[Row]) -> Ragged:
+    texts = [np.frombuffer(text, np.uint8) for row in rows for text in row.texts]
+    return from_rows(texts, np.array([row.label for row in rows], np.int64))

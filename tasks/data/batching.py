@@ -1,0 +1,138 @@
+"""From stored sequences to batches: order, length buckets, padding, ranks.
+
+The order is drawn from raw 64-bit words, whose stream is the same on every platform. A whole epoch
+is planned before its first batch, which takes milliseconds: resuming is a slice of the plan.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64, Shaped
+
+from tasks.data.storage import Ragged
+from tasks.task import Batch
+
+
+class Draw(IntEnum):
+    """What a stream of random words is for: streams of one seed do not overlap."""
+
+    order = 1
+    buckets = 2
+    split = 3
+    sample = 4
+    pictures = 5
+    offset = 6
+    masks = 7
+    diagnostic = 8
+
+
+def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:
+    """Return `number` uniform 64-bit words that depend on (draw, seed) alone."""
+    return np.random.PCG64(np.random.SeedSequence((int(draw), seed))).random_raw(number)
+
+
+def permutation(draw: Draw, seed: int, number: int) -> Int[np.ndarray, " n"]:
+    """Return a uniform order of 0 … number - 1."""
+    return np.argsort(random_words(draw, seed, number), kind="stable")
+
+
+def training_plan(
+    lengths: Int[np.ndarray, " n"], *, batch_size: int, seed: int, bucket_batches: int
+) -> list[Int[np.ndarray, " b"]]:
+    """Return the rows of every batch of one epoch; an incomplete last batch is dropped.
+
+    The shuffled split is cut into buckets of `bucket_batches` batches; inside a bucket batches
+    hold neighbours in length, and come in random order.
+    """
+    order = permutation(Draw.order, seed, len(lengths))
+    number = len(order) // batch_size
+    turn = random_words(Draw.buckets, seed, number)
+    plan = []
+    for first in range(0, number, bucket_batches):
+        last = min(first + bucket_batches, number)
+        bucket = order[first * batch_size : last * batch_size]
+        by_length = bucket[np.argsort(lengths[bucket], kind="stable")]
+        batches = by_length.reshape(-1, batch_size)
+        plan += list(batches[np.argsort(turn[first:last], kind="stable")])
+    return plan
+
+
+def evaluation_plan(
+    lengths: Int[np.ndarray, " n"], *, batch_size: int
+) -> list[Int[np.ndarray, " b"]]:
+    """Return every row once, longest first (what does not fit in memory shows at once)."""
+    order = np.argsort(-lengths, kind="stable")
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def check_ranks(*, batch_size: int, rank: int, ranks: int) -> None:
+    """Raise ValueError unless these can share an epoch."""
+    if batch_size < 1 or not 0 <= rank < ranks:
+        raise ValueError(
+            "batches need batch_size >= 1 and 0 <= rank < ranks: got "
+            f"batch_size={batch_size}, rank={rank}, ranks={ranks}"
+        )
+
+
+def plan_epoch(
+    lengths: Int[np.ndarray, " n"],
+    *,
+    train: bool,
+    batch_size: int,
+    seed: int,
+    bucket_batches: int,
+    rank: int,
+    ranks: int,
+) -> list[Int[np.ndarray, " b"]]:
+    """Return the rows of this rank's batches.
+
+    All ranks together do what one rank with `batch_size * ranks` would: rank r takes every
+    `ranks`-th row of that batch, so that the ranks' rows are about equally long.
+    """
+    check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
+    together = batch_size * ranks
+    if train:
+        if len(lengths) < together:
+            raise ValueError(
+                f"batch_size={batch_size} on ranks={ranks} needs {together} training examples: the "
+                f"split has {len(lengths)}; lower the batch size"
+            )
+        plan = training_plan(lengths, batch_size=together, seed=seed, bucket_batches=bucket_batches)
+    else:
+        plan = evaluation_plan(lengths, batch_size=together)
+    mine = (rows[rank::ranks] for rows in plan)
+    return [rows for rows in mine if len(rows)]
+
+
+def collate(split: Ragged, rows: Int[np.ndarray, " b"], *, max_length: int, shift: int) -> Batch:
+    """Return a batch padded with 0 to its longest row, cut to `max_length`.
+
+    Args:
+        split: The stored examples.
+        rows: Which of them.
+        max_length: Longer rows keep their first `max_length` tokens.
+        shift: Added to every stored token (bytes become ids by 1).
+    """
+    parts, sequences = split.parts, split.sequences(rows)
+    flat, starts = split.tokens, split.offsets[sequences]
+    lengths = np.minimum(split.offsets[sequences + 1] - starts, max_length)
+    longest = int(lengths.max())
+    full = bool((lengths == longest).all())
+    # Copied as stored, widened at once: twice as fast as widening row by row.
+    if full and len(flat) % longest == 0 and bool((starts == sequences * longest).all()):
+        narrow = flat.reshape(-1, longest)[sequences]
+    else:
+        narrow = np.zeros((len(sequences), longest), flat.dtype)
+        for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            narrow[row, :length] = flat[start : start + length]
+    keep = None if full else np.arange(longest) < lengths[:, None]
+    tokens: Int64[np.ndarray, "b l"] = np.add(
+        narrow, shift if keep is None else shift * keep, dtype=np.int64
+    )
+    return Batch(
+        tokens=torch.from_numpy(tokens).view(-1, parts, longest),
+        target=torch.from_numpy(split.targets[rows].astype(np.int64)),
+        index=torch.from_numpy(rows.astype(np.int64)),
+        keep=None if keep is None else torch.from_numpy(keep).view(-1, parts, longest),
+    )

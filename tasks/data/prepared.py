@@ -1,0 +1,103 @@
+"""What all tasks with prepared data share: a folder, made once under a lock, mapped into memory."""
+
+import hashlib
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from conf.choices import ByName
+from tasks.data.full_disk import full_disk_explained
+from tasks.data.leftovers import sweep
+from tasks.data.sources import data_root, lock
+from tasks.data.storage import Ragged, Store, open_store, verify_store, write_store
+from tasks.task import SPLITS, TaskSpec
+
+BYTES = "byte + 1, 0 pads"
+GRAY_LEVELS = "gray levels 0 … 255"
+GENERATED = "generated here"
+"""What manifests say of vocabularies and licences."""
+
+log = logging.getLogger(__name__)
+
+
+def identity_of(facts: Mapping[str, object]) -> str:
+    """Return a short hash of what decides the content of prepared data."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class StoredTask(ByName, ABC):
+    """A task adds what it is, and how its data are made."""
+
+    _store: Store | None = None
+
+    @property
+    @abstractmethod
+    def spec(self) -> TaskSpec:
+        """The facts; same before and after `prepare`."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where the prepared data lie; named by what decides their content."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Write the store at `folder`; called under the lock, only when it is missing."""
+
+    @abstractmethod
+    def examples(self, split: str) -> int:
+        """Return the number of examples of a prepared split."""
+
+    @abstractmethod
+    def lengths(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the tokens of every sequence or window of a prepared split."""
+
+    def write(
+        self,
+        splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+        **about: Any,
+    ) -> None:
+        """Write the store, from `make`; `about` is what its manifest says beside the task."""
+        spec = self.spec
+        said = {
+            "task": spec.name,
+            "version": spec.version,
+            "source": spec.source,
+            "data_hash": spec.data_hash,
+        }
+        write_store(self.folder, splits, {**said, **about})
+
+    def prepare(self) -> None:
+        """Make the data ready on this machine: idempotent, safe with several processes."""
+        if not self._complete():
+            with full_disk_explained(data_root()), lock(self.folder.name):
+                sweep(data_root())
+                if not self._complete():
+                    log.info("preparing %s in %s", self.spec.name, self.folder)
+                    self.make()
+        self.store()
+
+    def _complete(self) -> bool:
+        return (self.folder / "manifest.json").is_file()
+
+    def verify(self) -> None:
+        """Compare the prepared files with their hashes; `BadData` where one differs."""
+        verify_store(self.folder)
+
+    def store(self) -> Store:
+        """Return the opened data; `NotPrepared` where `prepare` has not run."""
+        if self._store is None:
+            self._store = open_store(self.folder)
+        return self._store
+
+    def split(self, name: str) -> Ragged:
+        """Return what is stored of a split; ValueError for an unknown one."""
+        if name not in SPLITS:
+            raise ValueError(f"unknown split {name!r}: wanted one of {', '.join(SPLITS)}")
+        return self.store().splits[name]

@@ -1,0 +1,314 @@
+"""Where data come from: the cache root, locks, atomic placement, hashes, downloads.
+
+Everything that lands in the cache is written under a temporary name and renamed when complete, so
+that a reader never meets half a file, however the writer ended.
+"""
+
+import errno
+import hashlib
+import http.client
+import json
+import logging
+import os
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from tasks.data.full_disk import full_disk_explained
+from tasks.data.leftovers import PARTIAL, appended, temporary_file, temporary_folder
+from tasks.errors import BadData, NotPrepared
+
+log = logging.getLogger(__name__)
+
+STORAGE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG))
+"""What the disk says, and no network."""
+CHUNK_BYTES = 1 << 20
+TIMEOUT_S = 30.0
+SETTLED_S = 2
+"""So long after its last change a file's hash may be remembered."""
+
+
+def data_root() -> Path:
+    """Return the cache folder: `$LRA_DATA`, or ~/.cache/lra. It need not exist yet."""
+    given = os.environ.get("LRA_DATA")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "lra"
+
+
+@contextmanager
+def lock(name: str) -> Iterator[None]:
+    """Hold the lock `name` of this cache; wait while another process has it.
+
+    The kernel frees the lock when its holder ends in any way, so none is ever stale. On a file
+    system without such locks it is a file that names its holder.
+
+    Temporary files and folders are held by themselves (`tasks.data.leftovers`), not by a lock
+    beside
+    them: this is how what a killed writer left is told from what is still written.
+    """
+    from filelock import FileLock, Timeout
+
+    folder = data_root() / "locks"
+    with full_disk_explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        held = FileLock(folder / f"{name}.lock")
+        try:
+            held.acquire(blocking=False)
+        except Timeout:
+            log.info("waiting for another process that prepares %s", name)
+            held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
+
+
+@contextmanager
+def placing(final: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder that becomes `final` on success and vanishes on failure.
+
+    Call it under `lock`.
+    """
+    with full_disk_explained(final.parent), temporary_folder(final) as temporary:
+        yield temporary
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a small file whole, with the rights that the umask gives; the last writer stays."""
+    with full_disk_explained(path.parent), temporary_file(path) as temporary:
+        temporary.write_text(text)
+        temporary.replace(path)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remembered_sha256(path: Path) -> str:
+    """Return `sha256(path)`, remembered in the cache as long as the file stays as it is."""
+    return _remembered(path, lambda: [("", _state(path.stat()))], lambda: sha256(path))
+
+
+def folder_identity(folder: Path) -> str:
+    """Return a hash of the names and contents of all files below `folder`, remembered as one.
+
+    Links are followed, folders that lie in themselves are entered once.
+    """
+
+    def states() -> list[tuple[str, list[int]]]:
+        return [(name, _state(os.stat(folder / name))) for name in _below(folder)]  # noqa: PTH116
+
+    def content() -> str:
+        found = hashlib.sha256()
+        for name in tqdm(
+            _below(folder), desc=f"hashes of {folder.name}", unit="file", disable=None
+        ):
+            found.update(json.dumps([name, sha256(folder / name)]).encode())
+        return found.hexdigest()
+
+    return _remembered(folder, states, content)
+
+
+def _below(folder: Path) -> list[str]:
+    """Return the sorted relative names of all files below `folder`."""
+    found: list[str] = []
+
+    def enter(place: str, above: frozenset[tuple[int, int]]) -> None:
+        status = (folder / place).stat()
+        own = (status.st_dev, status.st_ino)
+        if own in above:
+            return
+        with os.scandir(folder / place) as entries:
+            for entry in entries:
+                name = f"{place}/{entry.name}" if place else entry.name
+                if entry.is_dir():
+                    enter(name, above | {own})
+                elif entry.is_file():
+                    found.append(name)
+
+    enter("", frozenset())
+    return sorted(found)
+
+
+def _state(status: os.stat_result) -> list[int]:
+    """Return what changes when a file is written or replaced, even under its old date."""
+    return [
+        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino,
+    ]  # fmt: skip
+
+
+def _remembered(
+    path: Path, states: Callable[[], list[tuple[str, list[int]]]], hashed: Callable[[], str]
+) -> str:
+    """Return what `hashed` returns, kept in one note for each path until `states` change.
+
+    What changed less than `SETTLED_S` ago is not kept: it may change again before the clock of its
+    file system moves on.
+    """
+    seen = states()
+    state = hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    note = data_root() / "hashes" / f"{name}.json"
+    # Not there, damaged, or in a cache of somebody who lets nobody read.
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(note.read_text())
+        if known["state"] == state:
+            return str(known["sha256"])
+    found = hashed()
+    if states() != seen:
+        raise BadData(f"{path} changed while it was read; run the same command again")
+    newest = max((state[2] for _, state in seen), default=0)
+    if time.time_ns() - newest > SETTLED_S * 1_000_000_000:
+        try:
+            put(note, json.dumps({"path": str(path), "state": state, "sha256": found}))
+        except OSError as error:
+            log.warning("the hash of %s is not remembered: %s", path, error)
+    return found
+
+
+def check_file(path: Path, *, size: int, sha256: str) -> None:
+    """Raise `BadData` unless the file has this size and hash."""
+    found_size = path.stat().st_size
+    if found_size != size:
+        raise BadData(
+            f"{path}: {found_size} bytes, wanted {size}: the file is truncated or another one; "
+            "delete it and prepare again"
+        )
+    found = remembered_sha256(path)
+    if found != sha256:
+        raise BadData(
+            f"{path}: SHA-256 {found}, wanted {sha256}: the file is damaged or another one; "
+            "delete it and prepare again, or name it as the task's path to use it as it is"
+        )
+
+
+def download(
+    url: str,
+    final: Path,
+    *,
+    size: int,
+    sha256: str,
+    instructions: str,
+    mirrors: Sequence[str] = (),
+) -> Path:
+    """Fetch `url` to `final`, resuming what an interrupted call left; check size and hash.
+
+    Args:
+        url: Where the file lies.
+        final: Where it goes; present means complete.
+        size: Its bytes.
+        sha256: Its hash, 64 hexadecimal digits.
+        instructions: What a person can do instead; ends the message of a failure.
+        mirrors: Where the same file lies as well; asked in turn where `url` does not give it.
+
+    Raises:
+        NotPrepared: The file cannot be fetched.
+        BadData: What came is not the file that was wanted.
+    """
+    for place, other in zip((url, *mirrors), mirrors, strict=False):
+        try:
+            return _download(place, final, size=size, sha256=sha256, instructions=instructions)
+        except (NotPrepared, BadData) as error:
+            if final.is_file():
+                raise
+            log.warning("%s; trying %s", error, other)
+    last = (url, *mirrors)[-1]
+    return _download(last, final, size=size, sha256=sha256, instructions=instructions)
+
+
+def _download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
+    """Fetch from one place; see `download`."""
+    with full_disk_explained(final.parent), lock(f"download-{final.name}"):
+        if final.is_file():
+            check_file(final, size=size, sha256=sha256)
+            return final
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = final.with_name(f"{final.name}{PARTIAL}")
+        with appended(partial) as file:
+            try:
+                _fetch(url, file, size, partial.stem, instructions)
+            except urllib.error.HTTPError as error:
+                raise NotPrepared(f"{url}: {error.code} {error.reason}; {instructions}") from error
+            except (OSError, http.client.HTTPException) as error:
+                ours = isinstance(error, OSError) and not isinstance(error, ssl.SSLError)
+                if ours and getattr(error, "errno", None) in STORAGE:
+                    raise
+                if isinstance(error, http.client.IncompleteRead):
+                    file.write(error.partial)
+                said = _broken_off(url, partial, _length(file), size, error)
+                raise NotPrepared(f"{said}; {instructions}") from error
+            if (there := _length(file)) < size:
+                raise NotPrepared(f"{_broken_off(url, partial, there, size, None)}; {instructions}")
+        try:
+            check_file(partial, size=size, sha256=sha256)
+        except BadData as error:
+            partial.unlink()
+            raise BadData(f"{url} did not give the wanted file ({error}); {instructions}") from None
+        partial.replace(final)
+    return final
+
+
+def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
+    """Return what to say of a download that did not come to its end."""
+    said = "" if error is None else f" ({type(error).__name__}: {error})"
+    if not there and isinstance(error, urllib.error.URLError):
+        return f"{url} cannot be reached{said}"
+    return (
+        f"{url}: the connection ended after {there} of {size} bytes{said}; run the same command "
+        f"again to resume what is kept in {partial}, or"
+    )
+
+
+def _length(file: BinaryIO) -> int:
+    file.flush()
+    return os.fstat(file.fileno()).st_size
+
+
+def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) -> None:
+    """Append to `file` what is missing of `url`, and not much more.
+
+    Raises:
+        BadData: The place offers a file of another size.
+    """
+    have = _length(file)
+    if have >= size:
+        return
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        resumed = answer.status == 206
+        if have and not resumed:
+            file.truncate(0)
+            have = 0
+        announced = answer.headers.get("Content-Length", "")
+        if announced.isdecimal() and have + int(announced) != size:
+            raise BadData(
+                f"{url} offers {have + int(announced)} bytes, wanted {size}: it is another file by "
+                f"now; {instructions}"
+            )
+        with tqdm(
+            desc=name, total=size, initial=have, unit="B", unit_scale=True, disable=None
+        ) as bar:
+            while have <= size and (chunk := answer.read(CHUNK_BYTES)):
+                file.write(chunk)
+                have += len(chunk)
+                bar.update(len(chunk))
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file for reading bytes; `NotPrepared` where it is missing."""
+    try:
+        return path.open("rb")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotPrepared(f"{path} is missing") from error

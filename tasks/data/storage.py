@@ -1,0 +1,232 @@
+"""Sequences of unequal length on disk: one flat array of tokens, offsets and targets, mapped.
+
+A store is a folder with three `.npy` files for each split and `manifest.json`, which is part of
+the same atomic placement: a folder that exists is complete. A split is written whole, or block by
+block where it does not fit into memory; blocks of several splits may come in turn.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from tasks.data.sources import placing, sha256
+from tasks.errors import BadData, NotPrepared
+
+FORMAT = 1
+PARTS = ("tokens", "offsets", "targets")
+
+
+class Ragged(NamedTuple):
+    """Sequence i is `tokens[offsets[i]:offsets[i + 1]]`; example i has the class `targets[i]`.
+
+    An example has p sequences, one after another: one, or two where they are pairs.
+    """
+
+    tokens: Shaped[np.ndarray, " t"]
+    offsets: Int[np.ndarray, " s_plus_1"]
+    targets: Shaped[np.ndarray, " n"]
+
+    @property
+    def parts(self) -> int:
+        """Sequences of one example."""
+        return max(1, (len(self.offsets) - 1) // max(1, len(self.targets)))
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """Tokens of every example's longest sequence."""
+        lengths = np.diff(self.offsets)
+        return lengths if self.parts == 1 else lengths.reshape(-1, self.parts).max(1)
+
+    def sequences(self, examples: Int[np.ndarray, " m"]) -> Int[np.ndarray, " _"]:
+        """Return the numbers of the sequences of some examples."""
+        if self.parts == 1:
+            return examples
+        return (examples[:, None] * self.parts + np.arange(self.parts)).ravel()
+
+    def rows(self, order: Int[np.ndarray, " m"]) -> list[Shaped[np.ndarray, " _"]]:
+        """Return views of the sequences of some examples."""
+        order = self.sequences(order)
+        starts, ends = self.offsets[order].tolist(), self.offsets[order + 1].tolist()
+        return [self.tokens[start:end] for start, end in zip(starts, ends, strict=True)]
+
+    def take(self, order: Int[np.ndarray, " m"]) -> "Ragged":
+        """Return a copy of some examples, in the given order."""
+        return from_rows(self.rows(order), self.targets[order], self.tokens.dtype)
+
+
+def from_rows(
+    rows: list[Shaped[np.ndarray, " _"]],
+    targets: Shaped[np.ndarray, " n"],
+    dtype: Any = np.uint8,
+) -> Ragged:
+    """Join sequences; as many as targets, or p times as many."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    tokens = np.concatenate(rows) if rows else np.empty(0, dtype)
+    return Ragged(tokens, offsets, targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A folder of splits, opened for reading."""
+
+    folder: Path
+    splits: Mapping[str, Ragged]
+    about: Mapping[str, Any]
+    """What the writer said: task, version, options."""
+
+
+def write_store(
+    final: Path,
+    splits: Mapping[str, Ragged | Iterable[Ragged]] | Iterable[tuple[str, Ragged]],
+    about: Mapping[str, Any],
+) -> None:
+    """Write the splits and the manifest; they appear at `final` together or not at all.
+
+    Args:
+        final: Where they go.
+        splits: By name, whole or block by block, so that none is in memory as a whole; or the
+            blocks of all splits in any order, each with the name of its split.
+        about: What the manifest says besides.
+    """
+    with placing(final) as folder:
+        files: dict[str, dict[str, Any]] = {}
+        if isinstance(splits, Mapping):
+            names = list(splits)
+            for split, content in splits.items():
+                if isinstance(content, Ragged):
+                    for part in PARTS:
+                        path = folder / f"{split}.{part}.npy"
+                        np.save(path, getattr(content, part), allow_pickle=False)
+                else:
+                    _write_blocks(folder, ((split, block) for block in content), [split])
+        else:
+            names = _write_blocks(folder, splits)
+        for split in names:
+            for part in PARTS:
+                path = folder / f"{split}.{part}.npy"
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        manifest = {
+            "format": FORMAT,
+            "about": dict(about),
+            "splits": names,
+            "files": files,
+        }
+        (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True))
+
+
+class _Growing:
+    """A split whose size is known at its end alone."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split, self.total = folder, split, 0
+        self.dtype = np.dtype(np.uint8)
+        self.offsets, self.targets = [np.zeros(1, np.int64)], [np.empty(0, np.uint8)]
+        self.file = (folder / f"{split}.tokens.npy").open("wb")
+        _write_header(self.file, self.dtype, 0)
+
+    def add(self, block: Ragged) -> None:
+        self.dtype = block.tokens.dtype
+        self.file.write(np.ascontiguousarray(block.tokens).data)
+        self.offsets.append(block.offsets[1:] + self.total)
+        self.targets.append(block.targets)
+        self.total += len(block.tokens)
+
+    def finish(self) -> None:
+        self.file.seek(0)
+        _write_header(self.file, self.dtype, self.total)
+        targets = np.concatenate(self.targets[1:] or self.targets)
+        for part, array in (("offsets", np.concatenate(self.offsets)), ("targets", targets)):
+            np.save(self.folder / f"{self.split}.{part}.npy", array, allow_pickle=False)
+
+
+def _write_blocks(
+    folder: Path, blocks: Iterable[tuple[str, Ragged]], names: Iterable[str] = ()
+) -> list[str]:
+    """Write blocks to their splits, and those in `names` at least; return the splits' names."""
+    with ExitStack() as files:
+        splits: dict[str, _Growing] = {}
+
+        def growing(name: str) -> _Growing:
+            if name not in splits:
+                splits[name] = _Growing(folder, name)
+                files.enter_context(splits[name].file)
+            return splits[name]
+
+        for name in names:
+            growing(name)
+        for name, block in blocks:
+            growing(name).add(block)
+        for split in splits.values():
+            split.finish()
+        return list(splits)
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:
+    """Write the head of a .npy file; as long for any number, for numpy leaves room to grow."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (number,)}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest; `NotPrepared` where the store does not exist."""
+    path = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotPrepared(
+            f"{folder} is missing: the data are not prepared on this machine; run "
+            "`lra data prepare TASK`, or call the task's prepare()"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise _broken(folder, f"manifest.json cannot be read ({error})") from error
+    if manifest.get("format") != FORMAT:
+        raise _broken(folder, f"format {manifest.get('format')}, wanted {FORMAT}")
+    return manifest
+
+
+def open_store(folder: Path) -> Store:
+    """Map a store into memory; checks sizes, not contents.
+
+    Raises:
+        NotPrepared: It does not exist.
+        BadData: A file is missing or has another size than the manifest says.
+    """
+    manifest = read_manifest(folder)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else 0
+        if size != facts["bytes"]:
+            raise _broken(folder, f"{name} has {size} bytes, wanted {facts['bytes']}")
+    splits = {
+        split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
+        for split in manifest["splits"]
+    }
+    return Store(folder=folder, splits=splits, about=manifest["about"])
+
+
+def verify_store(folder: Path) -> None:
+    """Compare every file with the hash in the manifest; `BadData` where one differs."""
+    manifest = read_manifest(folder)
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        found = sha256(path) if path.is_file() else "missing"
+        if found != facts["sha256"]:
+            raise _broken(folder, f"{name}: SHA-256 {found}, wanted {facts['sha256']}")
+
+
+def _map(path: Path, part: str) -> np.ndarray:
+    # Offsets and targets are small and touched at every batch: plain memory is faster.
+    mapped: Literal["r"] | None = "r" if part == "tokens" else None
+    loaded: np.ndarray = np.load(path, mmap_mode=mapped, allow_pickle=False)
+    return loaded.view(np.ndarray)
+
+
+def _broken(folder: Path, fault: str) -> BadData:
+    return BadData(f"{folder} is damaged: {fault}; delete this folder and prepare again")

@@ -1,0 +1,359 @@
+"""What the diagnostic tasks share: generated rows of tokens, some of whose positions are asked.
+
+    tokens   k3 v7 k5 v2 k5 k1 k3 v9      the model sees what stands before, as in any causal task
+    answers   .  .  .  . v2  . v7  .      a dot: not asked, of no weight
+
+An answer belongs to its own position; it need not be the next token of the row. A row is a pure
+function of a few random 64-bit words. Training and validation rows have `length` tokens, test rows
+`test_length`: nothing but the number of tokens depends on it, so that a model may be trained on
+short rows and tested on long ones. Rows of one length stand in one split alone, unless there are
+fewer than `ROOM` times as many rows as are wanted, as with a few short products: then each split is
+drawn by itself, and `copies_allowed` says so.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Int, UInt64
+from torch import Tensor
+
+from tasks.data.batching import Draw, random_words
+from tasks.data.prepared import GENERATED, identity_of
+from tasks.data.rows import RowsTask
+from tasks.data.sources import data_root
+from tasks.data.storage import Ragged
+from tasks.data.tokens import tally
+from tasks.task import SPLITS, Batch, Floor, Kind, Tally, TaskSpec
+
+NOT_ASKED = -1
+ROOM = 4
+"""How many times as many rows there must be as are wanted, so that splits share none."""
+BLOCK_ROWS = 1 << 10
+BLOCK_NUMBERS = 1 << 22
+"""Tokens or random words, at most, of rows that are in memory together."""
+DIGEST_STREAM = (1 << 40) - 1
+"""Of random words: rows come from streams 0, 1, … of each split, and never reach it."""
+
+Guess: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""From tokens [n, l] to answers that broadcast against them."""
+
+
+class Rows(NamedTuple):
+    """Examples of one length."""
+
+    tokens: Int[np.ndarray, "n l"]
+    answers: Int[np.ndarray, "n l"]
+    """`NOT_ASKED` where nothing is asked."""
+
+
+class DiagnosticTask(RowsTask):
+    """Rows made here; a task says `generated_as` in its constructor, and how rows are drawn."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    multiple: ClassVar[int] = 1
+    """Every length is a multiple of this."""
+    bucket_batches = 1
+
+    def generated_as(
+        self,
+        *,
+        vocabulary: int,
+        options: Mapping[str, object],
+        said: str,
+        length: int,
+        test_length: int | None,
+        train_examples: int,
+        validation_examples: int,
+        test_examples: int,
+        data_seed: int,
+    ) -> None:
+        """Take the options that all diagnostics have.
+
+        Args:
+            vocabulary: Number of token ids; answers are among them.
+            options: What the rows depend on besides length and seed.
+            said: The difficulty in a few words, for print beside every number.
+            length: Tokens of a training or validation row.
+            test_length: Tokens of a test row; none: the same.
+            train_examples: Training rows.
+            validation_examples: Validation rows.
+            test_examples: Test rows.
+            data_seed: Of the rows (of the data, not of a run).
+
+        Raises:
+            ValueError: A number is too small.
+        """
+        self.vocabulary, self.options, self.said = vocabulary, dict(options), said
+        self.length = length
+        self.test_length = length if test_length is None else test_length
+        self.max_length = max(self.length, self.test_length)
+        self.data_seed = data_seed
+        self.sizes = dict(
+            zip(SPLITS, (train_examples, validation_examples, test_examples), strict=True)
+        )
+        wrong = [f"{split}_examples={size}" for split, size in self.sizes.items() if size < 1]
+        if wrong:
+            raise ValueError(f"task.{', task.'.join(wrong)}: wanted at least 1")
+        if data_seed < 0:
+            raise ValueError(f"task.data_seed={data_seed}: wanted at least 0")
+
+    def least(self, tokens: int, because: str) -> None:
+        """Raise ValueError where rows are too short for what they have to hold."""
+        for option, length in (("length", self.length), ("test_length", self.test_length)):
+            if length < tokens:
+                raise ValueError(
+                    f"task.{option}={length}: {because} need at least {tokens} tokens; make it "
+                    "longer, or ask for less"
+                )
+
+    @abstractmethod
+    def words(self, length: int) -> int:
+        """Return how many random words a row of `length` tokens is made of."""
+
+    @abstractmethod
+    def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return the rows that some random words make: a pure function."""
+
+    @abstractmethod
+    def different_rows(self, length: int) -> float:
+        """Return the binary logarithm of the number of different rows, or less."""
+
+    @abstractmethod
+    def spelled(self, token: int) -> str:
+        """Return a token as a person reads it."""
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts."""
+        trained = "" if self.length == self.test_length else f", trained at {self.length}"
+        return TaskSpec(
+            name=self.name,
+            version=self.version,
+            kind=Kind.language_modelling,
+            vocabulary=self.vocabulary,
+            classes=self.vocabulary,
+            max_length=self.max_length,
+            padded=False,
+            metric="accuracy",
+            source=f"generated, {self.said}{trained}",
+            data_hash=identity_of(
+                {
+                    "task": self.name,
+                    "version": self.version,
+                    "length": self.length,
+                    "test_length": self.test_length,
+                    "sizes": self.sizes,
+                    "data_seed": self.data_seed,
+                    **self.options,
+                }
+            ),
+            sizes=self.sizes,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie."""
+        return data_root() / f"{self.name}-{self.spec.data_hash}"
+
+    def length_of(self, split: str) -> int:
+        """Return the tokens of a row of a split."""
+        return self.test_length if split == "test" else self.length
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training row."""
+        return self.length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a test row."""
+        return self.test_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make test rows `factor` times as long as training rows.
+
+        Rows of another length meet no training row, so that next to none of those are made.
+        """
+        length = max(1, round(factor * self.length / self.multiple)) * self.multiple
+        if length == self.test_length:
+            return {}
+        few = {} if length == self.length else {"train_examples": 1, "validation_examples": 1}
+        return {"test_length": length, **few}
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return `examples`: a row asks as much at every length, or more."""
+        del factor
+        return examples
+
+    def scarce(self, length: int) -> bool:
+        """Tell whether there are too few different rows for splits without copies."""
+        wanted = sum(size for split, size in self.sizes.items() if self.length_of(split) == length)
+        return self.different_rows(length) < math.log2(ROOM * wanted)
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of `second` that may stand in `first`: all, where rows are few."""
+        length = self.length_of(first)
+        return float(length == self.length_of(second) and self.scarce(length))
+
+    def make(self) -> None:
+        """Generate the rows and store them with their answers."""
+        seen: dict[int, set[int]] = {}
+        self.write(
+            {split: self._generated(split, seen) for split in SPLITS},
+            vocabulary=[self.spelled(token) for token in range(self.vocabulary)],
+            options=self.options,
+            length=self.length,
+            test_length=self.test_length,
+            data_seed=self.data_seed,
+            licence=GENERATED,
+        )
+
+    def _generated(self, split: str, seen: dict[int, set[int]]) -> Iterator[Ragged]:
+        """Yield a split block by block; `seen` holds the hashes of all rows of each length."""
+        length, left, block = self.length_of(split), self.sizes[split], 0
+        per_row = self.words(length)
+        rows = rows_at_once(max(per_row, length))
+        known = None if self.scarce(length) else seen.setdefault(length, set())
+        stream = (self.data_seed * len(SPLITS) + SPLITS.index(split)) << 40
+        while left:
+            words = random_words(Draw.diagnostic, stream + block, rows * per_row)
+            tokens, answers = self.drawn(words.reshape(rows, per_row), length)
+            if known is None:
+                chosen = np.arange(min(rows, left))
+            else:
+                chosen = first_seen(tokens, known, left)
+            left, block = left - len(chosen), block + 1
+            both = np.stack((tokens[chosen], answers[chosen] - NOT_ASKED), axis=1)
+            yield Ragged(
+                both.astype(np.min_scalar_type(self.vocabulary)).ravel(),
+                length * np.arange(2 * len(chosen) + 1),
+                np.zeros(len(chosen), np.uint8),
+            )
+
+    def shown(self, batch: Batch, seed: int) -> Batch:
+        """Return tokens [b, 1, l], with the answers [b, l] and which positions are asked."""
+        del seed
+        answers = batch.tokens[:, 1] + NOT_ASKED
+        return batch._replace(
+            tokens=batch.tokens[:, :1],
+            target=answers.clamp(min=0),
+            weight=(answers != NOT_ASKED).float(),
+        )
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum losses in nats and hits over the asked positions; an example is a row."""
+        return tally(nll, hit, batch, {})
+
+    def rows(self, split: str, first: int = 0, last: int | None = None) -> Rows:
+        """Return the rows `first` to `last` - 1 of a prepared split; all of them by default."""
+        stored = self.split(split).tokens.reshape(-1, 2, self.length_of(split))
+        both = stored[first:last].astype(np.int64)
+        return Rows(both[:, 0], both[:, 1] + NOT_ASKED)
+
+    def blocks(self, split: str) -> Iterator[Rows]:
+        """Yield the rows of a prepared split, some at a time."""
+        step = rows_at_once(self.length_of(split))
+        for first in range(0, self.sizes[split], step):
+            yield self.rows(split, first, first + step)
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`, fitted on train: the answers that need no other token."""
+        guess, best = self.habits()
+        return [
+            self.floor(
+                "majority",
+                split,
+                lambda tokens: np.full_like(tokens, guess),
+                f"always answers {self.spelled(guess)}, the most frequent answer of train: a model "
+                "at this level has learnt nothing",
+            ),
+            self.floor(
+                "last_token",
+                split,
+                lambda tokens: best[tokens],
+                "sees the asked token alone, and answers what train has most often there: a model "
+                "at this level remembers nothing",
+            ),
+        ]
+
+    def habits(self) -> tuple[int, Int[np.ndarray, " v"]]:
+        """Return the most frequent answer of train, and that to each token; the smaller of two."""
+        found, counts = [], []
+        for tokens, answers in self.blocks("train"):
+            asked = answers != NOT_ASKED
+            pairs = np.unique(tokens[asked] * self.vocabulary + answers[asked], return_counts=True)
+            found.append(pairs[0])
+            counts.append(pairs[1])
+        codes, place = np.unique(np.concatenate(found), return_inverse=True)
+        often = np.bincount(place, weights=np.concatenate(counts))
+        token, answer = np.divmod(codes, self.vocabulary)
+        guess = int(np.bincount(answer, weights=often).argmax())
+        best = np.full(self.vocabulary, guess)
+        order = np.lexsort((-answer, often, token))
+        best[token[order]] = answer[order]  # of one token, the last one stays: the most frequent
+        return guess, best
+
+    def floor(self, name: str, split: str, guess: Guess, sentence: str) -> Floor:
+        """Return a floor from a guess for every position; those that are not asked do not count."""
+        right = total = 0
+        for tokens, answers in self.blocks(split):
+            asked = answers != NOT_ASKED
+            right += int((guess(tokens) == answers)[asked].sum())
+            total += int(asked.sum())
+        return Floor(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
+
+    def describe(self, split: str, index: int) -> str:
+        """Return the tokens of a row, and below each one the answer that is asked there."""
+        (row, answers), left = self.split(split).rows(np.array([index])), NOT_ASKED
+        above = [self.spelled(token) for token in row.tolist()]
+        below = [self.spelled(a + left) if a + left >= 0 else "." for a in answers.tolist()]
+        wide = [max(len(a), len(b)) for a, b in zip(above, below, strict=True)]
+        return "\n".join(
+            " ".join(word.rjust(width) for word, width in zip(line, wide, strict=True))
+            for line in (above, below)
+        )
+
+
+def rows_at_once(numbers: int) -> int:
+    """Return how many rows of so many tokens or random words are in memory together."""
+    return max(1, min(BLOCK_ROWS, BLOCK_NUMBERS // numbers))
+
+
+def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int], most: int) -> Int[np.ndarray, " m"]:
+    """Return which rows were never seen before, at most `most` of them, and remember those.
+
+    A row is known by a random sum of its tokens modulo 2^64; two that agree by chance cost one row.
+    """
+    factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
+    digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
+    fresh: list[int] = []
+    for place, digest in enumerate(digests):
+        if len(fresh) == most:
+            break
+        if digest not in known:
+            known.add(digest)
+            fresh.append(place)
+    return np.array(fresh, np.int64)
+
+
+def below(words: UInt64[np.ndarray, "*n"], number: int) -> Int[np.ndarray, "*n"]:
+    """Return a number from 0 to `number` - 1 for each random word."""
+    return (words % np.uint64(number)).astype(np.int64)
+
+
+def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"]:
+    """Return k different numbers below `of` in random order, for each row of random words."""
+    pool = np.tile(np.arange(of, dtype=np.min_scalar_type(of)), (len(words), 1))
+    rows = np.arange(len(words))
+    for place in range(words.shape[1]):
+        other = place + below(words[:, place], of - place)
+        taken = pool[rows, other]
+        pool[rows, other] = pool[:, place]
+        pool[:, place] = taken
+    return pool[:, : words.shape[1]].astype(np.int64)

@@ -1,0 +1,95 @@
+"""Induction heads (Olsson et al., arXiv:2209.11895, as in Gu & Dao, Mamba, arXiv:2312.00752).
+
+    7 2 9 * 4 4 1 8 2 5 … 3 *      a special token once, somewhere, and again at the end
+                            4      the token that followed it
+
+The smallest test of looking something up by what stood before it: with softmax it takes two layers,
+one that tells each token its predecessor, and one that searches for the special token there. How
+far back lies the answer is uniform up to the whole row.
+
+The Mamba paper trains 2 layers of width 64 at length 256 with 16 token ids (15 symbols), and tests
+from 64 to 1,048,576 tokens: `test_length`.
+"""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import UInt64
+
+from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below
+
+SPECIAL = 0
+
+
+class Induction(DiagnosticTask):
+    """The task; see the module's text.
+
+    Args:
+        length: Tokens of a training or validation row.
+        test_length: Tokens of a test row; null: the same.
+        symbols: Different ordinary tokens; the special one is another token id.
+        train_examples: Training rows.
+        validation_examples: Validation rows.
+        test_examples: Test rows.
+        data_seed: Of the rows.
+    """
+
+    name: ClassVar[str] = "induction"
+
+    def __init__(
+        self,
+        *,
+        length: int = 256,
+        test_length: int | None = None,
+        symbols: int = 15,
+        train_examples: int = 50_000,
+        validation_examples: int = 2000,
+        test_examples: int = 2000,
+        data_seed: int = 0,
+    ) -> None:
+        self.symbols = symbols
+        self.generated_as(
+            vocabulary=symbols + 1,
+            options={"symbols": symbols},
+            said=f"{symbols} symbols",
+            length=length,
+            test_length=test_length,
+            train_examples=train_examples,
+            validation_examples=validation_examples,
+            test_examples=test_examples,
+            data_seed=data_seed,
+        )
+        if symbols < 1:
+            raise ValueError(f"task.symbols={symbols}: wanted at least 1")
+        self.least(3, "the special token, what follows it, and the special token again")
+
+    def words(self, length: int) -> int:
+        """Return how many random words a row is made of."""
+        return length
+
+    def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return the rows that some random words make."""
+        del length
+        return induction_rows(words, symbols=self.symbols)
+
+    def different_rows(self, length: int) -> float:
+        """Return the binary logarithm of the number of rows."""
+        return (length - 2) * math.log2(self.symbols) + math.log2(length - 2)
+
+    def spelled(self, token: int) -> str:
+        """Return 1, 2, … for symbols, * for the special token."""
+        return "*" if token == SPECIAL else str(token)
+
+
+def induction_rows(words: UInt64[np.ndarray, "n l"], *, symbols: int) -> Rows:
+    """Return rows with the special token twice, a pure function of a random word a token."""
+    number, length = words.shape
+    tokens = 1 + below(words, symbols)
+    # The last token is the special one anyway: its word says where the first one stands.
+    first = below(words[:, -1], length - 2)
+    rows = np.arange(number)
+    answers = np.full_like(tokens, NOT_ASKED)
+    answers[:, -1] = tokens[rows, first + 1]
+    tokens[rows, first] = tokens[:, -1] = SPECIAL
+    return Rows(tokens, answers)

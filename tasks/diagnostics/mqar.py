@@ -1,0 +1,181 @@
+"""Multi-query associative recall (Arora et al., Zoology, arXiv:2312.04927).
+
+    k4 v8 k2 v3 k7 v6 | k2 v9 k4 k1 v1 v5 k7 v2      pairs of a key and its value, then queries
+     .  .  .  .  .  .   v3  . v8  .  .  . v6  .      the value that belongs to the key
+
+Each key is asked once. Keys are the lower half of the vocabulary without 0, values the upper half;
+both differ within a row. Slot g of the queries, two tokens each, is taken with a weight of
+(g + 1)^(power - 1), as the gap between repetitions in real language: most queries come soon, some
+late. What stands between them is any token, as in the authors' code, or blank.
+
+Their Figure 2: length 64, 128, 256, 512 with 4, 8, 16, 64 pairs, a vocabulary of 8,192, power 0.01,
+100,000 training rows; models of 2 layers. `power=1` spreads the queries evenly.
+"""
+
+import math
+from enum import StrEnum, auto
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
+from tasks.task import Floor
+
+
+class Filler(StrEnum):
+    """What stands where nothing is asked."""
+
+    random = auto()
+    blank = auto()
+
+
+class MQAR(DiagnosticTask):
+    """The task; see the module's text.
+
+    Args:
+        length: Tokens of a training or validation row.
+        test_length: Tokens of a test row; null: the same.
+        pairs: Keys with their values, each of which is asked for once.
+        vocabulary: Token ids: 0 is blank, one half are keys, the other values.
+        power: Of the gaps' power law: above 0; 1 makes all gaps equally frequent.
+        filler: random or blank.
+        train_examples: Training rows.
+        validation_examples: Validation rows.
+        test_examples: Test rows.
+        data_seed: Of the rows.
+    """
+
+    name: ClassVar[str] = "mqar"
+
+    def __init__(
+        self,
+        *,
+        length: int = 64,
+        test_length: int | None = None,
+        pairs: int = 4,
+        vocabulary: int = 8192,
+        power: float = 0.01,
+        filler: Filler = Filler.random,
+        train_examples: int = 100_000,
+        validation_examples: int = 3000,
+        test_examples: int = 3000,
+        data_seed: int = 0,
+    ) -> None:
+        self.pairs, self.power, self.filler = pairs, power, filler
+        self.generated_as(
+            vocabulary=vocabulary,
+            options={
+                "pairs": pairs,
+                "vocabulary": vocabulary,
+                "power": power,
+                "filler": self.filler.value,
+            },
+            said=f"{pairs} pairs of {vocabulary} tokens",
+            length=length,
+            test_length=test_length,
+            train_examples=train_examples,
+            validation_examples=validation_examples,
+            test_examples=test_examples,
+            data_seed=data_seed,
+        )
+        if pairs < 1:
+            raise ValueError(f"task.pairs={pairs}: wanted at least 1")
+        if vocabulary // 2 - 1 < pairs:
+            raise ValueError(
+                f"task.vocabulary={vocabulary} has {max(0, vocabulary // 2 - 1)} keys for "
+                f"task.pairs={pairs}: wanted a vocabulary of at least {2 * pairs + 2}"
+            )
+        if not 0 < power <= 1:
+            raise ValueError(f"task.power={power}: wanted above 0, at most 1 (evenly spread)")
+        self.least(4 * pairs, f"{pairs} pairs and as many slots for queries, two tokens each,")
+
+    def words(self, length: int) -> int:
+        """Return how many random words a row is made of."""
+        return 2 * self.pairs + slots(length, self.pairs) + length
+
+    def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return the rows that some random words make."""
+        return recall_rows(
+            words,
+            length=length,
+            pairs=self.pairs,
+            vocabulary=self.vocabulary,
+            power=self.power,
+            filler=self.filler,
+        )
+
+    def different_rows(self, length: int) -> float:
+        """Return the binary logarithm of the number of rows, those of the keys and values alone."""
+        del length
+        half = self.vocabulary // 2
+        return math.log2(math.perm(half - 1, self.pairs)) + math.log2(
+            math.perm(self.vocabulary - half, self.pairs)
+        )
+
+    def spelled(self, token: int) -> str:
+        """Return k1, k2, … for keys, v1, v2, … for values, _ for blank."""
+        half = self.vocabulary // 2
+        if token == 0:
+            return "_"
+        return f"k{token}" if token < half else f"v{token - half + 1}"
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`: those of all diagnostics, and the last value."""
+        return [
+            *super().floors(split),
+            self.floor(
+                "last_value",
+                split,
+                lambda tokens: tokens[:, 2 * self.pairs - 1, None],
+                f"always answers the value of the last pair, right for 1 of {self.pairs}: a model "
+                "at this level knows what a value is, and does not look the key up",
+            ),
+        ]
+
+
+def slots(length: int, pairs: int) -> int:
+    """Return the number of places where a query may stand."""
+    return (length - 2 * pairs) // 2
+
+
+def recall_rows(
+    words: UInt64[np.ndarray, "n w"],
+    *,
+    length: int,
+    pairs: int,
+    vocabulary: int,
+    power: float,
+    filler: Filler,
+) -> Rows:
+    """Return rows of pairs and queries, a pure function of random words (2 pairs + slots + l)."""
+    half, places = vocabulary // 2, slots(length, pairs)
+    for_keys, for_values, for_gaps, for_rest = np.split(
+        words, np.cumsum([pairs, pairs, places]), axis=1
+    )
+    keys = 1 + distinct(for_keys, half - 1)
+    values = half + distinct(for_values, vocabulary - half)
+    if filler is Filler.random:
+        tokens = below(for_rest, vocabulary)
+    else:
+        tokens = np.zeros((len(words), length), np.int64)
+    tokens[:, : 2 * pairs : 2] = keys
+    tokens[:, 1 : 2 * pairs : 2] = values
+    asked = 2 * pairs + 2 * weighted_choice(for_gaps, pairs, power)
+    np.put_along_axis(tokens, asked, keys, axis=1)
+    answers = np.full_like(tokens, NOT_ASKED)
+    np.put_along_axis(answers, asked, values, axis=1)
+    return Rows(tokens, answers)
+
+
+def weighted_choice(
+    words: UInt64[np.ndarray, "n p"], number: int, power: float
+) -> Int[np.ndarray, "n k"]:
+    """Draw `number` places one after another without return, with weights (place + 1)^(power - 1).
+
+    A race: each place arrives after an exponential time at the rate of its weight, and the first
+    to arrive are the ones drawn, in that order.
+    """
+    rate = np.arange(1, words.shape[1] + 1) ** (power - 1.0)
+    uniform = ((words >> np.uint64(11)) + 1) * 2.0**-53
+    return np.argsort(-np.log(uniform) / rate, axis=1, kind="stable")[:, :number]

@@ -1,0 +1,158 @@
+"""State tracking: products in a group (Merrill et al., arXiv:2404.08819; Liu et al., 2210.10749).
+
+    213 312 132 …      elements of S3, each written as what becomes of 1, 2, 3
+    213 132 123 …      the product so far: the first element, then the second applied to it, …
+
+The state after each token is asked for. The groups tell apart what a model can track:
+
+    z2    parity                                     2 elements
+    z60   addition modulo 60, commutative           60
+    s3    permutations of 3, solvable                6
+    a5    even permutations of 5, not solvable      60
+    s5    permutations of 5, not solvable          120
+
+A fixed number of layers of attention or of a linear state space follows products in A5 and S5 only
+up to some length (they lie in TC0, the products are complete for NC1, and the two are believed to
+differ), a recurrent network to any length. `steps=elements` draws any element; `steps=generators`
+draws two that generate the group (z2, z60: 0 and 1), so that the state moves slowly.
+"""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum, auto
+from functools import cache
+from itertools import permutations
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from tasks.diagnostics.base import DiagnosticTask, Rows, below
+
+
+class Group(StrEnum):
+    """Which group."""
+
+    z2 = auto()
+    z60 = auto()
+    s3 = auto()
+    a5 = auto()
+    s5 = auto()
+
+
+class Steps(StrEnum):
+    """Which elements a row is made of."""
+
+    elements = auto()
+    generators = auto()
+
+
+class Table(NamedTuple):
+    """A group, its elements numbered from the neutral one, 0."""
+
+    names: Sequence[str]
+    product: Int[np.ndarray, "g g"]
+    """[a, b]: a, then b."""
+    generators: Sequence[int]
+
+
+class Permutations(DiagnosticTask):
+    """The task; see the module's text.
+
+    Args:
+        length: Tokens of a training or validation row.
+        test_length: Tokens of a test row; null: the same.
+        group: z2, z60, s3, a5 or s5.
+        steps: elements or generators.
+        train_examples: Training rows.
+        validation_examples: Validation rows.
+        test_examples: Test rows.
+        data_seed: Of the rows.
+    """
+
+    name: ClassVar[str] = "permutations"
+
+    def __init__(
+        self,
+        *,
+        length: int = 32,
+        test_length: int | None = None,
+        group: Group = Group.a5,
+        steps: Steps = Steps.elements,
+        train_examples: int = 100_000,
+        validation_examples: int = 2000,
+        test_examples: int = 2000,
+        data_seed: int = 0,
+    ) -> None:
+        self.group, self.steps = group, steps
+        self.table = table_of(self.group)
+        everything = range(len(self.table.names))
+        self.moves = everything if self.steps is Steps.elements else self.table.generators
+        self.generated_as(
+            vocabulary=len(self.table.names),
+            options={"group": self.group.value, "steps": self.steps.value},
+            said=f"{self.steps} of {self.group.upper()}",
+            length=length,
+            test_length=test_length,
+            train_examples=train_examples,
+            validation_examples=validation_examples,
+            test_examples=test_examples,
+            data_seed=data_seed,
+        )
+        self.least(1, "products")
+
+    def words(self, length: int) -> int:
+        """Return how many random words a row is made of."""
+        return length
+
+    def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return the rows that some random words make."""
+        del length
+        return product_rows(words, moves=np.array(self.moves), product=self.table.product)
+
+    def different_rows(self, length: int) -> float:
+        """Return the binary logarithm of the number of rows."""
+        return length * math.log2(len(self.moves))
+
+    def spelled(self, token: int) -> str:
+        """Return a permutation as what becomes of 1, 2, …, a remainder as its number."""
+        return self.table.names[token]
+
+
+@cache
+def table_of(group: Group) -> Table:
+    """Return the elements of a group and their products."""
+    if group in (Group.z2, Group.z60):
+        order = int(group[1:])
+        number = np.arange(order)
+        return Table([str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1))
+    points = int(group[1:])
+    known = [p for p in permutations(range(points)) if group is not Group.a5 or even(p)]
+    place = {element: number for number, element in enumerate(known)}
+    product = np.array([[place[tuple(b[i] for i in a)] for b in known] for a in known])
+    turn = (*range(1, points), 0)
+    other = (1, 2, 0, 3, 4) if group is Group.a5 else (1, 0, *range(2, points))
+    names = ["".join(str(i + 1) for i in element) for element in known]
+    return Table(names, product, (place[turn], place[other]))
+
+
+def even(element: Sequence[int]) -> bool:
+    """Tell whether a permutation is even: whether the pairs that it turns round are."""
+    turned = sum(element[i] > element[j] for j in range(len(element)) for i in range(j))
+    return turned % 2 == 0
+
+
+def product_rows(
+    words: UInt64[np.ndarray, "n l"],
+    *,
+    moves: Int[np.ndarray, " m"],
+    product: Int[np.ndarray, "g g"],
+) -> Rows:
+    """Return random elements and their products so far, a pure function of a word a token."""
+    tokens = moves[below(words, len(moves))]
+    answers = np.empty_like(tokens)
+    state = np.zeros(len(words), tokens.dtype)
+    for place in range(words.shape[1]):
+        state = product[state, tokens[:, place]]
+        answers[:, place] = state
+    return Rows(tokens, answers)

@@ -1,0 +1,120 @@
+"""Selective copying (Gu & Dao, Mamba, arXiv:2312.00752; Jing et al. 2019, arXiv:1706.02761).
+
+    . . 3 . 1 . . . 3 . 2 . | ? ? ? ?      symbols scattered among blanks, then as many marks
+                              3 1 3 2      the symbols, in order
+
+Where a symbol stands does not say which one of the answers it is: that takes counting what came
+before it, where copying at fixed places takes a distance alone. With `items` as large as the place
+for them there are no blanks, and the task is plain copying.
+
+The Mamba paper has 16 symbols among 4,096 places, 16 token ids with blank and mark (14 symbols),
+and 2 layers of width 64 with 400,000 steps.
+"""
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import UInt64
+
+from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
+from tasks.task import Floor
+
+BLANK = 0
+
+
+class SelectiveCopy(DiagnosticTask):
+    """The task; see the module's text.
+
+    Args:
+        length: Tokens of a training or validation row, the marks included.
+        test_length: Tokens of a test row; null: the same.
+        items: Symbols that are to be copied.
+        symbols: Different symbols; blank and mark are two more token ids.
+        train_examples: Training rows.
+        validation_examples: Validation rows.
+        test_examples: Test rows.
+        data_seed: Of the rows.
+    """
+
+    name: ClassVar[str] = "selective_copy"
+
+    def __init__(
+        self,
+        *,
+        length: int = 4112,
+        test_length: int | None = None,
+        items: int = 16,
+        symbols: int = 14,
+        train_examples: int = 50_000,
+        validation_examples: int = 2000,
+        test_examples: int = 2000,
+        data_seed: int = 0,
+    ) -> None:
+        self.items, self.symbols = items, symbols
+        self.generated_as(
+            vocabulary=symbols + 2,
+            options={"items": items, "symbols": symbols},
+            said=f"{items} items of {symbols} symbols",
+            length=length,
+            test_length=test_length,
+            train_examples=train_examples,
+            validation_examples=validation_examples,
+            test_examples=test_examples,
+            data_seed=data_seed,
+        )
+        if items < 1 or symbols < 1:
+            raise ValueError(
+                f"task.items={items}, task.symbols={symbols}: wanted at least 1 of each"
+            )
+        self.least(2 * items, f"{items} items and as many marks")
+
+    def words(self, length: int) -> int:
+        """Return how many random words a row is made of."""
+        del length
+        return 2 * self.items
+
+    def drawn(self, words: UInt64[np.ndarray, "n w"], length: int) -> Rows:
+        """Return the rows that some random words make."""
+        return copy_rows(words, length=length, symbols=self.symbols)
+
+    def different_rows(self, length: int) -> float:
+        """Return the binary logarithm of the number of rows."""
+        places = math.comb(length - self.items, self.items)
+        return self.items * math.log2(self.symbols) + math.log2(places)
+
+    def spelled(self, token: int) -> str:
+        """Return 1, 2, … for symbols, _ for blank, ? for the mark."""
+        return {BLANK: "_", self.symbols + 1: "?"}.get(token, str(token))
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floors on `split`: those of all diagnostics, and the last symbol."""
+
+        def last_symbol(tokens: np.ndarray) -> np.ndarray:
+            before = tokens[:, : -self.items]
+            places = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
+            return np.take_along_axis(before, places[:, None], axis=1)
+
+        return [
+            *super().floors(split),
+            self.floor(
+                "last_symbol",
+                split,
+                last_symbol,
+                f"always answers the last symbol before the marks: right for 1 of {self.items}, "
+                "and for others by chance",
+            ),
+        ]
+
+
+def copy_rows(words: UInt64[np.ndarray, "n w"], *, length: int, symbols: int) -> Rows:
+    """Return rows of scattered symbols and marks, a pure function of 2 random words an item."""
+    items = words.shape[1] // 2
+    content = 1 + below(words[:, :items], symbols)
+    places = np.sort(distinct(words[:, items:], length - items), axis=1)
+    tokens = np.full((len(words), length), BLANK, np.int64)
+    np.put_along_axis(tokens, places, content, axis=1)
+    tokens[:, -items:] = symbols + 1
+    answers = np.full_like(tokens, NOT_ASKED)
+    answers[:, -items:] = content
+    return Rows(tokens, answers)

@@ -1,0 +1,1 @@
+"""Language modelling over bytes, sub-words and words."""

@@ -1,0 +1,281 @@
+"""What the language tasks share: streams of tokens, the regime of evaluation, sums per window.
+
+The corpus of a split is one stream. Training windows are shuffled, or contiguous; with a memory, a
+state is then carried from batch to batch. Evaluation follows a regime, part of every stored row:
+
+    non_overlapping   windows of `length`, each read alone
+    sliding           windows of `length` that end `stride` apart; the last `stride` tokens count
+    memory            contiguous, with a state carried over; each token counts once
+
+An example is a window: its loss is the mean over the tokens that count in it.
+"""
+
+import math
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from conf.choices import by_name
+from tasks.data.batching import check_ranks
+from tasks.data.prepared import StoredTask
+from tasks.data.tokens import tally, unigram_floor
+from tasks.language.windows import Windows, evaluation_windows, lanes, shuffled_windows
+from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
+
+COUNT_AT_ONCE = 1 << 24
+
+
+class Regime(StrEnum):
+    """How a stream is cut for evaluation."""
+
+    non_overlapping = auto()
+    sliding = auto()
+    memory = auto()
+
+
+class LanguageTask(StoredTask):
+    """Next-token prediction; a task says `read_as` in its constructor."""
+
+    length: int
+    """Tokens of a training window."""
+    evaluation_length: int
+    """Tokens of a window of validation and test."""
+    regime: Regime
+    stride: int
+    memory: int
+    contiguous: bool
+
+    @by_name
+    def read_as(
+        self,
+        *,
+        length: int,
+        regime: Regime,
+        stride: int | None,
+        memory: int,
+        contiguous: bool,
+        evaluation_length: int | None = None,
+    ) -> None:
+        """Take the options that say how streams are cut.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+        self.regime = regime
+        read = length if evaluation_length is None else evaluation_length
+        for name, value in (("length", length), ("evaluation_length", read)):
+            if value < 1:
+                raise ValueError(f"task.{name} must be at least 1: got {value}")
+        sliding = self.regime is Regime.sliding
+        if sliding and (stride is None or not 1 <= stride < read):
+            raise ValueError(
+                f"task.regime=sliding needs a stride from 1 to length - 1 = {read - 1}: got "
+                f"task.stride={stride}"
+            )
+        if not sliding and stride is not None:
+            raise ValueError(
+                f"task.stride belongs to regime=sliding: got regime={self.regime}, stride={stride}"
+            )
+        if (self.regime is Regime.memory) != (memory > 0):
+            raise ValueError(
+                "task.memory is how many tokens a state remembers, for regime=memory: got "
+                f"regime={self.regime}, memory={memory}"
+            )
+        self.length, self.memory, self.contiguous = length, memory, contiguous
+        self.evaluation_length = read
+        self.stride = read if stride is None else stride
+
+    def stream_spec(
+        self,
+        *,
+        name: str,
+        version: int,
+        vocabulary: int,
+        metric: str,
+        source: str,
+        data_hash: str,
+        tokenizer: str = "",
+    ) -> TaskSpec:
+        """Return the facts of a stream of tokens that is cut as `read_as` was told."""
+        return TaskSpec(
+            name=name,
+            version=version,
+            kind=Kind.language_modelling,
+            vocabulary=vocabulary,
+            classes=vocabulary,
+            max_length=self.longest,
+            padded=False,
+            metric=metric,
+            source=source,
+            data_hash=data_hash,
+            regime=self.regime_said,
+            tokenizer=tokenizer,
+            memory=self.memory,
+        )
+
+    @property
+    def regime_said(self) -> str:
+        """Return the regime as rows and tables say it."""
+        said = {
+            Regime.non_overlapping: "non-overlapping",
+            Regime.sliding: f"sliding, stride {self.stride}",
+            Regime.memory: f"memory of {self.memory}",
+        }
+        return said[self.regime]
+
+    def examples(self, split: str) -> int:
+        """Return the number of windows that a split fills, the last one in part."""
+        return -(-(len(self.split(split).tokens) - 1) // self.window(split))
+
+    def lengths(self, split: str) -> Int[np.ndarray, " w"]:
+        """Return the tokens of every window of a split, side by side."""
+        found = np.full(self.examples(split), self.window(split), np.int64)
+        found[-1] -= int(found.sum()) - (len(self.split(split).tokens) - 1)
+        return found
+
+    def window(self, split: str) -> int:
+        """Return the tokens of a window of a split."""
+        return self.length if split == "train" else self.evaluation_length
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens of a training window."""
+        return self.length
+
+    @property
+    def tested_length(self) -> int:
+        """Tokens of a window of evaluation."""
+        return self.evaluation_length
+
+    def stretched(self, factor: float) -> dict[str, object]:
+        """Return the options that make windows of evaluation `factor` times training's.
+
+        Raises:
+            ValueError: A state is carried from window to window, or the test split is shorter.
+        """
+        if self.regime is Regime.memory:
+            raise ValueError(
+                f"with regime=memory a state of {self.memory} tokens is what a model sees, not "
+                "the window: set task.regime=non_overlapping or sliding, task.memory=0"
+            )
+        length, there = max(1, round(factor * self.length)), len(self.split("test").tokens) - 1
+        if length > there:
+            raise ValueError(
+                f"the test split has {there:,} tokens to predict, less than one window of "
+                f"{length:,}; leave this factor out, or take more text"
+            )
+        return {} if length == self.evaluation_length else {"evaluation_length": length}
+
+    def as_many(self, examples: int, factor: float) -> int:
+        """Return how many windows judge as many tokens as `examples` of the training length."""
+        judged = factor if self.regime is Regime.non_overlapping else 1.0
+        return max(1, math.ceil(examples / judged))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest window."""
+        return max(self.length, self.evaluation_length)
+
+    def example(self, split: str, index: int) -> Int[np.ndarray, " l"]:
+        """Return the stored tokens of a window."""
+        first = index * self.window(split)
+        return np.asarray(self.split(split).tokens[first : first + self.window(split)], np.int64)
+
+    def windows(self, split: str, *, rows: int, seed: int) -> Windows:
+        """Return the windows of one epoch of all ranks, in batches of `rows`."""
+        tokens, length = len(self.split(split).tokens), self.window(split)
+        if tokens < 2:
+            raise ValueError(f"the {split} split has {tokens} tokens: wanted at least 2")
+        if split == "train" and not self.contiguous:
+            return shuffled_windows(tokens, length=length, seed=seed)
+        if split == "train" or self.regime is Regime.memory:
+            if (tokens - 1) // rows < (length if split == "train" else 1):
+                raise ValueError(
+                    f"{rows} streams of windows of {length} need {rows * length + 1} tokens: the "
+                    f"{split} split has {tokens}; lower the batch size or task.length"
+                )
+            whole = split == "train"
+            return lanes(tokens, length=length, rows=rows, whole=whole, seed=seed)
+        return evaluation_windows(tokens, length=length, stride=self.stride)
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on."""
+        check_ranks(batch_size=batch_size, rank=rank, ranks=ranks)
+        together = batch_size * ranks
+        plan = self.windows(split, rows=together, seed=seed)
+        number = len(plan.starts)
+        last = number // together * together if split == "train" else number
+        if split == "train" and not last:
+            raise ValueError(
+                f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
+                f"{self.length}: the split has {number}; lower the batch size or task.length"
+            )
+        streams = self.memory > 0 and (self.contiguous or split != "train")
+        flat = self.split(split).tokens
+        for first in range(start * together, last, together):
+            places = np.arange(first, min(first + together, last))[rank::ranks]
+            if len(places):
+                yield self._batch(flat, plan, places, reset=first == 0 if streams else None)
+
+    def _batch(
+        self, flat: np.ndarray, plan: Windows, places: Int[np.ndarray, " b"], reset: bool | None
+    ) -> Batch:
+        starts, lengths, scored = (part[places] for part in plan)
+        longest = int(lengths.max())
+        narrow = np.zeros((len(places), longest + 1), flat.dtype)
+        for row, (begin, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            narrow[row, : length + 1] = flat[begin : begin + length + 1]
+        both = torch.from_numpy(narrow.astype(np.int64))
+        weight = None
+        if not bool((scored == longest).all()):
+            place = np.arange(longest)
+            counts = (place >= (lengths - scored)[:, None]) & (place < lengths[:, None])
+            weight = torch.from_numpy(counts.astype(np.float32))
+        return Batch(
+            tokens=both[:, None, :-1],
+            target=both[:, 1:],
+            index=torch.from_numpy(places),
+            weight=weight,
+            reset=None if reset is None else torch.full((len(places),), reset),
+        )
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the unigram floor on `split`: token frequencies of train, each count plus 1."""
+        seen = counted(self.split(split).tokens[1:], self.spec.vocabulary)
+        return [unigram_floor(self.counts.numpy(), seen, partial(self.derived, split))]
+
+    def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
+        """Sum losses in nats and hits over the tokens that count."""
+        return tally(nll, hit, batch, {"frequency": (self.counts[batch.target], 10)})
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return what follows from the mean loss in nats per token: perplexity."""
+        del split
+        return {"perplexity": math.exp(loss)}
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " v"]:
+        """How often each token occurs in train."""
+        return torch.from_numpy(counted(self.split("train").tokens, self.spec.vocabulary))
+
+
+def counted(stream: np.ndarray, vocabulary: int) -> Int[np.ndarray, " v"]:
+    """Count each token, a piece of the stream at a time."""
+    total = np.zeros(vocabulary, np.int64)
+    for first in range(0, len(stream), COUNT_AT_ONCE):
+        total += np.bincount(stream[first : first + COUNT_AT_ONCE], minlength=vocabulary)
+    return total

@@ -1,0 +1,351 @@
+"""Language modelling over bytes or characters: enwik8 and text8 (Mahoney, Large Text Compression).
+
+    enwik8   bytes of a Wikipedia dump, 256 ids                  <page>⏎    <title>AccessibleC …
+    text8    its text alone, 27 ids (blank, a … z)                anarchism originated as a term …
+
+The first 90 million bytes are train, the next 5 million validation, the last 5 million test. A file
+of another size is refused, unless `partial` says that it is a part, which is then split 90 : 5 : 5.
+The metric is bits per character = mean loss in nats / ln 2; for enwik8 a character is a byte.
+Nothing is tokenised or stripped. `source=datasets` reads text8 through the `datasets` library, one
+row for each split. `source=sample` is generated text for trials, labelled so.
+"""
+
+import math
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tasks.data import archives, hub
+from tasks.data.batching import Draw, random_words
+from tasks.data.prepared import GENERATED, identity_of
+from tasks.data.published import MARK, check_partial
+from tasks.data.sources import data_root, download, folder_identity, remembered_sha256
+from tasks.data.storage import Ragged
+from tasks.errors import BadData, NotPrepared
+from tasks.language.base import LanguageTask, Regime
+from tasks.task import SPLITS, TaskSpec
+
+VERSION = 1
+OFFICIAL = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
+"""Bytes; both corpora have 10^8 (Mahoney, http://mattmahoney.net/dc/textdata.html)."""
+SHARES = (0.9, 0.05, 0.05)
+SAMPLE_BYTES = 60_000
+HUB_NAME = "afmck/text8"
+HUB_REVISION = "58c74e966ccc66eab2de6b52fad5b14ddb259fa4"
+PACKED = (*archives.PACKED, ".zip")
+LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
+ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
+
+
+class Corpus(StrEnum):
+    """Which text."""
+
+    enwik8 = auto()
+    text8 = auto()
+
+
+class Source(StrEnum):
+    """Where the text comes from."""
+
+    files = auto()
+    datasets = auto()
+    """text8 alone."""
+    sample = auto()
+
+
+class _Facts(NamedTuple):
+    url: str
+    size: int
+    sha256: str
+    vocabulary: int
+
+
+CORPORA = {
+    Corpus.enwik8: _Facts(
+        "http://mattmahoney.net/dc/enwik8.zip",
+        36_445_475,
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+        256,
+    ),
+    Corpus.text8: _Facts(
+        "http://mattmahoney.net/dc/text8.zip",
+        31_344_016,
+        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+        len(ALPHABET),
+    ),
+}
+
+
+class Characters(LanguageTask):
+    """The task; see the module's text.
+
+    Args:
+        corpus: enwik8 or text8.
+        source: files, datasets (text8) or sample.
+        path: The text or its archive (.zip, .gz, .xz, .bz2), or the folder of one; datasets: a
+            folder of parquet files with the column `text`. Not given: the public data.
+        partial: Whether the file is a part of the corpus, split 90 : 5 : 5.
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path"})
+    """Options that change no number: not part of a result's identity."""
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus = Corpus.enwik8,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        length: int = 512,
+        evaluation_length: int | None = None,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+    ) -> None:
+        self.corpus, self.source = corpus, source
+        if self.source is Source.sample and path is not None:
+            raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
+        if self.source is Source.datasets and self.corpus is not Corpus.text8:
+            raise ValueError(
+                f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
+            )
+        self.facts = CORPORA[self.corpus]
+        self.path = Path(path).expanduser() if path is not None else None
+        self.partial = partial
+        check_partial(partial, path is not None)
+        self.read_as(
+            length=length,
+            evaluation_length=evaluation_length,
+            regime=regime,
+            stride=stride,
+            memory=memory,
+            contiguous=contiguous,
+        )
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With a `path` the file must be there: its hash is the identity."""
+        return self.stream_spec(
+            name=str(self.corpus),
+            version=VERSION,
+            vocabulary=self.facts.vocabulary,
+            metric="bits_per_character",
+            source=self._source_name(),
+            data_hash=self._identity(),
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        said = str(self.source) if self.path is None else f"{self.source}: {self.path.name}"
+        return f"{said}{MARK if self.partial else ''}"
+
+    def _identity(self) -> str:
+        facts: dict[str, object] = {
+            "version": VERSION,
+            "corpus": self.corpus.value,
+            "source": self.source.value,
+            "partial": self.partial,
+        }
+        if self.source is Source.files:
+            given = self.path is not None
+            facts["content"] = remembered_sha256(self._file()) if given else self.facts.sha256
+        elif self.source is Source.datasets:
+            facts["content"] = self._hub_identity()
+        return identity_of(facts)
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every length and regime."""
+        return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
+
+    def _hub_identity(self) -> str:
+        if self.path is None:
+            return f"{HUB_NAME}@{HUB_REVISION}"
+        if not self.path.is_dir():
+            raise NotPrepared(f"task.path={self.path} is missing; {_hub_instructions()}")
+        return folder_identity(self.path)
+
+    def _file(self) -> Path:
+        """Return the file that `path` names; `NotPrepared` where there is none."""
+        path = self.path or Path()
+        candidates = [path] if path.is_file() else []
+        if path.is_dir():
+            names = [f"{self.corpus}{ending}" for ending in PACKED]
+            candidates = [path / name for name in names if (path / name).is_file()]
+        if not candidates:
+            raise NotPrepared(
+                f"{path}: no {self.corpus} there: put {self.facts.url} ({self.facts.size:,} bytes, "
+                f"SHA-256 {self.facts.sha256}) there, unpacked or not; {LICENCE}"
+            )
+        return candidates[0]
+
+    def make(self) -> None:
+        """Read the text and store its ids."""
+        self.write(
+            {
+                split: Ragged(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
+                for split, ids in zip(SPLITS, self._parts(), strict=True)
+            },
+            vocabulary="bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
+            licence=GENERATED if self.source is Source.sample else LICENCE,
+        )
+
+    def _parts(self) -> list[np.ndarray]:
+        """Return the ids of each split."""
+        if self.source is Source.datasets:
+            return self._hub_parts()
+        if self.source is Source.sample:
+            content = sample_text(SAMPLE_BYTES)
+        else:
+            path = self._file() if self.path is not None else self._fetched()
+            content = read(path)
+        ids = self.ids(content)
+        return self._filled(np.split(ids, np.cumsum(self._sizes(len(ids)))[:-1]))
+
+    def _filled(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the parts; `BadData` where one has nothing to predict."""
+        for split, ids in zip(SPLITS, parts, strict=True):
+            if len(ids) < 2:
+                raise BadData(
+                    f"{self.spec.source}: {split} has {len(ids)} of {sum(map(len, parts)):,} "
+                    "bytes, wanted 2 at least: fetch the text again, or take more of it"
+                )
+        return parts
+
+    def _hub_parts(self) -> list[np.ndarray]:
+        loaded = hub.load(
+            HUB_NAME,
+            HUB_REVISION,
+            self.path,
+            columns=("text",),
+            splits=SPLITS,
+            instructions=_hub_instructions(),
+        )
+        parts = []
+        for split in SPLITS:
+            rows = loaded[split].with_format("arrow")[:].column("text").to_pylist()
+            parts.append(self.ids(_one_text(rows, f"{self.spec.source}, {split}")))
+            if not self.partial and len(parts[-1]) != OFFICIAL[split]:
+                raise BadData(
+                    f"{self.spec.source}: {split} has {len(parts[-1]):,} characters, wanted "
+                    f"{OFFICIAL[split]:,}: fetch it again; if it is a part on purpose, set "
+                    "task.partial=true"
+                )
+        return self._filled(parts)
+
+    def _fetched(self) -> Path:
+        target = data_root() / "downloads" / self.facts.url.rpartition("/")[2]
+        return download(
+            self.facts.url,
+            target,
+            size=self.facts.size,
+            sha256=self.facts.sha256,
+            instructions=f"fetch it elsewhere and put it at {target} ({self.facts.size:,} bytes, "
+            f"SHA-256 {self.facts.sha256}), or name your copy by task.path; or set "
+            f"task.source=sample for a trial; {LICENCE}",
+        )
+
+    def _sizes(self, number: int) -> list[int]:
+        total = sum(OFFICIAL.values())
+        if self.source is Source.files and not self.partial:
+            if number != total:
+                raise BadData(
+                    f"{self.spec.source}: {number:,} bytes, wanted {total:,}: the file is "
+                    "truncated or another one; if it is a part on purpose, set task.partial=true"
+                )
+            return list(OFFICIAL.values())
+        held = [round(share * number) for share in SHARES[1:]]
+        return [number - sum(held), *held]
+
+    def ids(self, content: bytes) -> np.ndarray:
+        """Return the id of each byte; `BadData` for one outside the alphabet of text8."""
+        found = np.frombuffer(content, np.uint8)
+        if self.corpus is Corpus.enwik8:
+            return found
+        table = np.full(256, 255, np.uint8)
+        table[np.frombuffer(ALPHABET, np.uint8)] = np.arange(len(ALPHABET))
+        ids = table[found]
+        wrong = ids == 255
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise BadData(
+                f"{self.spec.source}: byte {place:,} is {content[place : place + 1]!r}; text8 "
+                "holds a to z and blanks alone: is this another file?"
+            )
+        return ids
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return bits per character from the mean loss in nats."""
+        del split
+        return {"bits_per_character": loss / math.log(2)}
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one window of text."""
+        ids = self.example(split, index).astype(np.uint8)
+        content = ids.tobytes() if self.corpus is Corpus.enwik8 else bytes(ALPHABET[i] for i in ids)
+        return content.decode(errors="replace")
+
+
+def _hub_instructions() -> str:
+    folder = data_root() / "text8-datasets"
+    return (
+        f"on a machine with network fetch the parquet files of https://huggingface.co/datasets/"
+        f"{HUB_NAME}/tree/{HUB_REVISION}/data, put them into {folder} and set task.path={folder}; "
+        f"or use task.source=files or sample; {LICENCE}"
+    )
+
+
+def _one_text(rows: list[Any], where: str) -> bytes:
+    """Return the only row of a split."""
+    if len(rows) != 1 or not isinstance(rows[0], str):
+        raise BadData(f"{where}: {len(rows)} rows, wanted one, which is the whole text")
+    return rows[0].encode()
+
+
+def read(path: Path) -> bytes:
+    """Return the content of a text, packed or not.
+
+    Raises:
+        BadData: The archive is damaged, holds no or several files, or more than the whole corpus.
+    """
+    most = sum(OFFICIAL.values())
+    if path.suffix == ".zip":
+        with archives.opened_zip(path, most) as packed:
+            names = packed.namelist()
+            if len(names) != 1:
+                raise BadData(f"{path} holds {len(names)} files, wanted one: fetch it again")
+            with archives.open_member(packed, names[0]) as member:
+                return member.read()
+    with archives.open_packed(path, most) as file:
+        return file.read()
+
+
+def sample_text(size: int) -> bytes:
+    """Write `size` bytes of made-up words, some of which come back. They are not Wikipedia."""
+    words = iter(random_words(Draw.sample, 0, size).tolist())
+    syllables = ("ba", "do", "ki", "lu", "me", "no", "ra", "si", "tu", "ve")
+    known: list[str] = []
+    found: list[str] = []
+    total = 0
+    while total < size:
+        if known and next(words) % 4:
+            word = known[next(words) % len(known)]
+        else:
+            word = "".join(syllables[next(words) % 10] for _ in range(1 + next(words) % 4))
+            known = [*known[-40:], word]
+        found.append(word)
+        total += len(word) + 1
+    return " ".join(found).encode()[:size]

@@ -1,0 +1,244 @@
+"""PG-19 (Rae et al. 2019, arXiv:1911.05507): the next sub-word of whole books.
+
+    … ' the', ' vill', 'age', '.', '⏎', end of the book | ' Chap', 'ter', ' I', …
+
+The books of Project Gutenberg from before 1919, 28,602 / 50 / 100 of them, 69,000 words each. They
+follow one another in the order of their numbers, each with a token of its own at its end; the
+store keeps where each begins. Line ends are single newlines. The vocabulary is open, so that any
+sub-words will do: the metric `word_perplexity` is exp(summed nats / words), where the words of a
+split are the published number of them (of a part: those that blanks separate here).
+
+The public text is 11 GB: books are read one at a time and never held together.
+`source=sample` is generated text for trials, labelled so.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Integer
+
+from tasks.data.lines import Block, cut
+from tasks.data.prepared import GENERATED, identity_of
+from tasks.data.published import MARK, check_partial
+from tasks.data.sources import data_root, folder_identity, remembered_sha256
+from tasks.data.storage import Ragged
+from tasks.errors import BadData, NotPrepared
+from tasks.language import pg19_files as files
+from tasks.language.base import Regime
+from tasks.language.pg19_files import Book, Errors
+from tasks.language.subwords import Algorithm, Subwords
+from tasks.language.tokenised import TokenisedTask, end, log, piece
+from tasks.task import TaskSpec
+
+VERSION = 1
+SUBWORDS = 32_768
+SAMPLE_SUBWORDS = 400
+END_OF_BOOK = "\n<end of book>\n"
+"""How the last id is shown."""
+TOLERANCE = 0.005
+"""Share by which counted words may depart from the published number: how those were counted is not
+said, and half a book of the test split is as much."""
+
+
+class Source(StrEnum):
+    """Where the books come from."""
+
+    files = auto()
+    datasets = auto()
+    sample = auto()
+
+
+class PG19(TokenisedTask):
+    """The task; see the module's text.
+
+    Args:
+        source: files, datasets or sample.
+        path: files: the folder of train/, validation/ and test/ with ID.txt, or a tar of it;
+            datasets: a folder of parquet files with the column `text`. Not given: the folder
+            downloads/pg19 of the cache, or the hub.
+        partial: Whether the books are a part of the corpus.
+        errors: What becomes of bytes that are no UTF-8: strict (an error) or replace.
+        subword_vocabulary: Number of ids, the end of a book among them. Not given: 32,768
+            (sample: 400).
+        subword_model: bpe or unigram.
+        tokenizer: A tokenizer.json to use instead of learning one.
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
+    """Options that change no number: the content of what they name is part of the data hash."""
+    _opened: Any = None
+    """Folder or data set, while `make` reads it."""
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        errors: Errors = Errors.strict,
+        subword_vocabulary: int | None = None,
+        subword_model: Algorithm = Algorithm.bpe,
+        tokenizer: str | None = None,
+        length: int = 512,
+        evaluation_length: int | None = None,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+    ) -> None:
+        self.source, self.errors = source, errors
+        self.algorithm, self.partial = subword_model, partial
+        check_partial(partial, self.source is not Source.sample)
+        if self.source is Source.sample and path is not None:
+            raise ValueError(
+                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
+            )
+        self.path = Path(path).expanduser() if path is not None else None
+        self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
+        sample = self.source is Source.sample
+        self.vocabulary = subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
+        self.read_as(
+            length=length,
+            evaluation_length=evaluation_length,
+            regime=regime,
+            stride=stride,
+            memory=memory,
+            contiguous=contiguous,
+        )
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With `source=files` the books must be there: they are the identity."""
+        return self.stream_spec(
+            name="pg19",
+            version=VERSION,
+            vocabulary=self.vocabulary,
+            metric="word_perplexity",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            tokenizer=self.tokenizer_said,
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        said = f"{self.source}{f': {self.path.name}' if self.path is not None else ''}"
+        return f"{said}{MARK if self.partial else ''}"
+
+    @cached_property
+    def tokeniser(self) -> Subwords:
+        """The sub-words: all ids but the last, which ends a book."""
+        return Subwords(
+            size=self.vocabulary,
+            added=1,
+            train=[self._content, self.errors.value],
+            algorithm=self.algorithm,
+            given=self.given,
+        )
+
+    def _identity(self) -> str:
+        return identity_of(
+            {
+                "version": VERSION,
+                "source": self.source.value,
+                "partial": self.partial,
+                "errors": self.errors.value,
+                "content": self._content,
+                "vocabulary": self.vocabulary,
+                "tokenizer": self.tokeniser.recipe,
+            }
+        )
+
+    @cached_property
+    def _content(self) -> str:
+        """What the content of the books is known by."""
+        if self.source is Source.sample:
+            return f"sample {VERSION}"
+        if self.source is Source.datasets and self.path is None:
+            return f"{files.HUB_NAME}@{files.HUB_REVISION}"
+        if self._place.is_file() and self.source is Source.files:
+            return remembered_sha256(self._place)
+        if self._place.is_dir():
+            return folder_identity(self._place)
+        raise NotPrepared(f"{self._place} is missing; {files.instructions(self._place)}")
+
+    @property
+    def _place(self) -> Path:
+        return self.path if self.path is not None else data_root() / "downloads" / "pg19"
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every length and regime."""
+        return data_root() / f"pg19-{self.source}-{self.spec.data_hash}"
+
+    def make(self) -> None:
+        """Read the books and store their ids."""
+        with ExitStack() as held:
+            if self.source is Source.files:
+                self._opened = held.enter_context(files.opened(self._place))
+            elif self.source is Source.datasets:
+                self._opened = files.load_hub(self.path)
+            self.write_encoded(
+                licence=GENERATED if self.source is Source.sample else files.LICENCE,
+                end_of_book=self.vocabulary - 1,
+            )
+
+    def books(self, split: str) -> Iterator[Book]:
+        """Yield the books of a split, from `make`."""
+        if self.source is Source.sample:
+            return files.sample(split)
+        if self.source is Source.datasets:
+            where = f"{self.spec.source}, {split}"
+            return files.read_hub(self._opened[split], where, self.errors)
+        return files.read(self._opened, split, self.errors)
+
+    def text(self, split: str) -> Iterator[Block]:
+        """Yield the text of a split."""
+        for book in self.books(split):
+            yield from cut(book.text, book.where)
+
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+        """Yield the ids of a split, and leave in `counted` how many words it has."""
+        books = words = 0
+        for book in self.books(split):
+            books += 1
+            for block in cut(book.text, book.where):
+                words += len(block.text.decode().split())
+                yield piece(self.tokeniser.encode(block))
+            yield end([self.vocabulary - 1], self.vocabulary)
+        counted[split] = self._checked(split, books, words)
+
+    def _checked(self, split: str, books: int, words: int) -> int:
+        """Return the words that perplexity divides by; `BadData` where a whole split is not."""
+        if self.partial or self.source is Source.sample:
+            return words
+        wanted_books, wanted = files.BOOKS[split], files.WORDS[split]
+        if books != wanted_books or abs(words - wanted) > TOLERANCE * wanted:
+            raise BadData(
+                f"{self.spec.source}: the {split} split has {books:,} books of {words:,} words, "
+                f"wanted {wanted_books:,} of {wanted:,}: some are missing or cut; if it is a part "
+                "on purpose, set task.partial=true"
+            )
+        if words != wanted:
+            log.info("pg19, %s: %d words counted, %d published", split, words, wanted)
+        return wanted
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return the text of some ids, with the ends of books."""
+        ends = np.flatnonzero(ids == self.vocabulary - 1)
+        parts = np.split(ids, ends + 1)
+        return END_OF_BOOK.join(
+            super(PG19, self).decode(part[part < self.vocabulary - 1]) for part in parts
+        )

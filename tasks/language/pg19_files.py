@@ -1,0 +1,171 @@
+"""PG-19's books: folders or a tar of ID.txt, rows of the hub, and a sample of the same form."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from tasks.data import hub
+from tasks.data.leftovers import temporary_folder
+from tasks.data.lines import check_utf8
+from tasks.data.sources import data_root
+from tasks.data.unpacking import extract
+from tasks.errors import BadData, NotPrepared
+from tasks.language.characters import sample_text
+from tasks.task import SPLITS
+
+HUB_NAME = "emozilla/pg19"
+HUB_REVISION = "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8"
+BUCKET = "https://storage.googleapis.com/deepmind-gutenberg"
+LICENCE = (
+    "licence: Apache-2.0 (the compilation), the texts are in the public domain in the USA; cite "
+    "Rae et al. 2019"
+)
+BOOKS = {"train": 28_602, "validation": 50, "test": 100}
+"""Rae et al. 2019, arXiv:1911.05507, table 2, as are the words."""
+WORDS = {"train": 1_973_136_207, "validation": 3_007_061, "test": 6_966_499}
+INNER = "pg19"
+"""Folder that an archive may hold the three folders in."""
+NUMBER = re.compile(r"(\d+)/?$")
+SAMPLE_BYTES = 300_000
+SAMPLE_BOOKS = {"train": 16, "validation": 2, "test": 2}
+
+
+class Errors(StrEnum):
+    """What becomes of bytes that are no UTF-8."""
+
+    strict = auto()
+    """An error that names the place."""
+    replace = auto()  # type: ignore[assignment]  # shadows str.replace, unused here
+    """They are read as U+FFFD."""
+
+
+class Book(NamedTuple):
+    """One book."""
+
+    where: str
+    text: bytes
+    """UTF-8, with a single newline at each line's end."""
+
+
+def instructions(place: Path) -> str:
+    """Say which files to put where."""
+    books = ", ".join(f"{split}/ID.txt ({number:,} books)" for split, number in BOOKS.items())
+    return (
+        f"put {books} from {BUCKET}/ (about 11 GB; single files whose hashes are not published) "
+        f"into {place}, or a tar of them, or name their place by task.path; a part of them needs "
+        f"task.partial=true; task.source=datasets fetches {HUB_NAME} through `datasets`, "
+        f"task.source=sample is a trial; {LICENCE}"
+    )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """Yield the folder of the three splits; a tar is unpacked for as long, inside the cache.
+
+    Raises:
+        NotPrepared: There is none.
+        BadData: The archive is damaged.
+    """
+    if path.is_file():
+        with temporary_folder(data_root() / "pg19") as temporary:
+            yield _inside(extract(path, temporary / "books"), path)
+    else:
+        yield _inside(path, path)
+
+
+def _inside(folder: Path, path: Path) -> Path:
+    for place in (folder, folder / INNER):
+        if all((place / split).is_dir() for split in SPLITS):
+            return place
+    wanted = ", ".join(f"{split}/" for split in SPLITS)
+    raise NotPrepared(f"{path} has no folders {wanted}; {instructions(path)}")
+
+
+def read(folder: Path, split: str, errors: Errors) -> Iterator[Book]:
+    """Yield the books of a split in the order of their numbers.
+
+    Raises:
+        BadData: There is none, a file is not named by a number, is empty, or is no UTF-8.
+    """
+    numbers: dict[int, Path] = {}
+    for path in (folder / split).iterdir():
+        if path.suffix != ".txt" or not path.stem.isdecimal():
+            raise BadData(f"{path} is not named ID.txt, e.g. 10146.txt; move it elsewhere")
+        numbers[int(path.stem)] = path
+    if not numbers:
+        raise BadData(f"{folder / split} holds no book; {instructions(folder)}")
+    for number in tqdm(sorted(numbers), desc=f"pg19, {split}", unit="book", disable=None):
+        content = numbers[number].read_bytes()
+        yield _book(content, f"{split}/{number}.txt", errors)
+
+
+def _book(content: bytes, where: str, errors: Errors) -> Book:
+    if not content.strip():
+        raise BadData(f"{where} is empty ({len(content)} bytes): fetch it again or remove it")
+    if errors is Errors.replace:
+        content = content.decode(errors="replace").encode()
+    else:
+        try:
+            check_utf8(content, where)
+        except BadData as error:
+            raise BadData(f"{error}; or set task.errors=replace") from error
+    return Book(where, content.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+
+
+def load_hub(path: Path | None) -> Any:
+    """Return the data set, from the hub or from a folder of parquet files.
+
+    Raises:
+        NotPrepared: Neither network nor cache has it, or the folder is missing.
+        BadData: It cannot be read, or lacks a split or the column `text`.
+    """
+    folder = data_root() / "pg19-datasets"
+    return hub.load(
+        HUB_NAME,
+        HUB_REVISION,
+        path,
+        columns=("text",),
+        splits=SPLITS,
+        instructions=f"on a machine with network fetch the parquet files of https://huggingface.co/"
+        f"datasets/{HUB_NAME}/tree/{HUB_REVISION}/data, put them into {folder} and set "
+        f"task.path={folder}; or use task.source=files or sample; {LICENCE}",
+    )
+
+
+def read_hub(rows: Any, where: str, errors: Errors) -> Iterator[Book]:
+    """Yield the rows in the order of the numbers that end their column `url`, or as they come.
+
+    Raises:
+        BadData: A row is no text, or there is none.
+    """
+    order = list(range(len(rows)))
+    if "url" in rows.column_names:
+        urls = rows.select_columns("url").with_format("arrow")[:].column("url").to_pylist()
+        found = [NUMBER.search(str(url)) for url in urls]
+        if all(found):
+            order.sort(key=lambda row: int(found[row][1]))  # type: ignore[index]
+    if not order:
+        raise BadData(f"{where} has no rows: fetch it again")
+    for row in order:
+        text = rows[row]["text"]
+        if not isinstance(text, str):
+            raise BadData(f"{where}, row {row}: text is {text!r}, wanted a string")
+        yield _book(text.encode(), f"{where}, row {row}", errors)
+
+
+def sample(split: str) -> Iterator[Book]:
+    """Write short books of made-up words. They are not PG-19."""
+    words = sample_text(SAMPLE_BYTES).split()
+    number = sum(SAMPLE_BOOKS.values())
+    # The splits' books take turns, so that they share their words.
+    of = [split for split, books in SAMPLE_BOOKS.items() for _ in range(books)]
+    for book in range(number):
+        if of[(book * 7) % number] == split:
+            own = words[book * len(words) // number : (book + 1) * len(words) // number]
+            lines = [b" ".join(own[first : first + 12]) for first in range(0, len(own), 12)]
+            yield Book(f"sample, book {book}", b"\n".join(lines) + b"\n")

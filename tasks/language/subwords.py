@@ -1,0 +1,307 @@
+"""Sub-words as tokens, by the `tokenizers` library: learnt from the train split, or given.
+
+A model learnt here is byte-level: all 256 bytes are among its ids, no text is unknown to it, and
+decoding gives the text back. It knows a text by these pieces, from each of which it makes sub-words
+on their own (a line end is a piece, so no sub-word spans two lines):
+
+    a word, a number or some punctuation marks, with the blank before it | blanks | a line end
+
+The pieces need ASCII alone to be told apart, and few are new: each one is encoded once and then
+looked up, which gives what the library gives and is many times as fast. A given `tokenizer.json`
+has its own rules: it reads line by line through the library, and nothing is known of its losses.
+
+Training by BPE gives the same file in every run and for any number of threads. That of unigram does
+not: its pieces agree, but its scores differ in their last digits, and so does the order of bytes
+that it never saw. Its scores are therefore rounded and put in order.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from tasks.data.lines import Block
+from tasks.data.sources import remembered_sha256
+from tasks.errors import BadData, NotPrepared
+from tasks.language import vocabulary_cache
+from tasks.language.words import token_type
+
+VERSION = 1
+BYTES = 256
+REMEMBERED = 1_000_000
+"""Pieces whose ids are held in memory; then it begins anew."""
+AT_ONCE = 1000
+"""Pieces that the library is handed as one text."""
+DIGITS = 4
+"""Of a unigram's scores, which are natural logarithms."""
+UNSEEN = 0.03
+"""The library spreads the scores of bytes it never saw over less than this."""
+MARKS = r"!-/:-@\[-`{-~"
+PIECE = (
+    rf" ?[^ \t\n\r\v\f0-9{MARKS}]+| ?[0-9]+| ?[{MARKS}]+|\n"
+    r"|[ \t\r\v\f]+(?![^ \t\n\r\v\f])|[ \t\r\v\f]+"
+)
+PIECES = re.compile(PIECE.encode())
+
+log = logging.getLogger(__name__)
+
+
+class Algorithm(StrEnum):
+    """How sub-words are learnt."""
+
+    bpe = auto()
+    """Byte-pair encoding."""
+    unigram = auto()
+    """A unigram language model."""
+
+
+class _Pieces(dict[bytes, int]):
+    """Numbers of pieces, in the order in which they were first seen."""
+
+    def __missing__(self, piece: bytes) -> int:
+        number = self[piece] = len(self)
+        return number
+
+
+class Subwords:
+    """The tokeniser; learnt once from the train split and kept in the cache, or given.
+
+    Args:
+        size: Number of ids that is wanted.
+        added: How many of them, the last ones, are none of the model's: the task gives them a
+            meaning.
+        train: Identity of the train split's content.
+        algorithm: bpe or unigram.
+        given: A `tokenizer.json` to use instead.
+
+    Raises:
+        ValueError: `size` leaves no room for a sub-word.
+        NotPrepared: The given file is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        train: object,
+        algorithm: Algorithm,
+        given: Path | None = None,
+        added: int = 0,
+    ) -> None:
+        if size <= BYTES + added:
+            raise ValueError(
+                f"task.subword_vocabulary must be above {BYTES + added}, as all bytes are among "
+                f"its ids: got {size}"
+            )
+        self.size, self.added, self.algorithm, self.given = size, added, algorithm, given
+        if given is None:
+            library = f"tokenizers {version('tokenizers')}"
+            self.recipe: dict[str, object] = {
+                "kind": str(algorithm),
+                "version": VERSION,
+                "size": size - added,
+                "library": library,
+                "train": train,
+            }
+        else:
+            if not given.is_file():
+                raise NotPrepared(
+                    f"task.tokenizer={given} is missing: name a tokenizer.json of the "
+                    "`tokenizers` library, or leave it out to learn one from train"
+                )
+            content = remembered_sha256(given)
+            self.recipe = {"kind": "given", "version": VERSION, "content": content}
+        self.name = f"{self.recipe['kind']} {size}"
+
+    @property
+    def _place(self) -> vocabulary_cache.Place:
+        return vocabulary_cache.place(
+            f"{self.algorithm}-{self.recipe['size']}", "tokenizer.json", self.recipe
+        )
+
+    def there(self) -> bool:
+        """Return whether the model is on this machine."""
+        return self.given is not None or vocabulary_cache.there(self._place)
+
+    def make(self, train: Callable[[], Iterable[Block]]) -> None:
+        """Learn the model from train, unless that is done or one is given.
+
+        Raises:
+            BadData: It has another number of ids than `size`, or is no tokeniser.
+        """
+        if self.given is None:
+            vocabulary_cache.made_once(self._place, lambda: self._learnt(train()))
+        found = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        if found + self.added != self.size:
+            raise BadData(
+                f"{self._origin} has {found:,} ids, wanted {self.size - self.added:,}: set "
+                f"task.subword_vocabulary={found + self.added}"
+            )
+
+    def _learnt(self, train: Iterable[Block]) -> bytes:
+        wanted = self.size - self.added
+        log.info("learning %d sub-words (%s) from the train split", wanted, self.algorithm)
+        content, found = learnt(train, self.algorithm, wanted)
+        if found != wanted:
+            raise BadData(
+                f"the train split gives {found:,} sub-words by {self.algorithm}, wanted "
+                f"{wanted:,}: set task.subword_vocabulary={found + self.added} or less"
+            )
+        return content
+
+    @property
+    def _origin(self) -> Path:
+        return self._place.folder / self._place.name if self.given is None else self.given
+
+    def _content(self) -> bytes:
+        if self.given is None:
+            return vocabulary_cache.read(self._place)
+        content = self.given.read_bytes()
+        if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
+            raise BadData(f"{self.given} was changed while it was used: start again")
+        return content
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the model, which is read and checked for it."""
+        return hashlib.sha256(self._content()).hexdigest()
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        try:
+            made = Tokenizer.from_str(self._content().decode())
+        except (BadData, NotPrepared):
+            raise
+        except Exception as error:  # the library raises no narrower class
+            raise BadData(
+                f"{self._origin} is no tokenizer.json of the `tokenizers` library ({error}): name "
+                "another, or leave task.tokenizer out to learn one from train"
+            ) from error
+        made.no_truncation()
+        made.no_padding()
+        # What looks like a special token in a text is text.
+        made.encode_special_tokens = True
+        return made
+
+    def encode(self, block: Block) -> Integer[np.ndarray, " n"]:
+        """Return the ids of whole lines."""
+        if self.given is not None:
+            flat, _ = self._by_library(_lines(block.text))
+            return flat
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+            self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
+        before, words = len(self._known), PIECES.findall(block.text)
+        order = np.fromiter(map(self._known.__getitem__, words), np.int64, count=len(words))
+        new = [word.decode() for word in islice(self._known, before, None)]
+        if new:
+            flat, lengths = self._by_library(new)
+            self._flat = np.concatenate((self._flat, flat))
+            self._ends = np.concatenate((self._ends, self._ends[-1] + np.cumsum(lengths)))
+        starts = self._ends[order]
+        lengths = self._ends[order + 1] - starts
+        places = np.cumsum(lengths)
+        shifts = np.repeat(starts - (places - lengths), lengths)
+        found = self._flat[shifts + np.arange(len(shifts))]
+        return found.astype(token_type(self.size))
+
+    @cached_property
+    def _known(self) -> _Pieces:
+        self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)
+        return _Pieces()
+
+    def _by_library(
+        self, texts: list[str]
+    ) -> tuple[Integer[np.ndarray, " n"], Integer[np.ndarray, " texts"]]:
+        """Return the ids of some texts one after another, and their numbers."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [np.array(encoding.ids, token_type(self.size)) for encoding in encodings]
+        return np.concatenate(ids), np.array([len(part) for part in ids])
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return the text of some ids; what is cut off in the middle of a character shows as �."""
+        text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        return text
+
+
+def _lines(text: bytes) -> list[str]:
+    lines = text.decode().split("\n")
+    ended = [f"{line}\n" for line in lines[:-1]]
+    return ended + lines[-1:] if lines[-1] else ended
+
+
+def byte_letters() -> dict[int, str]:
+    """Return the letter that stands for each byte in a byte-level model; none is a blank."""
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(BYTES) if byte not in shown]
+    others = {byte: chr(BYTES + number) for number, byte in enumerate(hidden)}
+    return {byte: others.get(byte, chr(byte)) for byte in range(BYTES)}
+
+
+def _spelt(train: Iterable[Block]) -> Iterator[str]:
+    """Yield a text's pieces in the letters of a byte-level model, with blanks between them.
+
+    Handed to the library like this they need no more of its rules, which take most of its time.
+    """
+    # No UTF-8 has the byte 255, so that it can stand between pieces.
+    letters = {**byte_letters(), 255: " "}
+    for block in train:
+        pieces = PIECES.findall(block.text)
+        for first in range(0, len(pieces), AT_ONCE):
+            joined = b"\xff".join(pieces[first : first + AT_ONCE])
+            yield joined.decode("latin-1").translate(letters)
+
+
+def learnt(train: Iterable[Block], algorithm: Algorithm, size: int) -> tuple[bytes, int]:
+    """Learn a model with `size` ids from a text.
+
+    Returns:
+        Its `tokenizer.json`, and how many ids it has: fewer where the text has no more sub-words.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    alphabet = list(byte_letters().values())
+    options: dict[str, Any] = {
+        "vocab_size": size,
+        "initial_alphabet": alphabet,
+        "show_progress": False,
+    }
+    bpe = algorithm is Algorithm.bpe
+    made = Tokenizer(models.BPE() if bpe else models.Unigram())
+    made.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
+    trainer = (trainers.BpeTrainer if bpe else trainers.UnigramTrainer)(**options)
+
+    made.train_from_iterator(_spelt(train), trainer)
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECE), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    content = json.loads(made.to_str())
+    if not bpe:
+        content["model"]["vocab"] = settled(content["model"]["vocab"], frozenset(alphabet))
+    return json.dumps(content, ensure_ascii=False, indent=1).encode(), made.get_vocab_size()
+
+
+def settled(pieces: list[list[Any]], alphabet: frozenset[str]) -> list[list[Any]]:
+    """Return a unigram's (piece, score), the likeliest first, without what differs between runs."""
+    lowest = round(min(score for _, score in pieces), DIGITS)
+    found = [
+        [piece, lowest if piece in alphabet and score < lowest + UNSEEN else round(score, DIGITS)]
+        for piece, score in pieces
+    ]
+    return sorted(found, key=lambda entry: (-entry[1], entry[0]))

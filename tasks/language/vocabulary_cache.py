@@ -1,0 +1,90 @@
+"""What was learnt from a train split and is kept in the cache: one file, and what it was made from.
+
+    vocabularies/words-1a2b…/vocabulary.txt    the content
+                            /manifest.json     its hash, and the recipe
+
+The folder appears whole or not at all. The hash is compared whenever the content is read: ids mean
+nothing without the very file that made them.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.data.prepared import identity_of
+from tasks.data.sources import data_root, lock, placing
+from tasks.errors import BadData, NotPrepared
+
+FORMAT = 1
+
+
+class Place(NamedTuple):
+    """Where something is kept."""
+
+    folder: Path
+    name: str
+    """Of the file inside the folder."""
+    recipe: Mapping[str, object]
+    """What decides the content, plain JSON."""
+
+
+def place(kind: str, name: str, recipe: Mapping[str, object]) -> Place:
+    """Return where the outcome of a recipe lies: in a folder that is named by its hash."""
+    return Place(data_root() / "vocabularies" / f"{kind}-{identity_of(recipe)}", name, recipe)
+
+
+def there(at: Place) -> bool:
+    """Return whether something is kept there."""
+    return (at.folder / "manifest.json").is_file()
+
+
+def read(at: Place) -> bytes:
+    """Return what is kept, compared with its hash.
+
+    Raises:
+        NotPrepared: Nothing is there.
+        BadData: It was changed, or is the outcome of another recipe.
+    """
+    path = at.folder / at.name
+    try:
+        manifest: dict[str, Any] = json.loads((at.folder / "manifest.json").read_text())
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotPrepared(
+            f"{path} is missing: it is made from the train split; run `lra data prepare TASK`, or "
+            "call the task's prepare()"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise _bad(at, f"manifest.json cannot be read ({error})") from error
+    if manifest.get("format") != FORMAT:
+        raise _bad(at, f"format {manifest.get('format')}, wanted {FORMAT}")
+    if manifest.get("recipe") != json.loads(json.dumps(at.recipe)):
+        raise _bad(at, f"made from {manifest.get('recipe')}, wanted {dict(at.recipe)}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != manifest.get("sha256"):
+        raise _bad(at, f"SHA-256 {found}, wanted {manifest.get('sha256')}: it was changed")
+    return content
+
+
+def made_once(at: Place, make: Callable[[], bytes]) -> bytes:
+    """Return what is kept; make and keep it where it is missing, one process for all."""
+    if not there(at):
+        with lock(at.folder.name):
+            if not there(at):
+                content = make()
+                with placing(at.folder) as folder:
+                    (folder / at.name).write_bytes(content)
+                    manifest = {
+                        "format": FORMAT,
+                        "recipe": dict(at.recipe),
+                        "sha256": hashlib.sha256(content).hexdigest(),
+                    }
+                    said = json.dumps(manifest, indent=1, sort_keys=True)
+                    (folder / "manifest.json").write_text(said)
+    return read(at)
+
+
+def _bad(at: Place, fault: str) -> BadData:
+    return BadData(f"{at.folder / at.name}: {fault}; delete this folder and prepare again")

@@ -1,0 +1,269 @@
+"""WikiText-103 and WikiText-2 (Merity et al. 2016, arXiv:1609.07843): the next word of Wikipedia.
+
+     = Robert Boulter = ⏎   ->   = Robert Boulter = <eos>        units=words, closed vocabulary
+                                 ' =' ' Robert' ' B' 'oul' …     units=subwords, none is unknown
+
+`units=words` is the published task: lines split on blanks, `<eos>` at the end of each, 267,735 or
+33,278 words; the metric is perplexity, per word. `units=subwords` reads the same text, or the raw
+one, in sub-words of any model; its metric `word_perplexity` is exp(summed nats / words), with the
+words of the published task, so that numbers of different sub-words compare. In the text of tokens
+rare words are spelt `<unk>`, which makes it easier than the raw one: rows name the form they read.
+
+The number of words of every split is compared with the published one, unless `partial` says that
+the files are a part. `source=sample` is generated text for trials, labelled so.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tasks.data.lines import Block
+from tasks.data.prepared import GENERATED, identity_of
+from tasks.data.published import MARK, check_partial
+from tasks.data.sources import data_root, folder_identity
+from tasks.data.storage import Ragged
+from tasks.errors import BadData, NotPrepared
+from tasks.language import wikitext_files as files
+from tasks.language.base import Regime
+from tasks.language.subwords import Algorithm, Subwords
+from tasks.language.tokenised import TokenisedTask, end, piece
+from tasks.language.wikitext_files import Corpus, Form
+from tasks.language.words import Unknown, Words, count_words, ranked, split_words
+from tasks.task import SPLITS, TaskSpec
+
+VERSION = 1
+SUBWORDS = 8000
+SAMPLE_SUBWORDS = 400
+
+
+class Source(StrEnum):
+    """Where the text comes from."""
+
+    files = auto()
+    datasets = auto()
+    sample = auto()
+
+
+class Units(StrEnum):
+    """What a token is."""
+
+    words = auto()
+    subwords = auto()
+
+
+class WikiText(TokenisedTask):
+    """The task; see the module's text.
+
+    Args:
+        corpus: wikitext103 or wikitext2.
+        source: files, datasets or sample.
+        path: files: the public zip, or the folder of it or of wiki.{train,valid,test}.tokens
+            (plain, .gz, .xz or .bz2); datasets: a folder of parquet files.
+        form: tokens, or raw (sub-words alone).
+        partial: Whether the files are a part of the corpus.
+        units: words or subwords.
+        vocabulary_size: Words, `<unk>` and `<eos>` among them. Not given: the published number.
+        unknown: What becomes of a word that train does not have: refuse, or unk.
+        subword_vocabulary: Number of sub-words. Not given: 8,000 (sample: 400).
+        subword_model: bpe or unigram.
+        tokenizer: A tokenizer.json to use instead of learning one.
+        length: Tokens of a training window.
+        evaluation_length: Tokens of a window of evaluation; not given: the same.
+        regime: How evaluation cuts the stream: non_overlapping, sliding or memory.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
+            with regime=memory, a state is carried along.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
+    """Options that change no number: the content of what they name is part of the data hash."""
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus = Corpus.wikitext103,
+        source: Source = Source.files,
+        path: str | None = None,
+        form: Form = Form.tokens,
+        partial: bool = False,
+        units: Units = Units.words,
+        vocabulary_size: int | None = None,
+        unknown: Unknown = Unknown.refuse,
+        subword_vocabulary: int | None = None,
+        subword_model: Algorithm = Algorithm.bpe,
+        tokenizer: str | None = None,
+        length: int = 512,
+        evaluation_length: int | None = None,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+    ) -> None:
+        self.corpus, self.source, self.form = corpus, source, form
+        self.units, self.unknown = units, unknown
+        self.algorithm = subword_model
+        if self.source is Source.sample and path is not None:
+            raise ValueError(
+                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
+            )
+        if self.units is Units.words:
+            asked = {"subword_vocabulary": subword_vocabulary, "tokenizer": tokenizer}
+            for name, value in asked.items():
+                if value is not None:
+                    raise ValueError(
+                        f"task.{name} belongs to units=subwords: got units=words, {name}={value}"
+                    )
+            if self.form is Form.raw:
+                raise ValueError(
+                    "units=words reads form=tokens, whose vocabulary is closed: got form=raw; set "
+                    "task.units=subwords, or leave task.form out"
+                )
+        elif vocabulary_size is not None or self.unknown is not Unknown.refuse:
+            raise ValueError(
+                "task.vocabulary_size and task.unknown belong to units=words: got units=subwords, "
+                f"vocabulary_size={vocabulary_size}, unknown={self.unknown}"
+            )
+        self.facts = files.CORPORA[self.corpus]
+        self.path = Path(path).expanduser() if path is not None else None
+        self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
+        self.partial = partial
+        check_partial(partial, self.source is not Source.sample)
+        self.vocabulary_size, self.subword_vocabulary = vocabulary_size, subword_vocabulary
+        self.read_as(
+            length=length,
+            evaluation_length=evaluation_length,
+            regime=regime,
+            stride=stride,
+            memory=memory,
+            contiguous=contiguous,
+        )
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. With a `path` the data must be there: their content is the identity."""
+        words = self.units is Units.words
+        return self.stream_spec(
+            name=str(self.corpus),
+            version=VERSION,
+            vocabulary=self.tokeniser.size,
+            metric="perplexity" if words else "word_perplexity",
+            source=self._source_name(),
+            data_hash=self._identity(),
+            tokenizer=self.tokenizer_said,
+        )
+
+    def _source_name(self) -> str:
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        said = [str(self.source)]
+        if self.path is not None:
+            said.append(f": {self.path.name}")
+        if self.form is Form.raw:
+            said.append(", raw")
+        return "".join(said) + (MARK if self.partial else "")
+
+    @cached_property
+    def tokeniser(self) -> Words | Subwords:
+        """Words or sub-words; needs no data but for its identity."""
+        train = self._content["train"]
+        sample = self.source is Source.sample
+        if self.units is Units.words:
+            size = self.vocabulary_size or self.facts.vocabulary
+            if sample and self.vocabulary_size is None:
+                counts = count_words(files.read_sample("train"))
+                size = ranked(counts).count(b"\n")
+            return Words(size=size, train=train, unknown=self.unknown)
+        size = self.subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
+        return Subwords(size=size, train=train, algorithm=self.algorithm, given=self.given)
+
+    def _identity(self) -> str:
+        return identity_of(
+            {
+                "version": VERSION,
+                "corpus": self.corpus.value,
+                "source": self.source.value,
+                "form": self.form.value,
+                "partial": self.partial,
+                "content": self._content,
+                "units": self.units.value,
+                "unknown": self.unknown.value,
+                "vocabulary": self.tokeniser.size,
+                "tokenizer": self.tokeniser.recipe,
+            }
+        )
+
+    @cached_property
+    def _content(self) -> dict[str, str]:
+        """What the content of every split is known by."""
+        if self.source is Source.sample:
+            return dict.fromkeys(SPLITS, f"sample {VERSION}")
+        if self.source is Source.datasets:
+            config = files.hub_config(self.corpus, self.form)
+            known = f"{files.HUB_NAME}@{files.HUB_REVISION}/{config}"
+            if self.path is not None:
+                if not self.path.is_dir():
+                    raise NotPrepared(
+                        f"task.path={self.path} is missing: put parquet files of {known} there "
+                        f"(train, validation, test; column text); {files.LICENCE}"
+                    )
+                known = folder_identity(self.path)
+            return dict.fromkeys(SPLITS, known)
+        if self.path is None:
+            return dict.fromkeys(SPLITS, self.facts.sha256[self.form])
+        return files.identities(self._sources)
+
+    @cached_property
+    def _sources(self) -> dict[str, files.Source]:
+        return files.find(self.path, self.corpus, self.form)
+
+    @cached_property
+    def _hub(self) -> Any:
+        return files.load_hub(self.path, self.corpus, self.form)
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every length and regime."""
+        return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
+
+    def text(self, split: str) -> Iterator[Block]:
+        """Yield the lines of a split."""
+        if self.source is Source.sample:
+            return files.read_sample(split)
+        if self.source is Source.datasets:
+            return files.read_hub(self._hub[split], f"{self.spec.source}, {split}")
+        return files.read(self._sources[split])
+
+    def make(self) -> None:
+        """Read the text and store its ids."""
+        sample = self.source is Source.sample
+        self.write_encoded(
+            units=self.units.value,
+            form=self.form.value,
+            licence=GENERATED if sample else files.LICENCE,
+        )
+
+    def encoded(self, split: str, counted: dict[str, int]) -> Iterator[Ragged]:
+        """Yield the ids of a split, and leave in `counted` how many words it has."""
+        words = 0
+        for block in self.text(split):
+            ids = self.tokeniser.encode(block)
+            words += len(ids) if self.units is Units.words else len(split_words(block.text))
+            yield piece(ids)
+        self._check(split, words)
+        counted[split] = words
+        yield end([], self.spec.vocabulary)
+
+    def _check(self, split: str, words: int) -> None:
+        """Raise `BadData` unless a split that should be whole is whole."""
+        if self.partial or self.source is Source.sample:
+            return
+        wanted = self.facts.words[split]
+        if abs(words - wanted) > (self.facts.unverified if split == "train" else 0):
+            raise BadData(
+                f"{self.spec.source}: the {split} split has {words:,} words, <eos> among them, "
+                f"wanted {wanted:,}: the file is truncated or another one; if it is a part on "
+                "purpose, set task.partial=true"
+            )

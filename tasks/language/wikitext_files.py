@@ -1,0 +1,270 @@
+"""WikiText as published: files, archives, rows of the hub, and a sample of the same form."""
+
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum, auto
+from functools import cache
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tasks.data import archives, hub
+from tasks.data.lines import Block, blocks
+from tasks.data.sources import data_root, remembered_sha256
+from tasks.errors import BadData, NotPrepared
+from tasks.language.characters import sample_text
+from tasks.language.words import UNKNOWN
+from tasks.task import SPLITS
+
+HUB_NAME = "Salesforce/wikitext"
+HUB_REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
+HUB_ROWS = 20_000
+LICENCE = "licence: CC BY-SA 3.0 and GFDL; cite Merity et al. 2016"
+FILES = {"train": "wiki.train", "validation": "wiki.valid", "test": "wiki.test"}
+SAMPLE_BYTES = 300_000
+SAMPLE_WORDS = 12
+"""Of a line."""
+
+
+class Corpus(StrEnum):
+    """Which of the two; their validation and test splits are the same articles."""
+
+    wikitext103 = auto()
+    wikitext2 = auto()
+
+
+class Form(StrEnum):
+    """Which of the two forms of the text."""
+
+    tokens = auto()
+    """Rare words stand as `<unk>`."""
+    raw = auto()
+    """All words are there."""
+
+
+class Facts(NamedTuple):
+    """What is published."""
+
+    name: str
+    vocabulary: int
+    train_words: int
+    unverified: int
+    """By how many words train may differ: its published number was not checked to the unit."""
+    sha256: Mapping[Form, str]
+    """Of the archives."""
+
+    @property
+    def words(self) -> dict[str, int]:
+        """Number of words by split, `<eos>` for every line among them.
+
+        Merity et al. 2016, table 1 (103,227,021; 2,088,628; 217,646; 245,569).
+        """
+        return {"train": self.train_words, "validation": 217_646, "test": 245_569}
+
+
+CORPORA = {
+    Corpus.wikitext103: Facts(
+        "wikitext-103",
+        267_735,
+        103_227_021,
+        1000,
+        {
+            Form.tokens: "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+            Form.raw: "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+        },
+    ),
+    Corpus.wikitext2: Facts(
+        "wikitext-2",
+        33_278,
+        2_088_628,
+        0,
+        {
+            Form.tokens: "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+            Form.raw: "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+        },
+    ),
+}
+
+
+class Source(NamedTuple):
+    """A file, or a member of an archive."""
+
+    path: Path
+    member: str | None
+
+
+def archive_name(corpus: Corpus, form: Form) -> str:
+    """Return the name of the public archive."""
+    return f"{CORPORA[corpus].name}{'-raw' if form is Form.raw else ''}-v1.zip"
+
+
+def find(path: Path | None, corpus: Corpus, form: Form) -> dict[str, Source]:
+    """Return where each split lies: in an archive, or in a folder, packed or not.
+
+    Args:
+        path: An archive, or the folder of one or of the files. None: where a public archive that
+            was fetched by hand is looked for.
+        corpus: Names the archive and its folder.
+        form: tokens or raw, the ending of the files.
+
+    Raises:
+        NotPrepared: They are not there.
+        BadData: The archive is damaged, has not all three, or (where `path` is None) is not the
+            public one.
+    """
+    place = data_root() / "downloads" if path is None else path
+    archive = place if place.is_file() else place / archive_name(corpus, form)
+    if archive.is_file():
+        if path is None:
+            _check_public(archive, CORPORA[corpus].sha256[form])
+        return _members(archive, form)
+    known = CORPORA[corpus].name
+    for folder in (place, place / known, place / f"{known}-raw"):
+        found = {split: _file(folder, f"{name}.{form}") for split, name in FILES.items()}
+        there = {split: Source(file, None) for split, file in found.items() if file is not None}
+        if len(there) == len(SPLITS):
+            return there
+        if there:
+            lacking = ", ".join(f"{FILES[s]}.{form}" for s in SPLITS if s not in there)
+            raise NotPrepared(f"{folder} lacks {lacking}; {_instructions(place, corpus, form)}")
+    raise NotPrepared(f"{place}: no WikiText there; {_instructions(place, corpus, form)}")
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    paths = (folder / f"{name}{ending}" for ending in archives.PACKED)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _instructions(place: Path, corpus: Corpus, form: Form) -> str:
+    names = ", ".join(f"{name}.{form}" for name in FILES.values())
+    return (
+        f"put {archive_name(corpus, form)} (SHA-256 {CORPORA[corpus].sha256[form]}) into "
+        f"{place}, or its files {names} (plain, .gz, .xz or .bz2), or name their place by "
+        "task.path; task.source=datasets fetches them through `datasets`, task.source=sample is a "
+        f"trial; {LICENCE}"
+    )
+
+
+def _check_public(archive: Path, wanted: str) -> None:
+    found = remembered_sha256(archive)
+    if found != wanted:
+        raise BadData(
+            f"{archive}: SHA-256 {found}, wanted {wanted}: the file is damaged or another one; "
+            "fetch it again, or name it by task.path to use it as it is"
+        )
+
+
+def _members(archive: Path, form: Form) -> dict[str, Source]:
+    with archives.opened_zip(archive) as packed:
+        names = {name.rpartition("/")[2]: name for name in packed.namelist()}
+    lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
+    if lacking:
+        raise BadData(
+            f"{archive} holds {', '.join(sorted(names)) or 'nothing'}, wanted "
+            f"{', '.join(lacking)} as well: fetch {form} and not the other form of the text"
+        )
+    return {split: Source(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
+
+
+def identities(sources: Mapping[str, Source]) -> dict[str, str]:
+    """Return by split the hash of its file or of the archive that it is in."""
+    return {split: remembered_sha256(source.path) for split, source in sources.items()}
+
+
+def read(source: Source) -> Iterator[Block]:
+    """Yield the lines of a split.
+
+    Raises:
+        BadData: The file is damaged, empty or no UTF-8.
+    """
+    where = f"{source.path}{f', {source.member}' if source.member else ''}"
+    with _opened(source) as file:
+        yield from blocks(file, where)
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[BufferedIOBase]:
+    if source.member is None:
+        with archives.open_packed(source.path) as file:
+            yield file
+    else:
+        with (
+            archives.opened_zip(source.path) as packed,
+            archives.open_member(packed, source.member) as member,
+        ):
+            yield member
+
+
+def hub_config(corpus: Corpus, form: Form) -> str:
+    """Return the name of the data set's configuration on the hub."""
+    return archive_name(corpus, form).removesuffix(".zip")
+
+
+def load_hub(path: Path | None, corpus: Corpus, form: Form) -> Any:
+    """Return the data set, from the hub or from a folder of parquet files.
+
+    Raises:
+        NotPrepared: Neither network nor cache has it, or the folder is missing.
+        BadData: It cannot be read, or lacks a split or the column `text`.
+    """
+    folder = data_root() / f"{hub_config(corpus, form)}-datasets"
+    return hub.load(
+        HUB_NAME,
+        HUB_REVISION,
+        path,
+        config=hub_config(corpus, form),
+        columns=("text",),
+        splits=SPLITS,
+        instructions=f"on a machine with network fetch the parquet files of https://huggingface.co/"
+        f"datasets/{HUB_NAME}/tree/{HUB_REVISION}/{hub_config(corpus, form)}, put them into "
+        f"{folder} and set task.path={folder}; or use task.source=files or sample; {LICENCE}",
+    )
+
+
+def read_hub(rows: Any, where: str) -> Iterator[Block]:
+    """Yield rows as the lines of the published file, where a blank line is a blank and its end.
+
+    Raises:
+        BadData: A row is no text, or there is none.
+    """
+    line = 1
+    for table in rows.with_format("arrow").iter(batch_size=HUB_ROWS):
+        texts = table.column("text").to_pylist()
+        for number, text in enumerate(texts, line):
+            if not isinstance(text, str):
+                raise BadData(f"{where}, row {number}: text is {text!r}, wanted a string")
+        ended = (text.rstrip("\n") or " " for text in texts)
+        yield Block("".join(f"{text}\n" for text in ended).encode(), where, line)
+        line += len(texts)
+    if line == 1:
+        raise BadData(f"{where} has no rows: fetch it again")
+
+
+@cache
+def sample() -> dict[str, bytes]:
+    """Write articles of made-up words; a word that train does not have is `<unk>`, as published.
+
+    They are not WikiText.
+    """
+    words = sample_text(SAMPLE_BYTES).split()
+    parts: dict[str, list[list[bytes]]] = {split: [] for split in SPLITS}
+    for number, first in enumerate(range(0, len(words), SAMPLE_WORDS)):
+        article = number // 10
+        lines = parts[{8: "validation", 9: "test"}.get(article % 10, "train")]
+        if number % 10 == 0:
+            lines += [[], [b"=", words[first], b"="], []]
+        lines.append(words[first : first + SAMPLE_WORDS])
+    known = {word for line in parts["train"] for word in line}
+    return {
+        split: b"".join(
+            b" %s\n" % b"".join((word if word in known else UNKNOWN) + b" " for word in line)
+            for line in part
+        )
+        for split, part in parts.items()
+    }
+
+
+def read_sample(split: str) -> Iterator[Block]:
+    """Yield the lines of a split of the sample."""
+    return blocks(io.BytesIO(sample()[split]), f"sample, {split}")

@@ -1,0 +1,1 @@
+"""Language modelling of protein sequences."""

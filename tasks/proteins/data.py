@@ -1,0 +1,190 @@
+"""Which protein sequences a task reads, and how they are split."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from pathlib import Path
+
+from conf.choices import ByName
+from tasks.data.prepared import GENERATED
+from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.storage import Ragged
+from tasks.errors import NotPrepared
+from tasks.proteins import pfam
+from tasks.proteins.fasta import Record
+from tasks.proteins.sources import (
+    LICENCE,
+    content,
+    fasta_files,
+    from_datasets,
+    from_files,
+    sample,
+)
+from tasks.proteins.splits import Splitter, blocks
+
+SWISS_PROT = 540_000
+"""Sequences that every release since 2014 has at least, each another number (release notes of
+UniProtKB/Swiss-Prot); TrEMBL has hundreds of times as many."""
+
+
+class Source(StrEnum):
+    """Where the sequences come from."""
+
+    files = auto()
+    datasets = auto()
+    sample = auto()
+
+
+class Duplicates(StrEnum):
+    """What becomes of a sequence that came before."""
+
+    drop = auto()
+    keep = auto()
+
+
+class ProteinData(ByName):
+    """Sequences from one source; the options are those of `tasks.proteins.task.Proteins`.
+
+    Raises:
+        ValueError: They do not fit together.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        path: str | None,
+        partial: bool,
+        dataset: str,
+        revision: str | None,
+        column: str,
+        families: str | None,
+        held_out_families: list[str],
+        validation_fraction: float,
+        test_fraction: float,
+        duplicates: Duplicates,
+    ) -> None:
+        self.source, self.duplicates, self.partial = source, duplicates, partial
+        check_partial(partial, source is not Source.sample)
+        self.path = Path(path).expanduser() if path is not None else None
+        self.dataset, self.revision, self.column = dataset, revision, column
+        self.families = Path(families).expanduser() if families is not None else None
+        self.held_out_families = sorted(set(held_out_families or pfam.PUBLISHED))
+        self.shares = {"validation": validation_fraction, "test": test_fraction}
+        for name, share in self.shares.items():
+            if not 0 < share < 0.5:
+                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+        self._check_source()
+        if self.families is not None and self.source is not Source.files:
+            raise ValueError(
+                "task.families needs the accessions of FASTA files: got "
+                f"source={self.source}; set source=files"
+            )
+        if self.families is None and held_out_families:
+            raise ValueError(
+                "task.held_out_families needs a table of families: got "
+                f"{held_out_families}; name the table by task.families"
+            )
+        for name in self.held_out_families:
+            if not re.fullmatch(r"PF\d{5}", name):
+                raise ValueError(
+                    f"task.held_out_families lists Pfam accessions, as in PF18369: got {name!r}"
+                )
+
+    def _check_source(self) -> None:
+        if self.source is Source.sample and self.path is not None:
+            raise ValueError(
+                f"source=sample reads no files: got path={self.path}; set source=files or datasets"
+            )
+        if self.source is Source.datasets and self.path is None:
+            if not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
+                raise ValueError(
+                    f"task.revision pins the data set {self.dataset} by 40 hexadecimal digits, for "
+                    f"a branch moves: got {self.revision}; or name a folder by task.path"
+                )
+        elif self.revision is not None:
+            raise ValueError(
+                "task.revision belongs to source=datasets without a path: got "
+                f"source={self.source}, path={self.path}, revision={self.revision}"
+            )
+
+    @property
+    def name(self) -> str:
+        """Return the source as rows and tables say it."""
+        if self.source is Source.sample:
+            return "sample (synthetic)"
+        if self.revision is not None:
+            said = f"{self.dataset}@{self.revision[:10]}"
+        else:
+            said = f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
+        return f"{said}{MARK if self.partial else ''}"
+
+    @property
+    def licence(self) -> str:
+        """Return what the sequences may be used for."""
+        return GENERATED if self.source is Source.sample else LICENCE
+
+    def facts(self) -> dict[str, object]:
+        """Return what decides the stored sequences.
+
+        Raises:
+            NotPrepared: A file is missing.
+        """
+        facts: dict[str, object] = {
+            "source": self.source.value,
+            "shares": self.shares,
+            "duplicates": self.duplicates.value,
+        }
+        if self.partial:
+            facts["partial"] = True
+        if self.source is Source.files:
+            facts["content"] = content(fasta_files(self.path))
+        elif self.source is Source.datasets:
+            facts["column"] = self.column
+            given = self.path is not None
+            facts["content"] = content(self._tables()) if given else [self.dataset, self.revision]
+        if self.families is not None:
+            pfam.check(self.families)
+            facts["families"] = content([self.families])
+            facts["held_out_families"] = self.held_out_families
+        return facts
+
+    def _tables(self) -> list[Path]:
+        assert self.path is not None
+        found = sorted(file for file in self.path.rglob("*") if file.is_file())
+        if not found:
+            raise NotPrepared(
+                f"task.path={self.path}: no file there; with source=datasets it names a folder of "
+                f"parquet or CSV files with the column {self.column}"
+            )
+        return found
+
+    def records(self) -> Iterator[Record]:
+        """Yield all sequences."""
+        if self.source is Source.sample:
+            return sample()
+        if self.source is Source.datasets:
+            return from_datasets(self.dataset, self.revision, self.path, self.column)
+        return from_files(fasta_files(self.path))
+
+    def blocks(self, counts: Counter[str]) -> Iterator[tuple[str, Ragged]]:
+        """Yield the sequences block by block, each with its split; see `protein_splits.blocks`."""
+        held: frozenset[bytes] = frozenset()
+        if self.families is not None:
+            annotated = pfam.read(self.families, self.held_out_families)
+            held = pfam.held_out(self.records(), annotated, origin=str(self.families))
+        splitter = Splitter(
+            validation=self.shares["validation"], test=self.shares["test"], held_out=held
+        )
+        drop = self.duplicates is Duplicates.drop
+        yield from blocks(self.records(), splitter, drop=drop, counts=counts)
+        if self.source is not Source.sample:
+            check_whole(
+                {"it": counts.total()},
+                {"it": SWISS_PROT},
+                where=self.name,
+                of="sequences",
+                partial=self.partial,
+                at_least=True,
+            )

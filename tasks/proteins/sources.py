@@ -1,0 +1,109 @@
+"""Where protein sequences come from: FASTA files, a data set of the hub, or a generated sample."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tasks.data import hub
+from tasks.data.batching import Draw, random_words
+from tasks.data.sources import data_root, remembered_sha256
+from tasks.errors import BadData, NotPrepared
+from tasks.proteins.alphabet import LETTERS
+from tasks.proteins.fasta import ENDINGS, Cleaning, Record, read
+
+PUBLIC_URL = (
+    "https://ftp.uniprot.org/pub/databases/uniprot/current_release/knowledgebase/complete/"
+    "uniprot_sprot.fasta.gz"
+)
+PUBLIC_DATASET = "khairi/uniprot-swissprot"
+LICENCE = "licence: CC BY 4.0 (UniProt Consortium)"
+SAMPLE_SEQUENCES = 900
+SAMPLE_MODULES = 12
+ROWS_AT_ONCE = 1000
+
+
+def fasta_files(path: Path | None) -> list[Path]:
+    """Return the files that a path names, in the order of their names.
+
+    Raises:
+        NotPrepared: There is none.
+    """
+    place = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
+    found = [place] if place.is_file() else []
+    if place.is_dir():
+        found = sorted(f for f in place.iterdir() if f.name.endswith(ENDINGS) and f.is_file())
+    if not found:
+        raise NotPrepared(
+            f"{place}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
+            f".xz or .bz2 or not): fetch Swiss-Prot from {PUBLIC_URL} and put it there (about "
+            "570,000 sequences; it changes with every release, so no hash is known beforehand), or "
+            "name your own file or folder by task.path, or set task.source=sample for a trial; "
+            f"{LICENCE}"
+        )
+    return found
+
+
+def content(files: Sequence[Path]) -> list[str]:
+    """Return the hashes of the files, in their order."""
+    return [remembered_sha256(file) for file in files]
+
+
+def from_files(files: Sequence[Path]) -> Iterator[Record]:
+    """Yield the sequences of FASTA files, one file after another."""
+    for file in files:
+        yield from read(file)
+
+
+def from_datasets(
+    name: str, revision: str | None, path: Path | None, column: str
+) -> Iterator[Record]:
+    """Yield the sequences of a data set, of all its splits; it names no accessions.
+
+    Raises:
+        NotPrepared: It is not to be had.
+        BadData: It cannot be read, the column is missing, or a cell holds no sequence.
+    """
+    loaded = hub.load(
+        name,
+        revision or "",
+        path,
+        columns=[column],
+        splits=["train"],
+        instructions="fetch its files elsewhere and name their folder by task.path, or read FASTA "
+        "files with task.source=files",
+    )
+    for split in sorted(loaded):
+        origin = f"{path or name}, {split}"
+        table, cleaning, number = loaded[split], Cleaning(origin), 0
+        if column not in table.column_names:
+            raise BadData(f"{origin}: columns {table.column_names}, wanted {column}")
+        for rows in table.select_columns([column]).iter(batch_size=ROWS_AT_ONCE):
+            for text in rows[column]:
+                number += 1
+                if not isinstance(text, str):
+                    raise BadData(
+                        f"{origin}, record {number:,}: {column} is {text!r}, wanted a text; name "
+                        "the column of sequences by task.column"
+                    )
+                letters = cleaning.letters(text, number, column)
+                if letters:
+                    yield Record("", letters)
+        cleaning.report()
+
+
+def sample() -> Iterator[Record]:
+    """Write chains of a few modules with changes; they are no proteins.
+
+    A module is 8 to 15 residues that stay the same; in a chain every eighth residue or so is
+    another one. Frequent residues and what stands before a residue can be learnt.
+    """
+    words = iter(random_words(Draw.sample, 0, 400 * SAMPLE_SEQUENCES).tolist())
+
+    def residues(number: int) -> bytes:
+        # The lower of two: early letters are frequent, and the last five, the anomalous, rare.
+        return bytes(LETTERS[min(next(words) % 25, next(words) % 25)] for _ in range(number))
+
+    modules = [residues(8 + next(words) % 8) for _ in range(SAMPLE_MODULES)]
+    for place in range(SAMPLE_SEQUENCES):
+        chain = b"".join(modules[next(words) % SAMPLE_MODULES] for _ in range(2 + next(words) % 8))
+        letters = bytes(c if next(words) % 8 else residues(1)[0] for c in chain)
+        yield Record(f"SAMPLE{place}", letters)

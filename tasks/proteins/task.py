@@ -1,0 +1,340 @@
+"""Language modelling of protein sequences (arXiv:2009.14794), a token for each residue.
+
+    form=single, objective=causal      tokens   < M K T A Y I A K Q     target  M K T A Y I A K Q R
+    form=single, objective=masked      tokens   M K _ A Y I A _ Q R     judged      T         K
+    form=concatenated                  tokens   M K T A Y > M S D L     target  K T A Y > M S D L …
+
+single: one sequence is an example, its first `max_length` residues. Causal models read a begin
+token and all residues but the last, and answer every residue. For masked ones each residue is
+replaced by the mask token with probability 15 % (always by the mask, and one residue of a sequence
+at least); they answer, and are judged on, these alone. Which ones depends on (seed, index) alone;
+in evaluation they are drawn once and for all.
+
+concatenated: the whole sequences, an end token before each, are one stream for each split, cut as
+in `tasks.language.base`; windows of 8,192 as published. Causal only.
+
+The score is per residue: no begin, end, padding or mask token is ever an answer that counts, in
+training, in evaluation or in the floors. The metric is perplexity, exp(mean loss in nats).
+
+Splits go by the hash of the sequence: identical sequences stay together, and by default the later
+ones are dropped. Similar sequences are not kept apart, as published; for that give `families`, a
+table that UniProt exports: all members of `held_out_families` are then in neither train nor
+validation, and are what `test=families` tests on.
+
+Data: UniProt, CC BY 4.0; published numbers are on TrEMBL of January 2019. Fewer sequences than
+Swiss-Prot has are refused, unless `partial` says that they are a part. `source=sample` is
+generated and labelled so.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum, auto
+from functools import cached_property, partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tasks.data.prepared import identity_of
+from tasks.data.rows import RowsTask
+from tasks.data.sources import data_root
+from tasks.data.storage import Ragged
+from tasks.data.tokens import unigram_floor
+from tasks.language.base import LanguageTask, Regime, counted
+from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
+from tasks.proteins.data import Duplicates, ProteinData, Source
+from tasks.proteins.masking import chosen
+from tasks.proteins.sources import PUBLIC_DATASET
+from tasks.proteins.splits import FAMILIES
+from tasks.task import Batch, Floor, Kind, TaskSpec
+
+VERSION = 1
+MASKED = 0.15
+BATCH_SIZE = 256
+LINE = 60
+"""Residues of a line that is shown."""
+
+
+class Objective(StrEnum):
+    """What the model answers."""
+
+    causal = auto()
+    """Each residue from those before it."""
+    masked = auto()
+    """Masked residues from all others."""
+
+
+class Form(StrEnum):
+    """What an example is."""
+
+    single = auto()
+    """A sequence."""
+    concatenated = auto()
+    """A window of the stream of all sequences."""
+
+
+LENGTHS = {Form.single: 1024, Form.concatenated: 8192}
+"""As published."""
+
+
+class Judged(StrEnum):
+    """What the test split is."""
+
+    hashed = auto()
+    """The share of the sequences that their hash says."""
+    families = auto()
+    """The held-out families."""
+
+
+class Proteins(RowsTask, LanguageTask):
+    """The task; see the module's text. It is read as rows or as a stream, by `form`.
+
+    Args:
+        source: files, datasets or sample.
+        path: files: a FASTA file or a folder of them (not given: Swiss-Prot in the cache's
+            downloads); datasets: a folder of parquet or CSV files.
+        partial: Whether these are less than Swiss-Prot; every row then says so.
+        dataset: Name on the hub, where source=datasets and no path is given.
+        revision: Of that data set, 40 hexadecimal digits.
+        column: Of the sequences in a data set.
+        families: A table that UniProt exports, with the columns Entry and Pfam; source=files only.
+        held_out_families: Pfam accessions; empty: the 20 published ones.
+        test: hashed or families: what the test split is.
+        validation_fraction: Share of the sequences.
+        test_fraction: Share of the sequences.
+        duplicates: drop or keep.
+        objective: causal or masked.
+        form: single or concatenated.
+        max_length: Residues of an example, or tokens of a window; null: 1,024, or 8,192.
+        regime: How evaluation cuts the stream; concatenated only, as are the next three.
+        stride: Tokens from one sliding window to the next.
+        memory: Tokens that a state remembers, for regime=memory.
+        contiguous: Whether training rows go on from batch to batch, instead of shuffled windows.
+        bucket_batches: Training batches that are formed together by length; single only.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "families"})
+    """Options that change no number: not part of a result's identity (their content is)."""
+
+    def __init__(
+        self,
+        *,
+        source: Source = Source.files,
+        path: str | None = None,
+        partial: bool = False,
+        dataset: str = PUBLIC_DATASET,
+        revision: str | None = None,
+        column: str = "Sequence",
+        families: str | None = None,
+        held_out_families: list[str] = [],  # noqa: B006
+        test: Judged = Judged.hashed,
+        validation_fraction: float = 0.05,
+        test_fraction: float = 0.05,
+        duplicates: Duplicates = Duplicates.drop,
+        objective: Objective = Objective.causal,
+        form: Form = Form.single,
+        max_length: int | None = None,
+        regime: Regime = Regime.non_overlapping,
+        stride: int | None = None,
+        memory: int = 0,
+        contiguous: bool = False,
+        bucket_batches: int = 16,
+    ) -> None:
+        self.data = ProteinData(
+            source=source,
+            path=path,
+            partial=partial,
+            dataset=dataset,
+            revision=revision,
+            column=column,
+            families=families,
+            held_out_families=held_out_families,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+            duplicates=duplicates,
+        )
+        self.objective, self.form, self.test = objective, form, test
+        if self.test is Judged.families and families is None:
+            raise ValueError("test=families needs a table of families: name it by task.families")
+        length = LENGTHS[self.form] if max_length is None else max_length
+        if length < 1 or bucket_batches < 1:
+            raise ValueError(
+                "Proteins needs max_length >= 1 and bucket_batches >= 1: got "
+                f"max_length={length}, bucket_batches={bucket_batches}"
+            )
+        if self.form is Form.concatenated and self.objective is Objective.masked:
+            raise ValueError(
+                "form=concatenated is for causal models: got objective=masked; set form=single"
+            )
+        streamed = regime is not Regime.non_overlapping or stride or memory or contiguous
+        if self.form is Form.single and streamed:
+            raise ValueError(
+                "task.regime, stride, memory and contiguous belong to form=concatenated: got "
+                f"form=single, regime={regime}, stride={stride}, memory={memory}, "
+                f"contiguous={contiguous}"
+            )
+        self.read_as(
+            length=length, regime=regime, stride=stride, memory=memory, contiguous=contiguous
+        )
+        # A stored row begins with an end token.
+        self.max_length, self.bucket_batches = length + 1, bucket_batches
+
+    @cached_property
+    def spec(self) -> TaskSpec:
+        """The facts. Files must be there: their hashes are the identity."""
+        masked = self.objective is Objective.masked
+        return TaskSpec(
+            name="proteins_masked" if masked else "proteins",
+            version=VERSION,
+            kind=Kind.masked_modelling if masked else Kind.language_modelling,
+            vocabulary=VOCABULARY,
+            classes=VOCABULARY,
+            max_length=self.length,
+            padded=self.form is Form.single,
+            metric="perplexity",
+            source=self.data.name,
+            data_hash=identity_of({"version": VERSION, **self.data.facts()}),
+            regime=self._regime_name(),
+            memory=self.memory,
+        )
+
+    def _regime_name(self) -> str:
+        said = "masked residues" if self.objective is Objective.masked else "next residue"
+        if self.form is Form.concatenated:
+            said = f"concatenated, {self.regime_said}"
+        return f"{said}, held-out families" if self.test is Judged.families else said
+
+    @property
+    def folder(self) -> Path:
+        """Where the prepared data lie; one store serves every objective, form and length."""
+        return data_root() / f"proteins-{self.data.source}-{self.spec.data_hash}"
+
+    def copies_allowed(self, first: str, second: str) -> float:
+        """Return the share of what a model sees of `second` that it may see in `first` as well.
+
+        Sequences of two splits differ, but may do so behind `max_length` or in the last residue.
+        """
+        del first, second
+        return 0.0 if self.data.source is Source.sample else 0.02
+
+    def make(self) -> None:
+        """Read the sequences and store their ids."""
+        counts: Counter[str] = Counter()
+        self.write(
+            self.data.blocks(counts),
+            vocabulary=SYMBOLS.decode(),
+            licence=self.data.licence,
+            sequences=counts,  # complete when the manifest is written, behind the last block
+        )
+
+    def split(self, name: str) -> Ragged:
+        """Return what is stored of a split; the test split is the one that `test` says."""
+        if name == "test" and self.test is Judged.families:
+            return self.store().splits[FAMILIES]
+        return super().split(name)
+
+    @property
+    def _reading(self) -> type[RowsTask] | type[LanguageTask]:
+        return RowsTask if self.form is Form.single else LanguageTask
+
+    def examples(self, split: str) -> int:
+        """Return the number of sequences, or of windows."""
+        return self._reading.examples(self, split)
+
+    def lengths(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the residues of every sequence, or the tokens of every window."""
+        if self.form is Form.concatenated:
+            return LanguageTask.lengths(self, split)
+        return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on."""
+        made = self._reading.batches(
+            self, split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
+        )
+        return made if self.form is Form.single else map(residues_alone, made)
+
+    def shown(self, batch: Batch, seed: int) -> Batch:
+        """Return stored rows, an end token and residues each, as the objective says."""
+        stored = batch.tokens[:, 0]
+        residues = stored[:, 1:].contiguous()
+        there = residues != PAD
+        keep = None if batch.keep is None else there
+        if self.objective is Objective.masked:
+            drawn = torch.from_numpy(
+                chosen(there.numpy(), batch.index.numpy(), seed=seed, share=MASKED)
+            )
+            weight: Tensor | None = drawn.float()
+            tokens = residues.masked_fill(drawn, MASK)
+        else:
+            tokens = torch.where(there, stored[:, :-1], PAD)
+            tokens[:, 0] = BEGIN
+            weight = None if keep is None else keep.float()
+        return batch._replace(
+            tokens=tokens[:, None],
+            target=residues,
+            keep=None if keep is None else keep[:, None],
+            weight=weight,
+        )
+
+    def floors(self, split: str) -> list[Floor]:
+        """Compute the floor of residue frequencies, on exactly the answers that are judged.
+
+        The frequencies are those of the residues that a model sees of train.
+        """
+        residues = slice(FIRST, None)
+        known = self._counted("train", judged=False).numpy()[residues]
+        seen = self._counted(split, judged=True).numpy()[residues]
+        return [unigram_floor(known, seen, partial(self.derived, split))]
+
+    def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
+        """Count the residues of a split that a model sees, or those that are judged."""
+        if self.form is Form.concatenated:
+            return torch.from_numpy(counted(self.split(split).tokens, VOCABULARY))
+        total = torch.zeros(VOCABULARY, dtype=torch.int64)
+        every = np.arange(self.examples(split))
+        plan = np.split(every, range(BATCH_SIZE, len(every), BATCH_SIZE))
+        for batch in self.read(split, plan, 0):
+            there = batch.target != PAD
+            if judged and batch.weight is not None:
+                there &= batch.weight > 0
+            total += torch.bincount(batch.target[there], minlength=VOCABULARY)
+        return total
+
+    def describe(self, split: str, index: int) -> str:
+        """Return an example as evaluation shows it, and the masked residues where there are."""
+        number = self.examples(split)
+        if not 0 <= index < number:
+            raise IndexError(f"{split} has examples 0 … {number - 1}: got {index}")
+        data = self.split(split)
+        if self.form is Form.concatenated:
+            return _lines(spelled(data.tokens[index * self.length : (index + 1) * self.length]))
+        (row,) = data.rows(np.array([index]))
+        residues = np.array(row[1 : self.max_length])
+        if self.objective is Objective.causal:
+            return _lines(spelled(residues))
+        drawn = chosen(np.ones((1, len(residues)), bool), np.array([index]), seed=0, share=MASKED)
+        shown = np.where(drawn[0], MASK, residues)
+        return f"{_lines(spelled(shown))}\n-> {spelled(residues[drawn[0]])}"
+
+
+def residues_alone(batch: Batch) -> Batch:
+    """Return a batch of a stream in which an answer counts where it is a residue."""
+    weight = (batch.target != END).float()
+    return batch._replace(weight=weight if batch.weight is None else weight * batch.weight)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(text[first : first + LINE] for first in range(0, len(text), LINE))

@@ -1,0 +1,142 @@
+"""`lra list NAME`: every option of every choice with type, values and meaning."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lra.catalogue import choices, groups
+from lra.cli import HOME, main
+from lra.commands.explain import own_options, sets, shared_options
+from lra.option_sources import arguments, comments, parameters
+
+FILES = [file for group in groups() for file in choices(group)]
+TYPED = ("model", "task", "runner", "optim", "hardware", "logger")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_every_option_has_type_and_meaning(file: Path) -> None:
+    found = [*own_options(file), *shared_options(file)]
+    assert [option.key for option in found if not option.meaning.strip()] == []
+    thin = re.compile(r"(null|false|true|empty|0|\w+ \|)(:| )", re.IGNORECASE)  # no meaning
+    assert [option.key for option in found if thin.match(option.meaning)] == []
+    assert [option.key for option in found if not option.type.strip()] == []
+    if file.parent.name in TYPED:
+        node = yaml.safe_load(file.read_text())
+        node = node.get("mixer") or node.get("stack") or node
+        wanted = {*node} - {"name", "about", "class_path"}
+        assert {option.key.rpartition(".")[2] for option in own_options(file)} == wanted
+    else:
+        assert sets(file)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_a_default_is_one_of_the_allowed_values(file: Path) -> None:
+    for option in [*own_options(file), *shared_options(file)]:
+        if option.values and option.default is not None:
+            given = option.default if isinstance(option.default, list) else [option.default]
+            assert {str(each) for each in given} <= {*option.values}, option
+
+
+def test_types_and_values_are_those_that_are_checked_when_it_runs() -> None:
+    """Read from the source here, and from the imported class there."""
+    from dataclasses import fields
+    from enum import Enum
+    from typing import get_args
+
+    from lra.binding import schema
+    from lra.class_path import locate
+
+    for file in choices("model"):
+        node = yaml.safe_load(file.read_text())
+        node = node.get("mixer") or node["stack"]
+        read = parameters(node["class_path"])
+        bound = {f.name: f.type for f in fields(schema(locate(node["class_path"])))}
+        assert list(read) == list(bound)
+        for name, kind in bound.items():
+            enums = [k for k in (kind, *get_args(kind)) if isinstance(k, type)]
+            members = [m.value for k in enums if issubclass(k, Enum) for m in k]
+            assert [value for value, _ in read[name].values] == members, (file.stem, name)
+
+
+def test_a_family_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "performer"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("model=performer: FAVOR+")
+    assert "arXiv:2009.14794" in text
+    assert "model.mixer.features=256   (whole number, or null)" in text
+    assert "faithful" in text
+    assert "model.backbone.depth=2" in text
+
+
+def test_one_name_in_two_groups_and_a_group_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "transfer", "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert {each["group"] for each in both} == {"runner", "experiment"}
+    assert main(["list", "runners", "transfer", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert {"runner.source", "runner.timeout_s"} <= {option["key"] for option in one["options"]}
+    assert all(option["meaning"] and option["type"] for option in one["options"])
+
+
+def test_a_preset_lists_what_it_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "quickstart"]) == 0
+    text = capsys.readouterr().out
+    assert "optim.steps=400" in text
+    assert "takes: about 5 minutes" in text
+    assert main(["list", "base"]) == 0
+    assert "model.backbone.width=256" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["perfomer"], "did you mean 'performer'"),
+        (["model", "lineer"], "unknown model 'lineer': did you mean 'linear'"),
+        (["modles", "linear"], "did you mean 'models'"),
+    ],
+)
+def test_a_slip_is_answered(
+    words: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list", *words]) == 2
+    assert wanted in capsys.readouterr().err
+
+
+def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "name: mine\nmixer:\n  class_path: models.families.linear.LinearAttention\n"
+        "  # of mine\n  chunk: 8\n"
+    )
+    assert main(["list", "mine", "--config-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "model.mixer.chunk=8" in text
+    assert "Of mine." in text
+
+
+def test_neither_torch_nor_hydra_is_imported() -> None:
+    code = (
+        "import sys; from lra.cli import main; main(['list', 'performer']); "
+        "sys.exit(bool({'torch', 'hydra', 'pandas'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=HOME, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_sections_of_docstrings() -> None:
+    text = "Args:\n    a: First,\n        in two lines.\n    b, c: Both.\n\nReturns:\n    d: x"
+    assert arguments(text) == {"a": "First, in two lines.", "b": "Both.", "c": "Both."}
+
+
+def test_comments_of_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("# One.\n# Two.\nname: x\nmixer:\n  # above\n  a: 1\n  b: 2  # behind\nc: 3\n")
+    found = comments(file)
+    assert (found["mixer.a"], found["mixer.b"], found["c"]) == ("above", "behind", "")

@@ -1,0 +1,148 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lra import catalogue
+from lra.cli import main
+from lra.commands import list as listing
+from lra.suggest import UnknownName
+
+
+def write(folder, group, name, text):
+    (folder / group).mkdir(exist_ok=True, parents=True)
+    (folder / group / f"{name}.yaml").write_text(text)
+
+
+def test_every_choice_of_ours_says_what_it_is():
+    found = {group: catalogue.entries(group) for group in catalogue.groups()}
+    assert {"model", "task", "hardware", "logger", "experiment"} <= found.keys()
+    silent = [e.file for entries in found.values() for e in entries if not e.summary]
+    assert silent == []
+    unsourced = [e.file for g in ("model", "task") for e in found[g] if not e.source]
+    assert unsourced == []
+
+
+def test_one_line_each_with_its_source(capsys):
+    assert main(["list", "models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "models  (model=NAME)"
+    assert len(lines) == 1 + len(catalogue.names("model"))
+    (line,) = [line for line in lines if line.split()[0] == "performer"]
+    assert "arXiv:2009.14794" in line
+
+
+def test_groups_answer_to_singular_and_plural(capsys):
+    assert main(["list", "task"]) == 0
+    singular = capsys.readouterr().out
+    assert main(["list", "tasks"]) == 0
+    assert capsys.readouterr().out == singular
+
+
+def test_an_unknown_group_is_answered_with_near_matches(capsys):
+    assert main(["list", "modles"]) == 2
+    assert "unknown group 'modles': did you mean 'models'?" in capsys.readouterr().err
+
+
+def test_json_holds_the_same(capsys):
+    assert main(["list", "hardware", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["name"] for entry in found] == catalogue.names("hardware")
+    assert all(Path(entry["file"]).is_file() for entry in found)
+
+
+def test_a_folder_of_the_users_own_is_listed_too_and_wins(tmp_path, capsys):
+    write(tmp_path, "model", "mine", "name: mine\nabout: {summary: my own, paper: 'arXiv:1'}\n")
+    write(tmp_path, "model", "softmax", "name: softmax\nabout: {summary: another softmax}\n")
+    write(tmp_path, "dish", "soup", "# Hot and good. Eat slowly.\nname: soup\n")
+    assert main(["list", "--config-dir", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "mine" in text
+    assert "another softmax" in text
+    assert "literal softmax" not in text
+    assert "dishes  (+dish=NAME)" in text
+    assert "Hot and good\n" in text
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
+    assert main(["list", "--config-dir", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("name: [", "bad.yaml is not YAML"),
+        ("- a\n- b\n", "bad.yaml must hold a mapping: got list"),
+        ("about: words\n", "about must be a mapping"),
+    ],
+)
+def test_a_malformed_file_is_named(tmp_path, text, complaint):
+    write(tmp_path, "model", "bad", text)
+    with pytest.raises(ValueError, match=complaint):
+        catalogue.entries("model", [tmp_path])
+
+
+def test_the_opening_comment_stands_in_for_about():
+    text = "# @package _global_\n# Small and\n# quick. It does not rank.\nname: a\n# not this\n"
+    assert catalogue.opening_comment(text) == "Small and quick"
+    assert catalogue.opening_comment("name: a\n# not this\n") == ""
+
+
+def test_groups_without_a_default_take_a_plus():
+    words = catalogue.words()
+    assert words["model"] == "model"
+    assert words["experiment"] == "+experiment"
+
+
+def test_traits_are_read_off_instances_without_weights(capsys):
+    assert main(["list", "models", "--traits", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["broken"] == {}
+    assert found["models"].keys() == set(catalogue.names("model"))
+    softmax, linear = found["models"]["softmax"], found["models"]["linear"]
+    assert softmax["operations"] == softmax["memory"] == {"exponent": 2.0, "log": False}
+    assert linear["operations"] == {"exponent": 1.0, "log": False}
+    assert linear["directions"] == ["bidirectional", "causal"]
+    assert linear["state"] is True
+
+
+def test_traits_as_a_table(capsys):
+    assert main(["list", "--traits"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["model", "directions", "operations"]
+    (line,) = [line for line in lines if line.startswith("sdpa ")]
+    assert line.split()[1:4] == ["both", "n²", "n"]
+    (line,) = [line for line in lines if line.startswith("fnet ")]
+    assert line.split()[1:6] == ["bidirectional", "n", "log", "n", "n"]
+
+
+def test_a_model_that_cannot_be_built_is_told_and_fails(tmp_path, capsys):
+    write(tmp_path, "model", "mine", "mixer: {class_path: models.families.linear.Linaer}\n")
+    assert main(["list", "models", "--traits", "--config-dir", str(tmp_path)]) == 1
+    text = capsys.readouterr().out
+    assert "mine: cannot be built" in text
+    assert "Linaer" in text
+
+
+def test_a_refused_direction_is_told_with_the_reason(tmp_path, capsys, monkeypatch):
+    (tmp_path / "one_way.py").write_text(
+        "from models.mixer import Unsupported, Traits\n"
+        "class OneWay:\n"
+        "    def __init__(self, site):\n"
+        "        if site.causal:\n"
+        "            raise Unsupported('it looks both ways')\n"
+        "        self.traits = Traits()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path, "model", "mine", "mixer: {class_path: one_way.OneWay}\n")
+    words = ["list", "--traits", "--config-dir", str(tmp_path), "--plugin", "one_way"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "mine: not causal: it looks both ways" in text
+    assert "bidirectional" in text
+
+
+def test_traits_are_for_models_only():
+    with pytest.raises(UnknownName, match="models only"):
+        listing.main(["tasks", "--traits"])

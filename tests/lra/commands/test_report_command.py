@@ -1,0 +1,87 @@
+"""Reports from a store, and from rows that were kept."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra.cli import main
+from lra.commands.report import published
+from runners.records import CELL_COLUMNS, Cell, Measurement
+from runners.store import Store, read_rows
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    store = Store(tmp_path / "results")
+    for seed in (0, 1):
+        values = dict.fromkeys(CELL_COLUMNS, "x") | {
+            "model": "linear", "length": 9, "seed": seed, "task_version": 1, "threads": 1,
+            "runner": "train", "mode": "train", "causal": False,
+        }  # fmt: skip
+        identity = {"seed": seed, "runner": {"name": "train"}}
+        cell = Cell(identity=identity, columns=values, config={}, fingerprint="ab")
+        labels = {"split": "test", "examples": "10"}
+        row = Measurement(metric="accuracy", value=0.25 + seed / 3, labels=labels)
+        store.write(cell, [row], [], {"torch": "2"})
+        store.record_in_sweep("mine", cell.key)
+    return store.root
+
+
+@pytest.mark.parametrize("name", ["v1.5", "v1.5.jsonl"])
+def test_published_rows_give_the_same_report(name: str, results: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / name
+    common = ["--title", "t"]
+    assert (
+        main(["report", "--results", str(results), "--sweep", "mine", "--publish", str(kept)]) == 0
+    )
+    pd.testing.assert_frame_equal(
+        published(tmp_path / "kept" / "v1.5.jsonl").drop(columns="created"),
+        read_rows(results, "mine").drop(columns="created"),
+    )
+    out, again = tmp_path / "a", tmp_path / "b"
+    assert main(["report", "--results", str(results), "--out", str(out), *common]) == 0
+    rows = str(tmp_path / "kept" / "v1.5.jsonl")
+    assert main(["report", "--rows", rows, "--out", str(again), *common]) == 0
+    assert (out / "accuracy.md").read_text() == (again / "accuracy.md").read_text()
+    assert "2 seeds" in (out / "accuracy.md").read_text()
+
+
+def test_published_rows_keep_configurations_apart(tmp_path: Path) -> None:
+    """Else a table would be of means over different models."""
+    store = Store(tmp_path / "results")
+    for features, value in ((16, 0.25), (64, 0.75)):
+        values = {
+            "model": "performer", "task": "listops", "task_version": 2, "source": "own",
+            "length": 100, "seed": 0, "hardware": "cpu", "device": "chip", "precision": "float32",
+            "threads": 1, "runner": "train", "mode": "train", "causal": False,
+        }  # fmt: skip
+        identity = {"seed": 0, "runner": {"name": "train"}, "mixer": {"features": features}}
+        cell = Cell(identity=identity, columns=values, config={}, fingerprint="ab")
+        labels = {"split": "test", "examples": "10"}
+        store.write(
+            cell, [Measurement(metric="accuracy", value=value, labels=labels)], [], {"a": "b"}
+        )
+        store.record_in_sweep("mine", cell.key)
+    kept, out, again = (tmp_path / name for name in ("kept.jsonl", "a", "b"))
+    common = ["--results", str(store.root)]
+    assert main(["report", *common, "--sweep", "mine", "--publish", str(kept)]) == 0
+    assert main(["report", *common, "--out", str(out), "--title", "t"]) == 0
+    assert main(["report", "--rows", str(kept), "--out", str(again), "--title", "t"]) == 0
+    text = (again / "accuracy.md").read_text()
+    assert text == (out / "accuracy.md").read_text()
+    assert "features=16" in text
+    assert "features=64" in text
+
+
+def test_an_unknown_sweep_and_an_empty_store(results: Path, tmp_path: Path, capsys) -> None:
+    assert main(["report", "--results", str(results), "--sweep", "mien"]) == 2
+    assert "did you mean 'mine'" in capsys.readouterr().err
+    assert main(["report", "--results", str(tmp_path / "nothing")]) == 2
+    assert "lra run" in capsys.readouterr().err
+
+
+def test_torn_rows_name_file_and_line(tmp_path: Path, capsys) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"schema": 1}\n{"sch')
+    assert main(["report", "--rows", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path)]) == 2
+    assert "rows.jsonl, line 2" in capsys.readouterr().err

@@ -1,0 +1,130 @@
+import subprocess
+import sys
+
+import pytest
+
+from lra.cli import HOME, main
+from lra.commands.verify import options, resolve
+
+GOOD = '''
+import torch
+from torch import nn
+from models.mixer import Traits
+
+class Mean(nn.Module):
+    """Every token gets the mean of the projected real tokens."""
+
+    def __init__(self, site, *, scale: float = 1.0, rounds: int = 1) -> None:
+        super().__init__()
+        if not isinstance(scale, float) or not isinstance(rounds, int):
+            raise TypeError(f"options came unconverted: {scale!r}, {rounds!r}")
+        if site.causal:
+            from models.mixer import Unsupported
+            raise Unsupported("the mean needs every token")
+        self.scale, self.value = scale, nn.Linear(site.width, site.width)
+        self.traits = Traits()
+
+    def forward(self, x, layout):
+        keep = torch.ones_like(x[..., :1]) if layout.keep is None else layout.keep[..., None].to(x)
+        mean = (self.value(x) * keep).sum(1, True) / keep.sum(1, True).clamp(min=1)
+        return self.scale * mean.expand_as(x)
+'''
+FAULTS = {
+    "IgnoresPadding": ("layout.keep is None", "True"),
+    "LooksAtNeighbours": ("return self.scale * mean", "return self.scale * mean.mean(0, True)"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A current directory that holds someone's mixers, importable by nobody else."""
+    source = GOOD
+    for name, (old, new) in FAULTS.items():
+        assert GOOD.count(old) == 1
+        source += GOOD.replace(old, new).replace("class Mean", f"class {name}")
+    (tmp_path / "their_mixers.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("their_mixers", None)
+
+
+def test_a_good_mixer_from_the_current_directory_passes(folder, capsys):
+    assert main(["verify", "their_mixers:Mean", "scale=2", "rounds=3"]) == 0
+    text = capsys.readouterr().out
+    assert "checks passed" in text
+    assert "the mean needs every token" in text
+    assert "NO " not in text
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_mixer_fails(folder, capsys, name):
+    assert main(["verify", f"their_mixers:{name}", "--quiet"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("NO ") for line in lines[:-1])
+    assert len(lines) > 1
+
+
+def test_a_look_ahead_fails(folder, capsys):
+    (folder / "leaky.py").write_text(GOOD.replace("if site.causal:", "if False:"))
+    assert main(["verify", "leaky:Mean", "--quiet"]) == 1
+    text = capsys.readouterr().out
+    sys.modules.pop("leaky")
+    assert "causal" in text
+
+
+def test_a_family_of_ours_is_named_alone(capsys):
+    assert main(["verify", "identity", "--max-length", "64", "--width", "16"]) == 0
+    assert "identity: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["lineer"], "unknown model 'lineer': did you mean 'linear'"),
+        (["linear", "chunks=8"], "unknown option 'chunks': did you mean 'chunk'?"),
+        (["linear", "chunk=many"], "'many'"),
+        (["linear", "chunk"], "wanted option=value"),
+        (["their_mixers:Maen"], "did you mean 'Mean'?"),
+        (["no_such_package:Mixer"], "no package 'no_such_package'"),
+        (["their_mixers:Mean", "scale=tall"], "tall"),
+    ],
+)
+def test_a_slip_is_answered(folder, capsys, words, complaint):
+    assert main(["verify", *words]) == 2
+    text = capsys.readouterr().err
+    assert complaint in text
+    assert "Traceback" not in text
+
+
+def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
+    (folder / "tasks").mkdir()
+    (folder / "tasks" / "__init__.py").write_text("raise SystemExit('a stranger was imported')\n")
+    code = (
+        "from lra import guard; guard.see_current_folder(); "
+        "from lra.commands.verify import resolve; "
+        "resolve('their_mixers:Mean', []); import tasks.task"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=folder,
+        env={"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a stranger was imported" not in done.stderr
+
+
+def test_options_are_read_as_yaml():
+    read = options(["a=1", "model.mixer.b=[1, 2]", "c=elu1", "d=null", "e=x=y"])
+    assert read == {"a": 1, "b": [1, 2], "c": "elu1", "d": None, "e": "x=y"}
+
+
+def test_options_of_the_yaml_stand_unless_given():
+    bound = resolve("linear", ["chunk=8"])
+    assert bound.func.__name__ == "LinearAttention"
+    assert bound.keywords["chunk"] == 8
+    assert resolve("linear", []).keywords["chunk"] != 8

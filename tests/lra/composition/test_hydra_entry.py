@@ -1,0 +1,230 @@
+"""Words to configurations: sweeps, presets, and complaints with near matches."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.plugins import Plugins
+
+from lra.compose import ConfigError
+from lra.composition.hydra_entry import Entry, entries
+
+
+def words(*argv: str) -> list[Entry]:
+    return entries(list(argv), execute=lambda _: pytest.fail("only for other launchers"))
+
+
+def test_one_run() -> None:
+    (entry,) = words("model=linear", "optim.steps=7")
+    assert entry.config["model"]["name"] == "linear"
+    assert entry.config["optim"]["steps"] == 7
+    assert entry.overrides == ("model=linear", "optim.steps=7")
+
+
+def test_a_sweep_is_every_combination() -> None:
+    found = words("-m", "model=linear,softmax", "seed=0,1,2")
+    assert len({entry.overrides for entry in found}) == 6
+
+
+def test_quickstart_sweeps_and_gives_single_families_their_own_options() -> None:
+    found = words("-m", "+experiment=quickstart")
+    assert len(found) == 18
+    by_name = {(e.config["runner"]["name"], e.config["model"]["name"]): e.config for e in found}
+    assert by_name["train", "sliding_window"]["model"]["mixer"]["window"] == [16]
+    assert by_name["train", "performer"]["model"]["mixer"]["features"] == 64
+    assert by_name["scaling", "linear"]["runner"]["modes"] == ["step"]
+    assert by_name["train", "linear"]["per_model"] == {}
+
+
+def test_a_mapping_is_merged_into_what_a_preset_has_and_wins() -> None:
+    words_of_one = ("+experiment=transfer", "model=linear", "runner.source=softmax")
+    (entry,) = words(*words_of_one, "runner.pretraining={optim: {steps: 70}}")
+    assert entry.config["runner"]["pretraining"] == {"optim": {"steps": 70, "warmup_steps": 50}}
+    (plain,) = words(*words_of_one)
+    assert plain.config["runner"]["pretraining"]["optim"]["steps"] > 70
+
+
+def test_the_command_line_beats_a_preset() -> None:
+    found = words("-m", "+experiment=quickstart", "model=performer", "model.mixer.features=32")
+    assert [e.config["model"]["mixer"]["features"] for e in found] == [32] * 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "wanted"),
+    [
+        (["model=perfomer"], ["unknown model 'perfomer'", "'performer'", "sliding_window"]),
+        (["+experiment=quikstart"], ["'quickstart'"]),
+        (["modle=linear"], ["unknown key 'modle'", "'model'"]),
+        (["optim.step=3"], ["unknown key 'optim.step'", "'optim.steps'"]),
+        (["task=wikitext2", "task.unit=subwords"], ["unknown key 'task.unit'", "'task.units'"]),
+        (["model=luna,linear", "-m", "model.mixer.slot=3"], ["'model.mixer.slots'"]),
+        (["model.mixer.fetures=3", "model=performer"], ["model.mixer.fetures"]),
+        (["optim.steps="], []),
+        (["+per_model={perfomer: {mixer: {}}}"], []),
+        (["++per_model={perfomer: {mixer: {}}}"], ["per_model", "'performer'"]),
+    ],
+)
+def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[str]) -> None:
+    if argv == ["optim.steps="]:
+        (entry,) = words(*argv)  # an empty string: typed() refuses it
+        assert entry.config["optim"]["steps"] == ""
+        return
+    with pytest.raises(ConfigError) as caught:
+        words(*argv)
+    for word in wanted:
+        assert word in str(caught.value)
+
+
+def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_path: Path) -> None:
+    file = tmp_path / "model" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(
+        "name: mine\nmixer:\n  class_path: models.families.linear.LinearAttention\n  chunk: 8\n"
+    )
+    found = words("model=mine,linear", "--config-dir", str(tmp_path), "seed=1,2", "-m")
+    assert [entry.config["model"]["name"] for entry in found] == [
+        "mine",
+        "mine",
+        "linear",
+        "linear",
+    ]
+    assert found[0].config["model"]["mixer"]["chunk"] == 8
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--resolve"], "--resolve belongs to --cfg"),
+        (["--cfg"], "expected one argument"),
+        (["--nope"], "unrecognized arguments: --nope"),
+        (["--info", "--cfg", "job"], "give one of"),
+        (["--run", "-m"], "give one of"),
+        (["--config-dir", "nowhere"], "nowhere is not a folder"),
+        (["--config-path", "/"], "--config-dir DIR"),
+        (["x" * 20_000], "at most 10,000 characters"),
+        (["seed=\ud800"], "all printable"),
+        (["per_model={linear: 3}"], "++per_model"),
+        (["hydra.searchpath=3"], "hydra.searchpath"),
+        (["+model=linear"], "model"),
+        (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),
+        (["-m", "hydra.launcher._target_=os.system"], "hydra.launcher._target_: unknown plug-in"),
+        (["seed=[[[[" * 100], "seed="),
+        (["hardware=3"], "hardware: got 3; wanted one of a100, cpu"),
+        (["task=null"], "task: got null; wanted one of duplicate, enwik8"),
+        (["=3"], "=3"),
+    ],
+)
+def test_malformed_lines_are_refused_in_a_few_lines(argv: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        words(*argv)
+    assert complaint in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 5
+
+
+def test_words_are_kept_as_they_were_given() -> None:
+    (entry,) = words("task.data_seed=${seed}", "seed=3")
+    assert entry.overrides == ("task.data_seed=${seed}", "seed=3")
+    assert entry.config["task"]["data_seed"] == 3
+
+
+class Elsewhere(BasicLauncher):
+    """Stands for SLURM and the like: Hydra cannot hand anything back from its jobs."""
+
+    refusals: ClassVar[list[str]] = []
+
+    def launch(self, overrides, initial_job_idx):
+        """Run here, and note what a job raised."""
+        answers = super().launch(overrides, initial_job_idx)
+        for answer in answers:
+            try:
+                answer.return_value  # noqa: B018  # raises what the job raised
+            except ConfigError as error:
+                self.refusals.append(str(error))
+        return answers
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Register the launcher among Hydra's plugins, which carry this package's name."""
+    monkeypatch.chdir(tmp_path)  # Hydra notes there what it launches
+    monkeypatch.setattr(Elsewhere, "__module__", "hydra_plugins.elsewhere")
+    plugins, module = ModuleType("hydra_plugins"), ModuleType("hydra_plugins.elsewhere")
+    vars(plugins).update(__path__=[], elsewhere=module)
+    vars(module).update(Elsewhere=Elsewhere)
+    monkeypatch.setitem(sys.modules, "hydra_plugins", plugins)
+    monkeypatch.setitem(sys.modules, "hydra_plugins.elsewhere", module)
+    Plugins.instance().register(Elsewhere)
+    monkeypatch.setattr(Elsewhere, "refusals", [])
+    return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
+
+
+def note_down(found: Sequence[Entry]) -> None:
+    """Append what a job was given to a file: a copy of it can reach nothing else."""
+    with Path("done.jsonl").open("a") as file:
+        for entry in found:
+            file.write(json.dumps([entry.config["seed"], entry.overrides]) + "\n")
+
+
+@pytest.mark.parametrize("pickler", ["dill", "cloudpickle"])
+def test_other_launchers_can_send_the_job_to_other_machines(
+    pickler: str, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joblib, submitit and Ray pickle it by value, together with what it holds."""
+    by_value = pytest.importorskip(pickler)
+    launch = Elsewhere.launch
+
+    def sent(self: Elsewhere, overrides: object, initial_job_idx: int) -> object:
+        whole = (self.task_function, self.hydra_context, self.config)
+        self.task_function, self.hydra_context, self.config = by_value.loads(by_value.dumps(whole))
+        return launch(self, overrides, initial_job_idx)
+
+    monkeypatch.setattr(Elsewhere, "launch", sent)
+    assert entries(["-m", elsewhere, "optim.steps=20", "seed=3,4"], execute=note_down) == []
+    done = [json.loads(line) for line in Path("done.jsonl").read_text().splitlines()]
+    assert done == [[seed, ["optim.steps=20", f"seed={seed}"]] for seed in (3, 4)]
+
+
+def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) -> None:
+    done: list[Entry] = []
+    entries(["-m", elsewhere, "+protocol=s4", "task=image,text"], execute=done.extend)
+    assert [entry.config["optim"]["steps"] for entry in done] == [180_000, 50_000]
+    assert [entry.config["for_task"] for entry in done] == [{}, {}]
+    with pytest.raises(ConfigError, match="no settings for task=mnist"):
+        words("-m", elsewhere, "+protocol=nystrom", "task=mnist")
+
+
+def test_other_launchers_execute_at_once(elsewhere: str) -> None:
+    done: list[Entry] = []
+    left = entries(["-m", elsewhere, "model=linear,softmax"], execute=done.extend)
+    assert left == []
+    assert [entry.config["model"]["name"] for entry in done] == ["linear", "softmax"]
+
+
+def test_other_launchers_hear_of_what_is_wrong(elsewhere: str) -> None:
+    with pytest.raises(ConfigError, match="seed: got 'one'"):
+        words("-m", elsewhere, "model=linear", "seed=one")
+    assert len(Elsewhere.refusals) == 1  # the job's own answer, which crosses processes
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-m", "task=mqar,induction", "task.length=64"],
+        ["-m", "model=luna,luna", "model.mixer.slots=3,4", "seed=1"],
+        ["-m", "runner=scaling,decode", "runner.lengths=[64]"],
+        ["+experiment=transfer", "model=linear,fnet", "runner.pretraining.optim.steps=70"],
+    ],
+)
+def test_a_sweep_may_set_what_only_its_choices_have(argv: list[str]) -> None:
+    found = words(*argv)
+    key, _, value = argv[2].partition("=")
+    for entry in found:
+        node = entry.config
+        for part in key.split("."):
+            node = node[part]
+        assert str(node).strip("[]") in value

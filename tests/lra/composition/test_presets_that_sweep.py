@@ -1,0 +1,72 @@
+"""A preset that names what is swept is a sweep, and says so."""
+
+import pytest
+
+from lra.catalogue import names
+from lra.cli import main
+from lra.composition.hydra_entry import Entry, entries
+from lra.composition.repository import hydra_of
+
+
+def found(*words: str) -> list[Entry]:
+    return entries(list(words), lambda _: pytest.fail("only for other launchers"))
+
+
+@pytest.mark.parametrize("name", names("experiment"))
+def test_every_preset_runs_as_a_whole(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = found(f"+experiment={name}")
+    said = capsys.readouterr().err
+    assert alone == found("-m", f"+experiment={name}")
+    assert len(alone) > 1
+    assert "is a sweep" not in capsys.readouterr().err  # where -m says so
+    whole = f"lra: +experiment={name} is a sweep of {len(alone)} runs, as with -m; --run makes one"
+    assert whole in said
+
+
+def test_words_narrow_it() -> None:
+    assert len(found("+experiment=quickstart", "model=linear")) == 3
+    assert len(found("+experiment=quickstart", "model=linear,fnet", "seed=1,2")) == 12
+    assert len(found("+experiment=quickstart", "model=linear", "runner=train")) == 1
+
+
+@pytest.mark.parametrize("words", [["--run"], ["hydra.mode=RUN"]])
+def test_one_run_of_it_where_that_is_asked_for(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (entry,) = found("+experiment=quickstart", "model=performer", *words)
+    assert entry.config["model"]["mixer"]["features"] == 64
+    assert ("is a sweep; --run makes one run" in capsys.readouterr().err) == (words == ["--run"])
+
+
+def test_the_cells_are_those_of_the_sweep(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    words = ["+experiment=quickstart", "model=linear,fnet", "runner.dry_run=true", "logger=none"]
+    assert main(["run", *words]) == 0
+    alone = capsys.readouterr().out
+    assert main(["run", "-m", *words]) == 0
+    assert capsys.readouterr().out == alone
+
+
+def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("lra.commands.run.isolate.prepare", lambda *_: None)
+    monkeypatch.setattr("lra.commands.run.isolate.start_server", lambda: None)
+    monkeypatch.setattr(
+        "lra.commands.run.execute", lambda _, *, multirun, **__: asked.append(multirun) or 0
+    )
+    assert main(["run", "+experiment=quickstart"]) == 0
+    assert main(["run", "model=linear"]) == 0
+    assert asked == [True, False]
+
+
+def test_a_plain_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    loader = type(hydra_of(None).config_loader)
+    before = loader.load_configuration
+    monkeypatch.setattr(
+        loader, "load_configuration", lambda *a, **k: calls.append(a) or before(*a, **k)
+    )
+    found("model=linear")
+    assert len(calls) == 1

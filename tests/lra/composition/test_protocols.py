@@ -1,0 +1,83 @@
+"""Protocols: the published settings of a task in one word, beaten by the command line alone."""
+
+from importlib.resources import files
+
+import pytest
+
+from lra.compose import ConfigError, core_of, typed
+from lra.composition.hydra_entry import entries
+from models.backbone.config import Positions
+from models.backbone.heads import Interaction, Pooling
+from runners.training.optim import Schedule, learning_rate
+
+PROTOCOLS = sorted(p.name[:-5] for p in (files("conf") / "protocol").iterdir())
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+
+
+def config(*words: str):
+    (entry,) = entries(list(words), execute=lambda _: pytest.fail("only for other launchers"))
+    return entry.config
+
+
+def run(*words: str):
+    """Return the typed run; the sample stands in for data that are not here."""
+    sample = [] if "task=listops" in words else ["task.source=sample"]
+    return typed(config(*words, *sample))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_says_what_each_task_asks(protocol, task):
+    found = run(f"+protocol={protocol}", f"task={task}")
+    assert found.config["protocol"] == protocol
+    assert found.config["for_task"] == {}
+    assert learning_rate(found.optim, found.optim.steps // 2) > 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_family_can_be_built_in_it(protocol):
+    for file in (files("conf") / "model").iterdir():
+        made = config(f"+protocol={protocol}", "task=listops", f"model={file.name[:-5]}")
+        core_of(made["model"], ())
+
+
+def test_the_long_range_arena_code():
+    found = run("+protocol=lra_code", "task=text")
+    backbone, optim = found.backbone, found.optim
+    assert (backbone.depth, backbone.width, backbone.heads) == (4, 256, 4)
+    assert (backbone.positions, backbone.pooling) == (Positions.sinusoidal, Pooling.cls)
+    assert (optim.schedule, optim.warmup_steps, optim.steps) == (Schedule.rsqrt, 8000, 20000)
+    assert max(learning_rate(optim, step) for step in (7999, 8000, 8001)) == pytest.approx(
+        5.59e-4, rel=1e-3
+    )
+    assert found.task_options["validation"] == "test"
+    paired = run("+protocol=lra_code", "task=retrieval")
+    assert paired.backbone.interaction is Interaction.concat
+    assert learning_rate(paired.optim, 4999) == pytest.approx(3.5e-4, rel=1e-2)
+    image = run("+protocol=lra_code", "task=image")
+    assert image.task.spec.padded
+    assert image.backbone.positions is Positions.learned
+
+
+def test_the_command_line_beats_a_protocol():
+    found = run("+protocol=lra_code", "task=text", "optim.steps=7", "model.backbone.depth=1")
+    assert (found.optim.steps, found.backbone.depth, found.backbone.width) == (7, 1, 256)
+
+
+def test_a_family_keeps_its_own_options_in_it():
+    found = run("+protocol=nystrom", "task=listops", "model=performer")
+    assert (found.mixer_options["kernel"], found.backbone.width) == ("relu", 64)
+
+
+def test_a_task_that_a_protocol_does_not_know():
+    with pytest.raises(ConfigError, match="no settings for task=mnist; it has them for listops"):
+        config("+protocol=nystrom", "task=mnist")
+    with pytest.raises(ConfigError, match="unknown task 'listop'"):
+        config("++for_task={listop: {}}")
+
+
+@pytest.mark.parametrize("runner", ["scaling", "certify", "decode", "transfer"])
+def test_a_protocol_fits_every_runner(runner):
+    found = run("+protocol=mega", "task=text", f"runner={runner}", "model=softmax")
+    assert getattr(found.runner, "evaluate_every_steps", 1000) == 1000
+    assert found.backbone.width == 128

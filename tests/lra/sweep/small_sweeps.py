@@ -1,0 +1,55 @@
+"""Sweeps of a few seconds, in this process or in one of their own, and what to compare of them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from lra.cli import main
+from runners.store import read_rows
+
+TINY = (
+    "task=listops",
+    "task.source=sample",
+    "optim.steps=6",
+    "optim.warmup_steps=0",
+    "optim.batch_size=8",
+    "runner.timeout_s=300",
+    "logger=none",
+    "report=false",
+)
+FAULTY = (
+    "model=identity",
+    "model.mixer.class_path=faulty_mixers.Faulty",
+    "plugins=[faulty_mixers]",
+)
+# Wall clock, and memory of a whole process, differ from run to run.
+NOISY = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
+
+
+def run(results: Path, *words: str) -> int:
+    return main(["run", *TINY, f"results={results}", *words])
+
+
+def start(results: Path, *words: str, **options: object) -> subprocess.Popen[bytes]:
+    here = Path(__file__).parent
+    return subprocess.Popen(
+        [sys.executable, "-m", "lra", "run", *TINY, f"results={results}", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONPATH": f"{here.parents[2]}{os.pathsep}{here}"},
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def settled(results: Path) -> pd.DataFrame:
+    """All rows but times, in an order that does not depend on who wrote first."""
+    rows = read_rows(results)
+    rows = rows[~rows["metric"].isin(NOISY)].drop(columns=["created"])
+    rows["labels"] = [json.dumps(dict(labels), sort_keys=True) for labels in rows["labels"]]
+    rows["samples"] = [str(list(samples)) for samples in rows["samples"]]
+    keys = ["cell", "metric", "step", "labels"]
+    return rows.sort_values(keys, ignore_index=True)

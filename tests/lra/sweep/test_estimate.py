@@ -1,0 +1,104 @@
+"""How long a sweep will take is said from like cells, or not at all."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lra.composition.hydra_entry import entries
+from lra.sweep.estimate import announcement, guess, spelt
+from lra.sweep.execution import build
+from runners.records import Measurement
+from runners.store import Store
+
+WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0")
+
+
+def planned(*words: str):
+    return build(entries([*WORDS, *words], lambda _: None)).planned
+
+
+def keep(store: Store, cell, took_s: object) -> None:
+    row = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
+    store.write(cell, [row], (), {"took_s": took_s})
+
+
+def test_an_empty_store_knows_nothing(tmp_path: Path) -> None:
+    line = announcement(planned("model=linear"), Store(tmp_path), "adhoc")
+    assert line == "1 cell to run; how long is not known until the first one is through"
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_other_seeds_count_as_alike(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, took in ((1, 30.0), (2, 40.0), (3, 500.0)):
+        keep(store, planned("model=linear", f"seed={seed}")[0].cell, took)
+    waiting = planned("-m", "model=linear", "seed=4,5,6,7", "hardware.training_processes=2")
+    line = announcement(waiting, store, "adhoc")
+    assert line == "4 cells to run, about 80 s (from stored cells like these)"
+
+
+def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
+    (one,) = planned("model=linear")
+    keep(Store(tmp_path), replace(one.cell, fingerprint="0" * 12, sources={}), 600.0)
+    assert "about 10 min (from" in announcement([one], Store(tmp_path), "adhoc")
+
+
+def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
+    keep(Store(tmp_path), planned("model=sdpa", "optim.steps=100")[0].cell, 50.0)
+    line = announcement(planned("model=linear", "optim.steps=400"), Store(tmp_path), "adhoc")
+    assert line == "1 cell to run, very roughly 3 min (scaled from other cells of this machine)"
+
+
+@pytest.mark.parametrize("name", ["device", "runner", "mode"])
+def test_another_machine_or_runner_is_no_measure(tmp_path: Path, name: str) -> None:
+    (one,) = planned("model=linear")
+    other = {**one.cell.columns, name: "scaling" if name == "runner" else "another"}
+    keep(Store(tmp_path), replace(one.cell, columns=other), 50.0)
+    assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+
+
+@pytest.mark.parametrize("took", [None, True, -1.0, 0, "3", [], 1e300])
+def test_senseless_times_count_for_nothing(tmp_path: Path, took: object) -> None:
+    (one,) = planned("model=linear")
+    keep(Store(tmp_path), one.cell, took)
+    assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+
+
+def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
+    (one,) = planned("model=linear")
+    for file, text in (("cell.json", "{"), ("cell.json", "[]"), ("environment-0.json", "null")):
+        keep(Store(tmp_path), one.cell, 3.0)
+        next(tmp_path.glob("cells/*/*")).joinpath(file).write_text(text)
+        if file != "cell.json":
+            next(tmp_path.glob("cells/*/*/environment-*[a-f1-9]*.json")).unlink()
+        assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+
+
+def test_a_preset_as_it_is_says_what_it_takes(tmp_path: Path) -> None:
+    whole = build(entries(["-m", "+experiment=quickstart"], lambda _: None)).planned
+    assert "the whole preset takes" in announcement(whole, Store(tmp_path), "quickstart")
+    changed = planned("-m", "+experiment=quickstart", "optim.steps=50")
+    assert "not known" in announcement(changed, Store(tmp_path), "quickstart")
+
+
+def test_nearest_is_same_model_before_same_length() -> None:
+    (wanted,) = planned("model=linear", "optim.steps=100")
+    near = planned("model=linear", "optim.steps=200")[0].cell
+    far = planned("model=sdpa", "optim.steps=100")[0].cell
+    from lra.sweep.estimate import Past
+
+    past = [Past(near.columns, near.config, 20.0), Past(far.columns, far.config, 99.0)]
+    found = guess(wanted.cell, past)
+    assert found is not None
+    assert found.seconds == pytest.approx(10.0)
+    assert not found.alike
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.01, "1 s"), (40.2, "40 s"), (99.4, "99 s"), (130, "2 min"), (3599, "60 min"),
+     (7800, "2 h 10 min"), (7200, "2 h"), (300_000, "3 days")],
+)  # fmt: skip
+def test_times_as_one_says_them(seconds: float, text: str) -> None:
+    assert spelt(seconds) == text

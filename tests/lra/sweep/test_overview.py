@@ -1,0 +1,147 @@
+"""A dry run says of each cell whether it is done, and why it is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from lra.composition.hydra_entry import entries
+from lra.sweep.execution import build
+from runners.records import Measurement, Status
+from runners.storage.fingerprint import changes, digests, fingerprint, summary
+from runners.store import Store
+from runners.training.checkpoint import Checkpoints
+
+WORDS = (
+    "task=listops",
+    "task.source=sample",
+    "optim.steps=6",
+    "optim.warmup_steps=0",
+    "logger=none",
+)
+
+
+def planned(results: Path, *words: str):
+    return build(entries([*WORDS, f"results={results}", *words], lambda _: None)).planned
+
+
+def line_of(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("1 cells in ")
+    return lines[0]
+
+
+@pytest.fixture
+def cell(tmp_path: Path):
+    return planned(tmp_path / "results", "model=linear")[0].cell
+
+
+def write(root: Path, cell, status: Status = Status.ok, **changed: object):
+    from dataclasses import replace
+
+    row = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
+    if status is not Status.ok:
+        row = Measurement(metric="accuracy", status=status, reason="too slow")
+    Store(root).write(replace(cell, **changed), [row], (), {"python": "3.11"})
+
+
+def test_never_run_and_done(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    assert "to do    train linear on listops, seed 0: never run" in line_of(
+        results, capsys, "model=linear"
+    )
+    assert not results.exists()
+    write(results, cell)
+    assert line_of(results, capsys, "model=linear").endswith(
+        "done     train linear on listops, seed 0"
+    )
+
+
+def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    old = dict(cell.sources) | {"models.families.linear": "0" * 64, "models.gone": "1" * 64}
+    del old["models.backbone.stack"]
+    write(results, cell, fingerprint=summary(old), sources=old)
+    line = line_of(results, capsys, "model=linear")
+    assert (
+        "code changed since it ran (models.families.linear, models.gone (gone), "
+        "models.backbone.stack (new))" in line
+    )
+
+
+def test_older_cells_have_no_record_of_their_sources(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    write(results, cell, fingerprint="0123456789ab", sources={})
+    assert "code changed since it ran (in which files is not on record)" in line_of(
+        results, capsys, "model=linear"
+    )
+    (file,) = results.glob("cells/*/*/environment-*.json")
+    for damage in ("", "[]", '{"sources": 3}', '{"sources": {"a": []}}'):
+        file.write_text(damage)
+        assert "code changed since it ran" in line_of(results, capsys, "model=linear")
+
+
+def test_failed_and_asked_for_again(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    write(results, cell, Status.timeout)
+    assert "done (timeout)" in line_of(results, capsys, "model=linear")
+    line = line_of(results, capsys, "model=linear", "runner.retry=[timeout]")
+    assert line.endswith("ended as timeout, and runner.retry asks for it")
+
+
+def test_damaged_rows(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    write(results, cell)
+    (file,) = results.glob("cells/*/*/rows-*.jsonl")
+    file.write_text(file.read_text()[:-9])
+    assert "its rows are damaged: " in line_of(results, capsys, "model=linear")
+
+
+def test_a_checkpoint_says_where_it_goes_on(tmp_path, capsys, cell) -> None:
+    results = tmp_path / "results"
+    folder = Store(results).checkpoint_folder(cell)
+    Checkpoints(folder).save({"step": 4})
+    assert line_of(results, capsys, "model=linear").endswith("training goes on at step 4")
+    (folder / "resume.pt").write_bytes(b"torn")
+    assert line_of(results, capsys, "model=linear").endswith(
+        "training goes on at its last checkpoint"
+    )
+
+
+def test_a_claim_and_a_training_are_named(tmp_path, capsys) -> None:
+    results = tmp_path / "results"
+    words = ["runner=extrapolate", "model=linear"]
+    first, second = planned(results, *words)
+    with Store(results).claim(second.cell.key):
+        assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith(
+        f"never run; another sweep is working on it; after the training {first.cell.key}"
+    )
+    write(results, first.cell, Status.diverged)
+    assert main(["run", *WORDS, f"results={results}", "runner.dry_run=true", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "it will be skipped (" in lines[1]
+
+
+def test_weights_that_are_gone_are_made_again(tmp_path, capsys) -> None:
+    results = tmp_path / "results"
+    first, _ = planned(results, "runner=extrapolate", "model=linear")
+    write(results, first.cell)
+    words = ("runner=extrapolate", "model=linear", "runner.dry_run=true")
+    assert main(["run", *WORDS, f"results={results}", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "to do" in lines[0]
+    assert "its weights are gone, and " in lines[0]
+
+
+def test_what_is_kept_of_the_sources_is_what_the_fingerprint_hashes(tmp_path, cell) -> None:
+    modules = ["models.backbone.model", "runners.train"]
+    assert summary(digests(modules)) == fingerprint(modules)
+    assert summary(cell.sources) == cell.fingerprint
+    write(tmp_path, cell)
+    (file,) = tmp_path.glob("cells/*/*/environment-*.json")
+    assert json.loads(file.read_text())["sources"] == dict(cell.sources)
+    assert changes(cell.sources, cell.sources) == []

@@ -1,0 +1,35 @@
+"""What a finished cell is said to be."""
+
+from lra.sweep.progress import failure, headline
+from runners.records import Measurement, Status
+
+
+def bad(**labels: str) -> Measurement:
+    return Measurement(metric="span", status=Status.unsupported, reason="no core", labels=labels)
+
+
+def good(metric: str, value: float, **labels: str) -> Measurement:
+    return Measurement(metric=metric, value=value, labels=labels)
+
+
+def test_a_part_without_a_number_does_not_fail_the_cell() -> None:
+    part, whole = bad(measure="attention"), bad()
+    kept = good("span", 4.0, measure="gradient", head="all")
+    assert failure([part, kept]) is None
+    assert failure([part, kept, whole]) is whole
+    assert failure([part, part]) is part
+    assert failure([kept]) is None
+    assert headline([part, kept]) == "gradient 4.0 tokens"
+    assert headline([part]) == "unsupported: no core"
+
+
+def test_scores_at_other_lengths_name_the_factor() -> None:
+    rows = [good("accuracy", 0.25 * n, split="test", factor=str(n)) for n in (1, 2)]
+    assert headline(rows) == "accuracy at 1 x 0.250, accuracy at 2 x 0.500"
+
+
+def test_a_disturbed_time_says_so() -> None:
+    for metric, text in (("time", "5.0 ms"), ("token_time", "5.00 ms a token")):
+        assert headline([good(metric, 0.005)]) == text
+        why = "waited for a processor (9 of 9 samples)"
+        assert headline([good(metric, 0.005, disturbed=why)]) == f"{text}; disturbed: {why}"

@@ -1,0 +1,138 @@
+"""What the frame's options make of a block and of the stack, against the formulas written out."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.backbone.model import (
+    Backbone,
+    BackboneConfig,
+    Facts,
+    FeedForward,
+    Head,
+    Padding,
+    Residual,
+)
+from models.families.softmax import SoftmaxAttention
+from models.families.tlb import TemporalLatentBottleneck
+from models.mixer import Flow, Layout, Unsupported
+
+FACTS = Facts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
+
+
+def build(**options: object) -> Backbone:
+    config = BackboneConfig(**{"width": 8, "feed_forward_width": 12, "depth": 2} | options)
+    model = Backbone(config, FACTS, [SoftmaxAttention], seed=0).double().eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator).double() / 2)
+    return model
+
+
+def norm(x: Tensor, part: torch.nn.LayerNorm, epsilon: float) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    return centred / (variance + epsilon).sqrt() * part.weight + part.bias
+
+
+@pytest.mark.parametrize("kind", [FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.none])
+@pytest.mark.parametrize("residual", [Residual.pre_norm, Residual.post_norm])
+@pytest.mark.parametrize("epsilon", [1e-12, 0.3])
+def test_a_stack_is_its_formula(kind: FeedForward, residual: Residual, epsilon: float) -> None:
+    stack = build(feed_forward=kind, residual=residual, norm_epsilon=epsilon).stack
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    y = x
+    after = residual is Residual.post_norm
+    if after:
+        y = norm(y, stack.norm, epsilon)
+    for block in stack.blocks:
+        seen = y if after else norm(y, block.mixer_norm, epsilon)
+        y = y + block.mixer(seen, Layout())
+        y = norm(y, block.mixer_norm, epsilon) if after else y
+        if kind is not FeedForward.none:
+            first, _, _, second = block.network
+            hidden = first(y if after else norm(y, block.network_norm, epsilon))
+            y = y + second(F.gelu(hidden, approximate="tanh" if "tanh" in kind else "none"))
+            y = norm(y, block.network_norm, epsilon) if after else y
+    y = y if after else norm(y, stack.norm, epsilon)
+    torch.testing.assert_close(stack(Flow(x), Layout()).x, y)
+
+
+def test_the_two_kinds_of_gelu_differ() -> None:
+    tokens = torch.arange(7)[None, None]
+    one, other = (build(feed_forward=k) for k in (FeedForward.gelu, FeedForward.gelu_tanh))
+    assert not torch.allclose(one.predict(tokens)[0], other.predict(tokens)[0], atol=1e-6)
+
+
+def test_padding_that_enters_as_zeros_keeps_its_residual() -> None:
+    stack = build(residual=Residual.post_norm, padding=Padding.zeroed, depth=1).stack
+    x = torch.randn(1, 4, 8, dtype=torch.float64)
+    keep = torch.tensor([[True, True, True, False]])
+    (block,) = stack.blocks
+    y = stack.norm(x)
+    mixed = block.mixer(y * keep[..., None], Layout())
+    y = block.mixer_norm(y + mixed)
+    y = block.network_norm(y + block.network(y))
+    torch.testing.assert_close(stack(Flow(x), Layout(keep=keep)).x, y)
+
+
+def test_a_state_passes_through_post_norm_blocks() -> None:
+    model = build(residual=Residual.post_norm)
+    tokens = torch.tensor([[[1, 2, 3, 4, 5, 6, 0, 1, 2]]])
+    whole, _ = model.predict(tokens)
+    state, pieces = model.initial_state(1, 9), []
+    for piece in tokens.split([4, 1, 4], dim=-1):
+        logits, state = model.predict(piece, state=state)
+        pieces.append(logits)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+
+
+def test_recomputation_changes_no_gradient_of_post_norm_blocks() -> None:
+    plain = build(residual=Residual.post_norm)
+    again = build(residual=Residual.post_norm, activation_checkpointing=True)
+    tokens = torch.tensor([[[1, 2, 3, 4, 5, 6, 0, 1, 2]]])
+    for model in (plain, again):
+        model.train()(tokens, tokens[:, 0]).nll.sum().backward()
+    for one, other in zip(plain.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"residual": Residual.post_norm}, "residual must be pre_norm, got post_norm"),
+        ({"feed_forward": FeedForward.gelu_tanh}, "feed_forward must be gelu, got gelu_tanh"),
+        ({"norm_epsilon": 1e-12}, "norm_epsilon must be 1e-05, got 1e-12"),
+    ],
+)
+def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words: str) -> None:
+    with pytest.raises(Unsupported, match=words):
+        Backbone(BackboneConfig(**options), FACTS, [], stack=TemporalLatentBottleneck, seed=0)
+
+
+def test_an_epsilon_is_positive() -> None:
+    with pytest.raises(ValueError, match="norm_epsilon must be positive: got 0"):
+        BackboneConfig(norm_epsilon=0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"feed_forward": FeedForward.none, "feed_forward_bias": False},
+            "feed_forward_bias has nothing to act on under feed_forward=none: got false; leave it "
+            "at true, or change feed_forward",
+        ),
+        ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
+        ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
+        ({"axial_shape": [4, 4]}, r"under positions=learned: got \[4, 4\]; leave it at \[\]"),
+        ({"axial_widths": [4, 4]}, "axial_widths has nothing to act on"),
+        ({"softmax_cutoffs": [4]}, "under softmax=full"),
+        ({"softmax_shrink": 2.0}, "under softmax=full: got 2.0; leave it at 4.0"),
+    ],
+)
+def test_an_option_without_anything_to_act_on_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        BackboneConfig(**options)

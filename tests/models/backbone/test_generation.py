@@ -1,0 +1,152 @@
+"""Continuations equal those of a literal loop; draws follow the softmax; nonsense is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from models.backbone.generation import GREEDY, Sampling, advance, begin, generate, read
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.families.identity import Identity
+from models.families.linear import LinearAttention
+from models.families.reformer import Reformer
+from models.families.sliding_window import SlidingWindow
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Unsupported
+from models.state import size_bytes
+
+VOCABULARY = 13
+REMEMBERING = [SoftmaxAttention, LinearAttention, SlidingWindow, Identity]
+
+
+def model(family: Any, head: Head = Head.language_modelling, max_length: int = 40) -> Backbone:
+    config = BackboneConfig(depth=2, width=16, heads=2, feed_forward_width=16)
+    facts = Facts(head=head, vocabulary=VOCABULARY, classes=3, max_length=max_length)
+    made = Backbone(config, facts, [family], seed=0).double().eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # as drawn, a model with tied embeddings mostly repeats its input
+        for parameter in made.parameters():
+            if parameter.ndim > 1:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return made
+
+
+def prompts(*lengths: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randint(VOCABULARY, (n,), generator=generator) for n in lengths]
+
+
+def literal(made: Backbone, prompt: torch.Tensor, steps: int) -> list[int]:
+    """One prompt, everything again for each token, through `predict`."""
+    text = prompt.tolist()
+    for _ in range(steps):
+        logits, _ = made.predict(torch.tensor([[text]]))
+        text.append(max(range(VOCABULARY), key=logits[0, -1].tolist().__getitem__))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("family", REMEMBERING)
+def test_ragged_prompts_are_continued_as_each_alone(family: Any) -> None:
+    made, ragged = model(family), prompts(5, 1, 9, 5)
+    wanted = [literal(made, prompt, 12) for prompt in ragged]
+    assert len({token for row in wanted for token in row}) > 2, "too dull to tell rows apart"
+    for recompute in (False, True):
+        found = generate(made, ragged, steps=12, recompute=recompute)
+        assert [row.tolist() for row in found] == wanted
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5, top_k=4)])
+@pytest.mark.parametrize("family", REMEMBERING)
+def test_draws_are_the_same_with_and_without_a_state(family: Any, sampling: Sampling) -> None:
+    made, ragged = model(family), prompts(3, 7, 3)
+
+    def drawn(recompute: bool, seed: int) -> list[list[int]]:
+        generator = torch.Generator().manual_seed(seed)
+        found = generate(
+            made, ragged, steps=16, sampling=sampling, generator=generator, recompute=recompute
+        )
+        return [row.tolist() for row in found]
+
+    assert drawn(False, 5) == drawn(True, 5)
+    assert drawn(False, 5) != drawn(False, 6)
+
+
+def test_a_model_without_a_state_writes_by_recomputing() -> None:
+    made, (prompt,) = model(Reformer), prompts(6)
+    with pytest.raises(Unsupported, match="no state along time"):
+        generate(made, [prompt], steps=2)
+    (found,) = generate(made, [prompt], steps=4, recompute=True)
+    assert found.tolist() == literal(made, prompt, 4)
+
+
+def test_a_point_can_be_advanced_again_and_its_state_keeps_its_size() -> None:
+    made, (prompt,) = model(SoftmaxAttention), prompts(5)
+    point = begin(made, prompt[None], memory=10)
+    _, after = advance(made, point, GREEDY, None)
+    once, further = advance(made, after, GREEDY, None)
+    again, _ = advance(made, after, GREEDY, None)
+    assert torch.equal(once, again)
+    assert after.unread.shape == further.unread.shape == (1, 1)
+    # two layers of keys and values of 10 slots in float64, and counts: two of slots, one of tokens
+    assert size_bytes(after.state) == size_bytes(further.state) == 2 * 2 * 10 * 16 * 8 + 3 * 8
+
+
+def test_the_head_is_asked_of_the_last_position_alone() -> None:
+    made, (prompt,) = model(LinearAttention), prompts(9)
+    asked: list[int] = []
+    made.head.register_forward_pre_hook(lambda _, given: asked.append(given[0].shape[1]))
+    logits, _ = read(made, begin(made, prompt[None], memory=9))
+    assert asked == [1]
+    torch.testing.assert_close(logits, made.predict(prompt[None, None])[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "weights"),
+    [
+        (Sampling(), [8.0, 4.0, 2.0, 1.0]),
+        (Sampling(temperature=0.5), [64.0, 16.0, 4.0, 1.0]),
+        (Sampling(top_k=2), [8.0, 4.0, 0.0, 0.0]),
+        (Sampling(temperature=2.0, top_k=3), [8.0**0.5, 2.0, 2.0**0.5, 0.0]),
+        (GREEDY, [1.0, 0.0, 0.0, 0.0]),
+        (Sampling(top_k=1), [1.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_draws_follow_the_softmax(sampling: Sampling, weights: list[float]) -> None:
+    rows = 40_000
+    logits = torch.tensor([8.0, 4.0, 2.0, 1.0]).log()[[2, 0, 3, 1]].expand(rows, 4)
+    drawn = sampling.draw(logits, torch.Generator().manual_seed(3))
+    seen = torch.bincount(drawn, minlength=4)[[1, 3, 0, 2]] / rows
+    wanted = torch.tensor(weights) / sum(weights)
+    deviation = (wanted * (1 - wanted) / rows).sqrt()
+    assert ((seen - wanted).abs() <= 4 * deviation).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"temperature": -1.0}, "temperature must be 0 .greedy. or positive and finite: got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+    ],
+)
+def test_sampling_that_is_none(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Sampling(**options)
+
+
+def test_what_cannot_be_continued_is_refused() -> None:
+    made, (prompt,) = model(LinearAttention, max_length=8), prompts(6)
+    with pytest.raises(ValueError, match="at least 1: got 0"):
+        generate(made, [prompt], steps=0)
+    with pytest.raises(ValueError, match="at least one token"):
+        generate(made, [prompt[:0]], steps=1)
+    with pytest.raises(ValueError, match="pass a generator"):
+        generate(made, [prompt], steps=1, sampling=Sampling())
+    with pytest.raises(ValueError, match="top_k=14 is more than the vocabulary holds, 13"):
+        generate(made, [prompt], steps=1, sampling=Sampling(top_k=14))
+    with pytest.raises(ValueError, match="learned positions end at 8 tokens"):
+        generate(made, [prompt], steps=4)
+    with pytest.raises(ValueError, match="eval"):
+        generate(made.train(), [prompt], steps=1)
+    with pytest.raises(Unsupported, match="head=classification"):
+        generate(model(LinearAttention, Head.classification), [prompt], steps=1)

@@ -1,0 +1,188 @@
+import math
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from models.backbone import heads
+from models.backbone.heads import (
+    AdaptiveHead,
+    Classifier,
+    Interaction,
+    LanguageHead,
+    Pooling,
+    interact,
+    judge,
+    pool,
+)
+
+X = torch.arange(12.0).view(2, 3, 2)
+KEEP = torch.tensor([[True, True, False], [False, False, False]])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "wanted"),
+    [
+        (Pooling.cls, [[0.0, 1.0], [6.0, 7.0]]),
+        (Pooling.mean, [[1.0, 2.0], [0.0, 0.0]]),
+        (Pooling.mean_over_padded, [[2 / 3, 4 / 3], [0.0, 0.0]]),
+        (Pooling.last, [[2.0, 3.0], [0.0, 0.0]]),
+    ],
+)
+def test_pooling_by_hand(pooling, wanted):
+    torch.testing.assert_close(pool(X, KEEP, pooling), torch.tensor(wanted))
+
+
+@pytest.mark.parametrize("pooling", [Pooling.mean, Pooling.mean_over_padded])
+def test_means_without_padding_are_plain(pooling):
+    assert torch.equal(pool(X, None, pooling), X.mean(1))
+    torch.testing.assert_close(pool(X, torch.ones_like(KEEP), pooling), X.mean(1))
+
+
+@pytest.mark.parametrize("real", [[0], [2], [0, 2], [0, 1, 2]], ids=str)
+def test_last_is_the_last_real_token_wherever_padding_stands(real):
+    keep = torch.zeros(2, 3, dtype=torch.bool)
+    keep[:, real] = True
+    spoilt = X.masked_fill(~keep[..., None], torch.nan)
+    assert torch.equal(pool(spoilt, keep, Pooling.last), X[:, real[-1]])
+    assert torch.equal(pool(X, None, Pooling.last), X[:, -1])
+
+
+def test_padding_never_reaches_the_mean():
+    spoilt = X.masked_fill(~KEEP[..., None], torch.nan)
+    assert torch.equal(pool(spoilt, KEEP, Pooling.mean), pool(X, KEEP, Pooling.mean))
+
+
+def test_interactions_by_hand():
+    pairs = torch.tensor([[[1.0, 2.0], [3.0, 5.0]]])
+    assert interact(pairs, Interaction.concat).tolist() == [[1, 2, 3, 5]]
+    assert interact(pairs, Interaction.nli).tolist() == [[1, 2, 3, 5, 3, 10, -2, -3]]
+
+
+def test_judge_by_hand():
+    nll, hit = judge(torch.tensor([[0.0, math.log(3)], [2.0, 2.0]]), torch.tensor([0, 0]))
+    torch.testing.assert_close(nll, torch.tensor([math.log(4), math.log(2)]))
+    assert hit.tolist() == [False, True]
+
+
+def test_half_precision_is_judged_in_float32():
+    logits = torch.tensor([[0.0, 9.0]], dtype=torch.bfloat16)
+    nll, _ = judge(logits, torch.tensor([1]))
+    assert nll.dtype == torch.float32
+    assert nll.item() == pytest.approx(math.log1p(math.exp(-9)), rel=1e-3)
+
+
+def test_classifier_is_two_layers():
+    torch.manual_seed(0)
+    classifier = Classifier(4, 8, 3)
+    x = torch.randn(5, 4)
+    hidden = (x @ classifier.hidden.weight.T).clamp(min=0)
+    torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operator returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(part, torch.Tensor):
+                self.elements = max(self.elements, part.numel())
+        return result
+
+
+def test_chunks_change_nothing_but_the_memory(monkeypatch):
+    torch.manual_seed(0)
+    head = LanguageHead(6, 50, None).double()
+    x = torch.randn(2, 33, 6, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, 50, (2, 33))
+
+    def run(limit: int):
+        monkeypatch.setattr(heads, "CHUNK_ELEMENTS", limit)
+        x.grad = head.weight.grad = None
+        with Largest() as largest:
+            nll, hit = head.judge(x, target)
+            (nll * torch.linspace(0, 1, nll.numel()).view_as(nll)).sum().backward()
+        return nll, hit, x.grad, head.weight.grad, largest.elements
+
+    *whole, large = run(10**9)
+    *chunked, small = run(50 * 8)
+    for one, other in zip(whole, chunked, strict=True):
+        torch.testing.assert_close(one, other)
+    assert large == 2 * 33 * 50
+    assert small == 50 * 8
+
+
+def test_tied_head_is_the_given_matrix():
+    tied = torch.nn.Parameter(torch.eye(3))
+    head = LanguageHead(3, 3, tied)
+    assert head.weight is tied
+    assert torch.equal(head(X.view(4, 3)), X.view(4, 3))
+
+
+def literal_adaptive(head: AdaptiveHead, x: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of all ids, from the paper: log p(group) + log p(id | group)."""
+    groups = head.groups
+    first = torch.log_softmax(x @ groups.head.weight.T, -1)
+    frequent = groups.cutoffs[0]
+    parts = [first[..., :frequent]]
+    for number, (down, up) in enumerate(groups.tail):
+        inside = torch.log_softmax(x @ down.weight.T @ up.weight.T, -1)
+        parts.append(first[..., frequent + number, None] + inside)
+    return torch.cat(parts, -1)
+
+
+def adaptive(vocabulary: int = 50) -> AdaptiveHead:
+    torch.manual_seed(0)
+    return AdaptiveHead(16, vocabulary, [7, 20, 400], 2.0).double()
+
+
+def test_adaptive_softmax_is_the_formula():
+    head, x = adaptive(), torch.randn(2, 33, 16, dtype=torch.float64) * 8
+    wanted = literal_adaptive(head, x)
+    target = torch.arange(66).view(2, 33) % 50
+    target[:, ::2] = wanted.argmax(-1)[:, ::2]
+    torch.testing.assert_close(wanted.exp().sum(-1), torch.ones(2, 33, dtype=torch.float64))
+    torch.testing.assert_close(head(x), wanted)
+    nll, hit = head.eval().judge(x, target)
+    torch.testing.assert_close(nll, -wanted.gather(-1, target[..., None]).squeeze(-1))
+    right = wanted.argmax(-1) == target
+    assert 34 <= int(right.sum()) < 66
+    assert torch.equal(hit, right)
+
+
+def test_adaptive_pieces_change_nothing(monkeypatch):
+    head, x = adaptive(), torch.randn(2, 33, 16, dtype=torch.float64, requires_grad=True)
+    target = torch.arange(66).view(2, 33) % 50
+
+    def run(limit: int):
+        monkeypatch.setattr(heads, "ADAPTIVE_ELEMENTS", limit)
+        x.grad = None
+        head.zero_grad()
+        nll, hit = head.judge(x, target)
+        assert hit is None  # in training nobody asks for it
+        (nll * torch.linspace(0, 1, 66).view_as(nll)).sum().backward()
+        return nll, x.grad, *(p.grad.clone() for p in head.parameters())
+
+    for one, other in zip(run(10**9), run(9 * 8), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("cutoffs", "shrink", "message"),
+    [
+        ([], 2.0, "begin below the vocabulary of 50"),
+        ([50], 2.0, r"got \[50\]; lower them, or set softmax=full"),
+        ([7, 7], 2.0, "must ascend"),
+        ([0, 7], 2.0, "must ascend"),
+        ([7, 20], 0.5, "softmax_shrink=0.5"),
+        ([7, 20], 5.0, "leaves the last of 2 groups no unit of width 16: wanted 1 to 4"),
+    ],
+)
+def test_cut_offs_that_make_no_sense(cutoffs, shrink, message):
+    with pytest.raises(ValueError, match=message):
+        AdaptiveHead(16, 50, cutoffs, shrink)

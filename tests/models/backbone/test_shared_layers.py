@@ -1,0 +1,115 @@
+"""Layers that are one module: the same function as copies of it, parameters counted once."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.backbone.attention_weights import readable
+from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Residual
+from models.families.identity import Identity
+from models.families.luna import Luna
+from models.families.performer import Performer
+from models.families.sliding_window import SlidingWindow
+from models.families.softmax import SoftmaxAttention
+from models.families.tlb import TemporalLatentBottleneck
+from models.mixer import Unsupported
+from models.transfer.weights import transfer
+
+CONFIG = BackboneConfig(width=16, feed_forward_width=24, depth=4)
+FACTS = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+TOKENS = torch.randint(0, 11, (3, 1, 12), generator=torch.Generator().manual_seed(0))
+
+
+def build(mixers, groups: int | None, head: Head = Head.classification, **changes) -> Backbone:
+    config = dataclasses.replace(CONFIG, layer_groups=groups, **changes)
+    facts = dataclasses.replace(FACTS, head=head)
+    return Backbone(config, facts, mixers, seed=0).double().eval()
+
+
+def size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("mixer", [SoftmaxAttention, Performer, Luna])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_parameters_count_once(mixer, groups: int) -> None:
+    plain, shared = build([mixer], None), build([mixer], groups)
+    slots = size(plain.stack.blocks[0].mixer.slots) if mixer is Luna else 0
+    one = size(plain.stack.blocks[0]) - slots
+    assert size(plain) - size(shared) == (4 - groups) * one
+    assert len(shared.blocks) == groups
+    assert len(shared.stack.blocks) == len(shared.traits) == 4
+
+
+@pytest.mark.parametrize("residual", list(Residual))
+@pytest.mark.parametrize("groups", [1, 2])
+def test_equals_layers_with_copies_of_the_weights(groups: int, residual: Residual) -> None:
+    """Outputs alike, and the gradient of a shared weight is the sum of its copies' gradients."""
+    shared = build([SoftmaxAttention], groups, residual=residual)
+    plain = build([SoftmaxAttention], None, residual=residual)
+    plain.load_state_dict(shared.state_dict())
+    outcomes = [model(TOKENS, torch.tensor([0, 1, 2])) for model in (shared, plain)]
+    torch.testing.assert_close(outcomes[0].nll, outcomes[1].nll, atol=1e-12, rtol=0)
+    for outcome in outcomes:
+        outcome.nll.sum().backward()
+    uses = 4 // groups
+    own = dict(plain.stack.blocks.named_parameters())
+    for group in range(groups):
+        for name, parameter in shared.stack.blocks[group * uses].named_parameters():
+            copies = [own[f"{group * uses + use}.{name}"].grad for use in range(uses)]
+            torch.testing.assert_close(parameter.grad, sum(copies), atol=1e-11, rtol=0)
+
+
+def test_the_first_group_is_drawn_as_the_first_layer() -> None:
+    shared, plain = build([SoftmaxAttention], 2), build([SoftmaxAttention], None)
+    for layer, drawn in ((0, 0), (1, 0), (2, 1), (3, 1)):
+        here = shared.stack.blocks[layer].state_dict()
+        there = plain.stack.blocks[drawn].state_dict()
+        assert all(torch.equal(here[name], there[name]) for name in there)
+
+
+@pytest.mark.parametrize("mixer", [SoftmaxAttention, Performer, Luna])
+def test_layers_have_states_of_their_own(mixer) -> None:
+    model = build([mixer], 1, Head.language_modelling)
+    whole: Tensor = model.predict(TOKENS)[0]
+    state, pieces = model.initial_state(3, 12), []
+    for piece in TOKENS.split([5, 1, 6], dim=-1):
+        logits, state = model.predict(piece, state=state)
+        pieces.append(logits)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+
+
+def test_an_option_by_layer_has_a_value_for_each_group() -> None:
+    def windows(values: list[int]):
+        return lambda site: SlidingWindow(site, window=values)
+
+    model = build([windows([1, 2])], 2)
+    assert [block.mixer.core.window for block in model.stack.blocks] == [1, 1, 2, 2]
+    with pytest.raises(ValueError, match="1 value or depth=2 values: got 4"):
+        build([windows([1, 1, 2, 2])], 2)
+
+
+def test_what_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(ValueError, match="layer_groups must divide depth: got layer_groups=3"):
+        build([SoftmaxAttention], 3)
+    with pytest.raises(ValueError, match=r"layers 0 to 1 are one module .*their mixers differ"):
+        build([SoftmaxAttention, Identity, Identity, Identity], 2)
+    build([SoftmaxAttention, SoftmaxAttention, Identity, Identity], 2)
+    with pytest.raises(Unsupported, match=r"model\.backbone\.layer_groups must be null"):
+        Backbone(
+            dataclasses.replace(CONFIG, layer_groups=1, pooling="mean", positions="none"),
+            FACTS, [], stack=TemporalLatentBottleneck, seed=0,
+        )  # fmt: skip
+    plain, shared = build([SoftmaxAttention], None), build([SoftmaxAttention], 1)
+    with pytest.raises(Unsupported, match="layer_groups"):
+        transfer(plain, shared)
+
+
+def test_layers_of_one_module_are_not_told_apart() -> None:
+    cores, reasons = readable(build([SoftmaxAttention], 1).stack)
+    assert not cores
+    assert len(reasons) == 4
+    cores, _ = readable(build([SoftmaxAttention], None).stack)
+    assert len(cores) == 4

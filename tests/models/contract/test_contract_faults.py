@@ -1,0 +1,106 @@
+"""The contract kit against planted faults: each is named by its check, honest mixers pass."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from planted_faults import PLANTED, RAISED, UNSEEN, Fault
+from spoilt_layouts import Reader, WideReader
+from spoilt_mixers import Honest, with_core
+from spoilt_numbers import straight_through
+from spoilt_passes import Dropping
+
+from models.contract import CHECKS, Case, check_mixer
+from models.contract.form import EXERCISED
+from models.families.longformer import Longformer
+from models.families.reformer import Reformer
+from models.mixer import Layout
+
+PAGE = Path(__file__).parents[3] / "docs" / "contract.md"
+
+
+def case_of(fault: Fault) -> Case:
+    return Case(make=fault.make, causal=fault.causal, **{"width": 16, **fault.options})
+
+
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda f: f"{f.check}-{f.name}")
+def test_a_planted_fault_is_named(fault):
+    passed, detail = CHECKS[fault.check](case_of(fault))
+    assert not passed, detail
+    assert fault.says in detail
+
+
+@pytest.mark.parametrize("fault", RAISED, ids=lambda f: f"{f.check}-{f.name}")
+def test_a_fault_that_raises_is_reported(fault):
+    found = check_mixer(fault.make, causal=fault.causal, width=16)
+    (finding,) = [f for f in found if f.check.endswith(f".{fault.check}")]
+    assert not finding.passed
+    assert finding.detail.startswith("raised ")
+    assert fault.says in finding.detail
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        with_core(Reader),
+        with_core(WideReader),
+        with_core(Dropping),
+        straight_through(declared=True),
+        partial(Longformer, window=[8], global_mask=True),
+        partial(Reformer, chunk=8),
+    ],
+    ids=["Reader", "WideReader", "Dropping", "surrogate", "Longformer", "Reformer"],
+)
+def test_honest_mixers_raise_no_alarm(make, causal):
+    found = check_mixer(make, causal=causal)
+    assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
+    assert len(found) == len(CHECKS) + 1
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize(("width", "heads", "max_length"), [(15, 3, 100), (9, 1, 7), (20, 4, 1)])
+def test_odd_sites_raise_no_alarm(width, heads, max_length, causal):
+    found = check_mixer(Honest, causal=causal, width=width, heads=heads, max_length=max_length)
+    assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
+
+
+@pytest.mark.parametrize("fault", UNSEEN, ids=lambda f: f.name)
+def test_what_the_page_says_is_not_caught_is_not(fault):
+    found = check_mixer(fault.make, causal=fault.causal, **{"width": 16, **fault.options})
+    assert [f"{finding.check}: {finding.detail}" for finding in found if not finding.passed] == []
+
+
+def test_every_field_of_a_layout_has_a_check():
+    assert set(EXERCISED) == set(Layout._fields)
+    assert set(EXERCISED.values()) <= set(CHECKS)
+
+
+def test_a_claim_that_nothing_exercises_is_refused(monkeypatch):
+    monkeypatch.setattr("models.contract.form.EXERCISED", {"keep": "padding"})
+    passed, detail = CHECKS["traits"](Case(make=with_core(Reader), causal=False))
+    assert not passed
+    assert "honours names ['document', 'is_global', 'prefix', 'start']" in detail
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading of the page."""
+    part = PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines[2:]]
+
+
+def test_the_page_names_every_check_and_every_planted_fault():
+    listed = {row[0].strip("`"): row for row in rows_of("What it catches")}
+    assert set(listed) == set(CHECKS)
+    for check, row in listed.items():
+        planted = {f.name for f in (*PLANTED, *RAISED) if f.check == check}
+        named = set(re.findall(r"`([^`]+)`", row[2]))
+        assert named == planted, check
+
+
+def test_the_page_names_what_passes():
+    assert {
+        name for row in rows_of("What it cannot catch") for name in re.findall(r"`([^`]+)`", row[1])
+    } == {fault.name for fault in UNSEEN}

@@ -1,0 +1,93 @@
+"""What the tests of attention by features share: inputs, the literal weighted mean, comparison."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.ops.linear import features as blocked
+from models.ops.linear.causal_product import causal_product, empty_memory
+from models.ops.linear.features import FeatureMaps, feature_product
+
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+WIDTH = 5
+
+
+def draw(length: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Return q, k, v of two rows and three heads."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, 3, length, WIDTH)
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
+
+
+def holes(length: int, *, empty_start: bool = True) -> Tensor:
+    """Return padding at random places; the first row begins with it."""
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) > 0.3
+    if empty_start:
+        keep[0, : length // 3] = False
+    return keep
+
+
+def attend(q, k, v, maps: FeatureMaps, *, causal, keep=None, chunk=8):
+    """Run the product under test."""
+    if not causal:
+        return feature_product(q, k, v, maps, keep)
+    return causal_product(q, k, v, maps, chunk=chunk, keep=keep)[0]
+
+
+def in_pieces(q, k, v, maps: FeatureMaps, sizes, *, chunk=4):
+    """Run the causal product piece by piece, each with the memory of the one before."""
+    memory, outputs, place = (
+        empty_memory((*v.shape[:2], 0, *q.shape[3:], *v.shape[3:]), maps, v),
+        [],
+        0,
+    )
+    for parts in zip(*(x.split(sizes, dim=2) for x in (q, k, v)), strict=True):
+        here = maps.at(slice(place, place + parts[0].shape[2]))
+        place += parts[0].shape[2]
+        o, memory = causal_product(*parts, here, chunk=chunk, memory=memory)
+        outputs.append(o)
+    return torch.cat(outputs, dim=2)
+
+
+def masked(weights: Tensor, *, keep=None, causal=False) -> Tensor:
+    """Return the weights that count."""
+    if causal:
+        weights = weights.tril()
+    return weights if keep is None else weights * keep[:, None, None, :]
+
+
+def mean(weights: Tensor, v: Tensor, *, keep=None, causal=False) -> Tensor:
+    """Return the values' mean by these weights; 0 where there is none."""
+    weights = masked(weights, keep=keep, causal=causal)
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total != 0, weights @ v / torch.where(total != 0, total, 1), 0)
+
+
+def recurrent(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
+    """Return the causal mean token by token: S_i = S_(i-1) + phi(k_i) v_i^T, z_i likewise."""
+    S, z, outputs = 0, 0, []
+    for q_i, k_i, v_i in zip(phi_q.unbind(2), phi_k.unbind(2), v.unbind(2), strict=True):
+        S, z = S + k_i[..., None] * v_i[..., None, :], z + k_i
+        outputs.append((q_i[..., None, :] @ S)[..., 0, :] / (q_i * z).sum(-1, keepdim=True))
+    return torch.stack(outputs, dim=2)
+
+
+def compare(run, reference, inputs, *, tolerance: float = 1e-11):
+    """Compare outputs and gradients."""
+    out, wanted = run(), reference()
+    torch.testing.assert_close(out, wanted, rtol=tolerance, atol=0.1 * tolerance)
+    cotangent = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9)).to(wanted)
+    for found, want in zip(
+        torch.autograd.grad(out, inputs, cotangent),
+        torch.autograd.grad(wanted, inputs, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, want, rtol=10 * tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few rows, so that short inputs cross their borders."""
+    monkeypatch.setattr(blocked, "CPU_BLOCK", 1)
+    monkeypatch.setattr(blocked, "MINIMUM_ROWS", 16)

@@ -1,0 +1,275 @@
+"""What the plans of Big Bird hold, what the family costs, and what it refuses."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.contract import CHECKS, Case
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.big_bird import BigBird
+from models.mixer import Growth, Layout, Site, Unsupported, Variant
+from models.ops.exact import softmax_attention
+from models.ops.sparse import block_lists
+from models.ops.sparse.big_bird_plan import PlanChoice, choose
+from tests.models.families.big_bird_forms import (
+    DIRECTIONS,
+    HEADS,
+    PLAN,
+    WIDTH,
+    agree,
+    built,
+    dense,
+    dense_mask,
+    drawn,
+    heads,
+    table,
+)
+
+
+@pytest.mark.parametrize("random_blocks", [0, 1, 3])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8, 9, 16, 40])
+def test_each_row_sees_window_ends_and_others_once(random_blocks: int, blocks: int) -> None:
+    mixer = built(160, random_blocks=random_blocks)
+    for rows in table(mixer, blocks):
+        for row, entries in enumerate(rows):
+            fixed = {row - 1, row, row + 1, 0, blocks - 1} & set(range(blocks))
+            assert len(entries) == len(set(entries)) == min(blocks, len(fixed) + random_blocks)
+            assert fixed <= set(entries) <= set(range(blocks))
+
+
+@pytest.mark.parametrize("random_blocks", [0, 1, 3])
+def test_causal_rows_see_the_past_alone_whatever_comes_later(random_blocks: int) -> None:
+    mixer = built(160, random_blocks=random_blocks, causal=True)
+    for rows in table(mixer, 40):
+        for row, entries in enumerate(rows):
+            fixed = {row - 1, row, 0} & set(range(row + 1))
+            assert len(entries) == len(set(entries)) == min(row + 1, len(fixed) + random_blocks)
+            assert fixed <= set(entries) <= set(range(row + 1))
+    for blocks in (1, 7, 39):
+        for short, long in zip(table(mixer, blocks), table(mixer, 40), strict=True):
+            assert short == long[:blocks]
+
+
+def test_every_choice_of_blocks_is_equally_likely() -> None:
+    draws = torch.randint(2**31 - 1, (1, 30_000, 2), generator=torch.Generator().manual_seed(0))
+    # 1 ... 7 without 3 and 4: five blocks, ten pairs
+    end, skip, skipped = (torch.full((1, 30_000), x) for x in (8, 3, 2))
+    blocks, real = choose(draws.int(), end, skip, skipped)
+    assert real.all()
+    pairs, counts = blocks[0, 0].sort(-1).values.unique(dim=0, return_counts=True)
+    wanted = [[a, b] for a in (1, 2, 5, 6, 7) for b in (1, 2, 5, 6, 7) if a < b]
+    assert pairs.tolist() == wanted
+    assert (counts - 3000).abs().max() < 5 * math.sqrt(3000)
+
+
+def test_the_plan_is_the_same_in_every_process_and_differs_by_head_seed_and_row() -> None:
+    first = table(built(), 16)
+    assert [row[5:] for row in first[0][7:10]] == PLAN
+    assert first == table(built(), 16)
+    assert first[0] != first[1]
+    assert first != table(built(seed=1), 16)
+    assert first != table(built(layer=0, seed=2), 16)
+
+
+def test_the_plan_is_saved_and_no_precision_moves_it() -> None:
+    mixer, other = built(seed=1), built(seed=2)
+    before = table(mixer, 16)
+    assert table(mixer.bfloat16(), 16) == before
+    other.load_state_dict(mixer.state_dict())
+    assert table(other, 16) == before
+    assert table(mixer.train(), 16) == before
+    qkv = heads(64)
+    assert torch.equal(mixer.core.train()(*qkv, Layout()), mixer.core.eval()(*qkv, Layout()))
+
+
+def test_longer_input_than_planned_for_still_works() -> None:
+    mixer, qkv = built(32), heads(100)
+    agree(mixer.core(*qkv, Layout()), dense(mixer, *qkv), qkv)
+
+
+def random_of(mixer: BigBird, blocks: int) -> list[tuple[int, set[int]]]:
+    fixed = 5
+    pattern, rows = mixer.core.pattern, torch.arange(1, blocks - 1)
+    lists = pattern.lists(mixer.core.draws, torch.tensor([blocks]), rows)
+    return [
+        (int(row), set(lists.blocks[0, head, i, fixed:][lists.seen[0, head, i, fixed:]].tolist()))
+        for head in range(HEADS)
+        for i, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("length", "reach"), [(1024, 15), (1088, 10), (3072, 16), (4096, 16), (4160, 10), (704, 10)]
+)
+def test_official_plans_draw_from_the_front(length: int, reach: int) -> None:
+    mixer = built(length, block=64, random_blocks=3, plan=PlanChoice.official)
+    found = random_of(mixer, length // 64)
+    if length == 704:  # not longer than 2r + 5 blocks: anywhere but the ends
+        reach = 10
+    for row, blocks in found:
+        assert len(blocks) == 3
+        assert blocks <= set(range(1, reach)) - {row - 1, row, row + 1}
+    assert {block for _, blocks in found for block in blocks} == set(range(1, reach))
+
+
+def test_lra_plans_draw_from_the_first_1024_tokens() -> None:
+    mixer = built(4096, block=64, random_blocks=3, variant=Variant.lra)
+    for length, reach in ((4096, 16), (2048, 16), (1024, 15), (640, 9)):
+        found = random_of(mixer, length // 64)
+        assert all(len(blocks) == 3 for _, blocks in found)
+        assert {block for _, blocks in found for block in blocks} == set(range(1, reach))
+
+
+def test_draws_decide_the_function_only_where_something_is_left_to_choose() -> None:
+    assert built(28).traits.random_draws  # 7 blocks: the second sees 4 and 2 of 3
+    assert not built(24).traits.random_draws
+    assert built(24, causal=True).traits.random_draws
+    assert not built(20, causal=True).traits.random_draws
+    assert not built(random_blocks=0).traits.random_draws
+    wide = {"block": 256, "random_blocks": 3}
+    assert built(4096, **wide).traits.random_draws
+    assert not built(4096, **wide, variant=Variant.lra).traits.random_draws
+    assert not built(4096, **wide, plan=PlanChoice.official).traits.random_draws
+
+
+def test_lra_form_is_full_when_causal_and_has_no_dropout() -> None:
+    mixer = built(causal=True, variant=Variant.lra)
+    qkv = heads(61)
+    agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv, causal=True), qkv)
+    assert mixer.traits.operations == Growth(2.0)
+    assert not mixer.traits.random_draws
+    for causal in (False, True):
+        mixer = built(causal=causal, variant=Variant.lra, attention_dropout=0.5)
+        assert not mixer.traits.weight_dropout
+        seen = mixer.core.train()(*qkv, Layout())
+        assert torch.equal(seen, mixer.core.eval()(*qkv, Layout()))
+
+
+@DIRECTIONS
+def test_gradients_equal_finite_differences(causal: bool) -> None:
+    mixer = built(18, block=2, random_blocks=1, causal=causal, attention_dropout=0.4)
+    qkv = [drawn(1, HEADS, 17, 2, seed=s).requires_grad_() for s in range(3)]
+    keep = torch.ones(1, 17, dtype=torch.bool)
+    keep[0, [0, 5]] = False
+
+    def run(*qkv: Tensor) -> Tensor:
+        torch.manual_seed(1)  # the same weights dropped every time
+        return mixer.core(*qkv, Layout(keep=keep))
+
+    assert torch.autograd.gradcheck(run, qkv, fast_mode=True)
+    mixer.train()
+    assert torch.autograd.gradcheck(run, qkv, fast_mode=True)
+
+
+@DIRECTIONS
+def test_dropout_acts_in_training_alone_and_keeps_the_mean(causal: bool) -> None:
+    core = built(causal=causal, attention_dropout=0.25).core
+    q, k = heads(64)[:2]
+    eye = torch.eye(64, dtype=torch.float64).expand(2, HEADS, 64, 64)
+    weights = core.eval()(q, k, eye, Layout())
+    assert torch.equal(weights[0] > 0, dense_mask(built(causal=causal), 64))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, 64, dtype=torch.float64))
+    torch.manual_seed(0)
+    dropped = core.train()(q, k, eye, Layout())
+    alive = dropped != 0
+    assert 0.72 < alive.sum() / (weights > 0).sum() < 0.78
+    torch.testing.assert_close(dropped[alive], (weights / 0.75)[alive])
+
+
+@DIRECTIONS
+def test_half_precision_is_summed_in_float32(causal: bool) -> None:
+    mixer = built(causal=causal)
+    q, k, v = ((4 * x.detach()).bfloat16() for x in heads(61))
+    exact = dense(mixer, q.double(), k.double(), v.double())
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = mixer.core(*leaves, Layout())
+    gradients = torch.autograd.grad(o.float().square().sum(), leaves)
+    assert {x.dtype for x in (o, *gradients)} == {torch.bfloat16}
+    inner = slice(None) if causal else slice(4, -5)  # first and last block: PyTorch's own kernel
+    wanted = exact[:, :, inner]
+    torch.testing.assert_close(o.double()[:, :, inner], wanted, atol=1e-5, rtol=2**-8)
+
+
+def cost(length: int, causal: bool) -> tuple[int, int, int]:
+    with pretending():
+        site = Site(width=128, heads=2, max_length=length, causal=causal)
+        core = BigBird(site, block=64, random_blocks=3).core
+        qkv = [torch.randn(1, 2, length, 64, requires_grad=True) for _ in range(3)]
+
+        def run() -> Tensor:
+            return core(*qkv, Layout())
+
+        forward, both = (count_operations(f) for f in (run, lambda: run().sum().backward()))
+        return forward, both, saved_bytes(run, [*qkv, *core.buffers()])
+
+
+@DIRECTIONS
+def test_operations_and_kept_bytes_are_those_of_the_page(causal: bool, monkeypatch) -> None:
+    monkeypatch.setitem(block_lists.PASS_ELEMENTS, "cpu", 1 << 24)  # fewer steps to count
+    small, large = cost(8192, causal), cost(16384, causal)
+    n, C, D, r = 8192, 64, 128, 3
+    wanted = 4 * n * C * D * (3 + r) if causal else 4 * C * D * ((n - 2 * C) * (5 + r) + n * 2)
+    assert small[0] == wanted
+    for before, after in zip(small, large, strict=True):
+        assert math.log2(after / before) == pytest.approx(1, abs=0.02)
+    # an output and a number per query; no score, nor a copy of keys by list
+    assert small[2] < 1.2 * 4 * n * D
+
+
+OPTIONS = [
+    ({"block": 4, "random_blocks": 2}, False),
+    ({"block": 4, "random_blocks": 2}, True),
+    ({"block": 4, "random_blocks": 1, "plan": PlanChoice.official}, False),
+]
+
+
+@pytest.mark.parametrize(("options", "causal"), OPTIONS)
+def test_small_blocks_keep_the_contract(options: dict, causal: bool) -> None:
+    case = Case(make=partial(BigBird, **options), causal=causal, max_length=75)
+    names = ("traits", "lengths", "meta", "repeatable", "random_draws", "batch", "padding")
+    for name in (*names, "masked_rows", "no_lookahead", "gradients", "precisions", "weighted_mean"):
+        seen = CHECKS[name](case)
+        assert seen.passed, (name, seen.detail)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="block counts tokens: got 0"):
+        built(block=0)
+    with pytest.raises(ValueError, match="random_blocks counts blocks: got -1"):
+        built(random_blocks=-1)
+    with pytest.raises(ValueError, match="plan of its own: got plan=official; set plan=uniform"):
+        built(plan=PlanChoice.official, variant=Variant.lra)
+    with pytest.raises(Unsupported, match="set plan=uniform"):
+        built(plan=PlanChoice.official, causal=True)
+    with pytest.raises(Unsupported, match="no state along time"):
+        built(causal=True).initial_state(2, 30)
+    with pytest.raises(Unsupported, match="offers no cross attention"):
+        built().attend(drawn(1, 8, 8), Layout(), drawn(1, 9, 8), Layout())
+
+
+@DIRECTIONS
+def test_builds_and_runs_on_the_meta_device(causal: bool) -> None:
+    with torch.device("meta"):
+        site = Site(width=8, heads=2, max_length=64, causal=causal)
+        mixer = BigBird(site, block=4, random_blocks=2)
+        assert mixer.core.draws.is_meta
+        assert mixer(torch.empty(2, 50, 8), Layout()).shape == (2, 50, 8)
+        keep = torch.empty(2, 50, dtype=torch.bool)
+        assert mixer(torch.empty(2, 50, 8), Layout(keep=keep)).shape == (2, 50, 8)
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo does
+@DIRECTIONS
+def test_it_compiles_as_one_graph(causal: bool) -> None:
+    mixer = built(200, block=8, causal=causal)
+    x = drawn(2, 150, HEADS * WIDTH)
+    compiled = torch.compile(lambda x: mixer(x, Layout()), fullgraph=True, backend="aot_eager")
+    compiled(x).square().sum().backward()
+    found, mixer.q_proj.weight.grad = mixer.q_proj.weight.grad, None
+    mixer(x, Layout()).square().sum().backward()
+    torch.testing.assert_close(found, mixer.q_proj.weight.grad)

@@ -1,0 +1,198 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from reports.figures.curves import PLACE, STEP, curve_figure, loss_data, place_data
+from reports.figures.drawing import looks, save
+from reports.figures.scaling import scaling_data, scaling_figure
+from reports.rows import cost_points, prepare
+
+
+def drawn(figure: Figure) -> Axes:
+    figure.draw_without_rendering()
+    return figure.axes[0]
+
+
+def failing(make: SimpleNamespace) -> pd.DataFrame:
+    """Linear is whole; SDPA ran out of memory at the longest of four lengths."""
+    rows = []
+    for n in (256, 512, 1024, 2048):
+        rows += make.timing("linear", n, n * 1e-5, batch=2, noise=0.03, peak=n * 1e3)
+        if n < 2048:
+            rows += make.timing("sdpa", n, n * n * 1e-8, batch=1, noise=0.03, peak=n * n * 1.0)
+    cell = {"runner": "scaling", "mode": "step", "length": 2048}
+    rows.append(make.failed("time", "sdpa", "out_of_memory", "needs 5 GiB of 4", **cell))
+    return make.frame(*rows)
+
+
+def test_data_are_per_sequence_with_percentiles_and_exponent(make: SimpleNamespace) -> None:
+    data = scaling_data(cost_points(prepare(failing(make))), "step", "time")
+    first = data[(data["model"] == "linear") & (data["length"] == 256)].iloc[0]
+    assert first["value"] == pytest.approx(256e-5 / 2, rel=0.05)
+    assert first["p20"] < first["value"] < first["p80"]
+    assert first["exponent"] == pytest.approx(1.0, abs=0.1)
+    assert first["exponent_low"] < first["exponent"] < first["exponent_high"]
+    assert first["exponent_interval_source"] in {"residuals", "timing noise"}
+    lost = data[data["value"].isna()]
+    assert [tuple(r) for r in lost[["model", "length", "status", "reason"]].to_numpy()] == [
+        ("sdpa", 2048, "out_of_memory", "needs 5 GiB of 4")
+    ]
+
+
+def test_figure_draws_the_data_and_marks_what_is_absent(make: SimpleNamespace) -> None:
+    data = scaling_data(cost_points(prepare(failing(make))), "step", "time")
+    figure = scaling_figure(data, looks(["linear", "sdpa"]), subtitle="cpu")
+    axes = drawn(figure)
+    lines = {str(line.get_label()).split("  ")[0]: line for line in axes.get_lines()}
+    own = data[data["model"] == "linear"]
+    assert list(lines["linear"].get_xdata()) == list(own["length"])
+    assert list(lines["linear"].get_ydata()) == pytest.approx(list(own["value"]))
+    assert list(lines["sdpa"].get_xdata()) == [256, 512, 1024]
+    crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
+    assert [list(line.get_xdata()) for line in crosses] == [[2048]]
+    assert crosses[0].get_color() == lines["sdpa"].get_color()
+    texts = [t.get_text() for t in figure.texts]
+    assert any("OOM, needs 5 GiB of 4: sdpa at 2,048" in t for t in texts)
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["256", "512", "1,024", "2,048"]
+
+
+def test_nothing_in_the_figure_is_cut_or_overlaps(realistic: pd.DataFrame) -> None:
+    frame = prepare(realistic)
+    names = [n for n in frame["name"].unique() if not n.startswith("floor/")]
+    points = cost_points(frame)
+    for quantity in ("time", "memory"):
+        figure = scaling_figure(scaling_data(points, "step", quantity), looks(names), subtitle="x")
+        axes = drawn(figure)
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        page = figure.bbox
+        boxes = [t.get_window_extent(renderer) for t in figure.texts]
+        boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
+        boxes.append(axes.get_tightbbox(renderer))
+        for box in boxes:
+            assert box.x0 >= page.x0 - 1
+            assert box.x1 <= page.x1 + 1
+            assert box.y0 >= page.y0 - 1
+            assert box.y1 <= page.y1 + 1
+        for i, box in enumerate(boxes):
+            assert not any(box.overlaps(other) for other in boxes[i + 1 :])
+        # crosses stand above every line
+        top = max(float(np.max(line.get_ydata())) for line in axes.get_lines()
+                  if line.get_marker() != "x")  # fmt: skip
+        height = axes.transAxes.inverted().transform(axes.transData.transform((1024.0, top)))[1]
+        lowest = min(float(np.min(line.get_ydata())) for line in axes.get_lines()
+                     if line.get_marker() == "x")  # fmt: skip
+        assert height < lowest
+
+
+def test_a_model_that_always_failed_is_named_without_a_value(make: SimpleNamespace) -> None:
+    cell = {"runner": "scaling", "mode": "step", "length": 256}
+    rows = make.frame(
+        *make.timing("linear", 256, 0.1),
+        make.failed("time", "sdpa", "crashed", "signal 11", **cell),
+    )
+    data = scaling_data(cost_points(prepare(rows)), "step", "memory")
+    axes = drawn(scaling_figure(data, looks(["linear", "sdpa"])))
+    assert "sdpa  no value" in [line.get_label() for line in axes.get_lines()]
+
+
+def test_looks_do_not_depend_on_what_else_is_drawn() -> None:
+    alone = looks(["performer"])["performer"]
+    among = looks(["softmax", "performer", "hyena", "linear"])
+    assert among["performer"] == alone
+    assert looks(["hyena"])["hyena"] == among["hyena"]
+
+
+def test_twelve_models_differ_in_colour_marker_and_dashes() -> None:
+    names = ["softmax", "sdpa", "linear", *(f"model_{i}" for i in range(9))]
+    found = list(looks(names).values())
+    assert len({look.color for look in found}) == 12
+    assert len({look.marker for look in found}) == 12
+    assert len({look.dashes for look in found}) == 12
+    assert len(set(looks([f"m{i}" for i in range(40)]).values())) == 40
+
+
+def test_the_foundations_colours_differ_in_grey_or_in_marker_and_dashes() -> None:
+    found = looks(["softmax", "sdpa", "linear", "performer", "sliding_window", "identity"])
+    grey = {n: float(np.dot(to_rgb(k.color), (0.299, 0.587, 0.114))) for n, k in found.items()}
+    assert max(grey.values()) < 0.75  # nothing too pale for paper
+    assert len({(k.marker, k.dashes) for k in found.values()}) == 6
+
+
+def test_files_are_the_same_bytes_each_time(make: SimpleNamespace, tmp_path: Path) -> None:
+    data = scaling_data(cost_points(prepare(failing(make))), "step", "time")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        figure = scaling_figure(data, looks(["linear", "sdpa"]))
+        paths = save(figure, tmp_path / name, "time", data)
+        assert [p.suffix for p in paths] == [".pdf", ".svg", ".png", ".csv"]
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+    assert b"CreationDate" not in (tmp_path / "a" / "time.pdf").read_bytes()
+    assert "<dc:date>" not in (tmp_path / "a" / "time.svg").read_text()
+    again = pd.read_csv(tmp_path / "a" / "time.csv")
+    assert list(again["value"].dropna()) == list(data["value"].dropna())
+
+
+def test_the_users_own_settings_neither_matter_nor_change(make: SimpleNamespace) -> None:
+    data = scaling_data(cost_points(prepare(failing(make))), "step", "time")
+    with mpl.rc_context({"font.size": 30.0, "axes.grid": False, "text.usetex": True}):
+        before = dict(mpl.rcParams)
+        figure = scaling_figure(data, looks(["linear", "sdpa"]))
+        assert dict(mpl.rcParams) == before
+    assert drawn(figure).xaxis.label.get_fontsize() == 9
+
+
+def test_loss_curves_are_means_with_extremes(make: SimpleNamespace) -> None:
+    rows = make.frame(*(
+        make.row("train_loss", value, seed=seed, step=step)
+        for seed, step, value in (
+            (0, 10, 2.0), (0, 20, 1.0), (1, 10, 1.0), (1, 20, 0.5), (2, 10, 3.0),
+        )
+    ))  # fmt: skip
+    data = loss_data(prepare(rows))
+    assert data[["step", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
+        [10, 2.0, 1.0, 3.0, 3], [20, 0.75, 0.5, 1.0, 2],
+    ]  # fmt: skip
+    axes = drawn(curve_figure(data, looks(["linear"]), STEP))
+    assert list(axes.get_lines()[0].get_ydata()) == [2.0, 0.75]
+    assert axes.get_title(loc="left") == "listops (generated, version 1)"
+
+
+def test_loss_figure_has_a_panel_per_task(make: SimpleNamespace) -> None:
+    rows = make.frame(*(
+        make.row("train_loss", 1.0 / step, step=step, task=task)
+        for step in (1, 2) for task in ("listops", "text", "pathfinder")
+    ))  # fmt: skip
+    figure = curve_figure(loss_data(prepare(rows)), looks(["linear"]), STEP)
+    drawn(figure)
+    assert sum(axes.axison for axes in figure.axes) == 3
+
+
+def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
+    def row(part: str, value: float, **more: object) -> dict[str, object]:
+        labels = {"split": "test", "part": part, "items": "9", "regime": "non-overlapping"}
+        return make.row("loss_by_position", value, task="text8", labels=labels, **more)
+
+    rows = make.frame(
+        *(row("1,024–2,047", value, seed=seed) for seed, value in enumerate((1.0, 3.0))),
+        row("1", 5.0),
+        row("2–3", 4.0),
+        row("2–3", 9.0, model="floor/unigram"),
+        make.row("loss_by_frequency", 7.0, task="text8", labels={"split": "test", "part": "0"}),
+    )
+    data = place_data(prepare(rows), "test")
+    assert data[["place", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
+        [1, 5.0, 5.0, 5.0, 1], [2, 4.0, 4.0, 4.0, 1], [1024, 2.0, 1.0, 3.0, 2],
+    ]  # fmt: skip
+    axes = drawn(curve_figure(data, looks(["linear"]), PLACE))
+    assert axes.get_xscale() == "log"
+    assert "non-overlapping" in axes.get_title(loc="left").replace("\n", "")
+    assert place_data(prepare(rows), "validation").empty

@@ -1,0 +1,156 @@
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from reports.rows import prepare
+from reports.sections.accuracy import FLOORS, accuracy_table, splits
+from reports.tables import Entry, Table
+
+
+def table(rows: pd.DataFrame, split: str = "test") -> Table:
+    found = accuracy_table(prepare(rows), split)
+    assert found is not None
+    return found
+
+
+def only(rows: pd.DataFrame) -> Entry:
+    found = table(rows)
+    assert len(found.rows) == len(found.columns) == 1
+    return found.rows[0].entries[0]
+
+
+def test_mean_over_seeds_with_a_t_interval(make: SimpleNamespace) -> None:
+    entry = only(
+        make.frame(*(make.accuracy("linear", s, v) for s, v in enumerate((0.36, 0.38, 0.40))))
+    )
+    assert entry.text == "38.0 [33.0, 43.0; 3 seeds]"
+    assert entry.value == pytest.approx(0.38)
+    assert entry.facts == {"seeds": 3, "seeds_failed": 0, "examples": 2000}
+    assert entry.interval is not None
+    assert entry.interval.source == "seeds"
+
+
+def test_one_seed_has_wilsons_interval_over_examples(make: SimpleNamespace) -> None:
+    entry = only(make.frame(make.accuracy("linear", 0, 0.375)))
+    assert entry.text == "37.5 [35.4, 39.6; 2,000 examples]"
+    assert entry.interval is not None
+    assert entry.interval.source == "examples"
+
+
+def test_one_seed_of_unknown_size_has_no_interval(make: SimpleNamespace) -> None:
+    rows = make.frame(make.row("accuracy", 0.375, labels={"split": "test"}))
+    assert only(rows).text == "37.5"
+    assert only(rows).interval is None
+
+
+def test_a_failed_seed_is_a_footnote_and_never_part_of_the_mean(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.accuracy("linear", 1, 0.5),
+        make.failed("accuracy", "linear", "diverged", "loss was nan at step 210", seed=2,
+                    labels={"split": "test"}),
+    )  # fmt: skip
+    entry = only(rows)
+    assert entry.value == pytest.approx(0.4)
+    assert entry.text.startswith("40.0 [0.0, 100.0; 2 of 3 seeds")
+    assert entry.notes == ("diverged: loss was nan at step 210",)
+
+
+def test_a_failure_holds_for_every_split(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3, labels={"split": "validation"}),
+        make.failed("accuracy", "sdpa", "crashed", "signal 9", labels={"split": "test"}),
+    )
+    found = table(rows, "validation")
+    assert [(r.title, r.entries[0].text) for r in found.rows] == [
+        ("sdpa", "crashed"),
+        ("linear", "30.0 [28.0, 32.0; 2,000 examples]"),
+    ]
+
+
+def test_a_run_that_broke_off_after_its_evaluation_is_no_result(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.failed("accuracy", "linear", "crashed", "signal 9", labels={"split": "test"}),
+    )
+    assert only(rows).text == "crashed"
+
+
+def test_absent_and_failed_places_are_marks(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.accuracy("linear", 0, 0.6, task="text", source="imdb"),
+        make.accuracy("sdpa", 0, 0.7, task="text", source="imdb"),
+        make.failed("accuracy", "identity", "unsupported", "no causal form",
+                    labels={"split": "test"}, task="text", source="imdb"),
+    )  # fmt: skip
+    found = table(rows)
+    texts = {r.title: [e.text for e in r.entries] for r in found.rows}
+    assert [c.group for c in found.columns] == ["listops", "text"]
+    assert texts["sdpa"][0] == "–"
+    assert texts["identity"] == ["–", "unsupported"]
+    assert found.footnotes() == ["not run", "unsupported: no causal form"]
+    assert all(e.value is None for r in found.rows for e in r.entries if e.status != "ok")
+
+
+def test_sources_and_versions_never_share_a_column(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.accuracy("linear", 1, 0.9, source="sample"),
+        make.accuracy("linear", 2, 0.6, task_version=2),
+        make.accuracy("linear", 3, 0.5, length=1024),
+    )
+    found = table(rows)
+    assert [c.title for c in found.columns] == [
+        "generated, version 1, length 1024",
+        "generated, version 1, length 512",
+        "sample, version 1, length 512",
+        "generated, version 2, length 512",
+    ]
+    assert [e.value for e in found.rows[0].entries] == [0.5, 0.3, 0.9, 0.6]
+
+
+def test_two_results_of_one_seed_are_not_averaged(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3), make.accuracy("linear", 0, 0.9, cell="another")
+    )
+    entry = only(rows)
+    assert (entry.text, entry.value) == ("ambiguous", None)
+    assert "one sweep at a time" in entry.notes[0]
+
+
+def test_variants_have_rows_of_their_own(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3),
+        make.accuracy("linear", 0, 0.4, cell="b", labels={"variant": "features=64"}),
+    )
+    assert [r.title for r in table(rows).rows] == ["linear", "linear (features=64)"]
+
+
+def test_floors_stand_below_with_their_sentences(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.floor("root_operator", 0.37, "Knowing only the outermost operator."),
+        make.accuracy("softmax", 0, 0.38),
+    )
+    found = table(rows)
+    assert [(r.title, r.section) for r in found.rows] == [
+        ("softmax", ""),
+        ("root operator", FLOORS),
+    ]
+    assert found.footnotes() == ["Knowing only the outermost operator."]
+
+
+def test_intermediate_evaluations_do_not_count(make: SimpleNamespace) -> None:
+    rows = make.frame(make.accuracy("linear", 0, 0.1, step=10), make.accuracy("linear", 0, 0.3))
+    assert only(rows).value == 0.3
+
+
+def test_splits_that_have_results(make: SimpleNamespace) -> None:
+    rows = make.frame(
+        make.accuracy("linear", 0, 0.3, labels={"split": "validation"}),
+        make.accuracy("linear", 0, 0.3),
+        make.accuracy("linear", 0, 0.3, labels={"split": "train"}),
+    )
+    assert splits(prepare(rows)) == ["test", "validation"]
+    assert accuracy_table(prepare(make.frame(make.row("loss", 1.0)))) is None

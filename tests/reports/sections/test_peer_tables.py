@@ -1,0 +1,118 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports.rows import prepare
+from reports.sections.peers import peer_rows, peer_table, speed_data, speed_figure
+
+UNLIKE = "another function: largest relative error 3.0e+00; it is blind"
+
+
+def compared(
+    make: SimpleNamespace,
+    model: str,
+    peer: str,
+    length: int,
+    speedup: float,
+    *,
+    bytes_ratio: float = 0.5,
+    **columns: Any,
+) -> list[dict[str, Any]]:
+    labels = {"peer": peer, "setting": "64 slots", "version": "1"}
+    place = {"runner": "peers", "mode": "step", "model": model, "length": length, **columns}
+    samples = [speedup * factor for factor in (0.9, 1.0, 1.1)]
+    return [
+        make.row("peer_speedup", speedup, samples=samples, labels=labels, **place),
+        make.row("peer_bytes_ratio", bytes_ratio, labels=labels, **place),
+    ]
+
+
+def unlike(make: SimpleNamespace, model: str, peer: str, length: int) -> dict[str, Any]:
+    labels = {"peer": peer, "setting": "64 slots", "version": "1"}
+    return make.row(
+        "peer_speedup", None, status="unsupported", reason=UNLIKE, labels=labels, runner="peers",
+        mode="step", model=model, length=length,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rows(make: SimpleNamespace) -> pd.DataFrame:
+    return peer_rows(
+        prepare(
+            make.frame(
+                *compared(make, "linformer", "package A", 1024, 1.5),
+                *compared(make, "linformer", "package A", 2048, 2.0, bytes_ratio=0.25),
+                *compared(make, "linear", "package B", 1024, 12.0, causal=True),
+                unlike(make, "linear", "package C", 1024),
+                make.row("accuracy", 0.5, labels={"split": "test"}),
+            )
+        )
+    )
+
+
+def test_the_table_shows_ratios_bytes_and_what_is_unlike(rows: pd.DataFrame) -> None:
+    table = peer_table(rows, "step")
+    assert table is not None
+    assert [column.title for column in table.columns] == ["1,024", "2,048"]
+    texts = {(r.section[:4], r.title): [e.text for e in r.entries] for r in table.rows}
+    assert texts["time", "linformer: package A (64 slots)"] == [
+        "1.50 [1.4, 1.7]",
+        "2.00 [1.8, 2.2]",
+    ]
+    assert texts["peak", "linformer: package A (64 slots)"] == ["0.500", "0.250"]
+    assert texts["time", "linear: package B (64 slots, causal)"][1] == "–"
+    assert texts["time", "linear: package C (64 slots)"] == ["unlike", "–"]
+    assert UNLIKE in table.footnotes()
+    assert ("peak", "linear: package C (64 slots)") not in texts
+
+
+def test_a_ratio_says_where_float32_alone_differs(make: SimpleNamespace) -> None:
+    labels = {"peer": "package A", "setting": "64 slots", "version": "1"}
+    place = {"runner": "peers", "mode": "step", "model": "linformer", "length": 1024}
+    errors = [
+        make.row("peer_error", value, labels={**labels, "compared_in": dtype}, **place)
+        for dtype, value in (("float32", 0.013), ("float64", 2e-14))
+    ]
+    measured = compared(make, "linformer", "package A", 1024, 1.5)
+    table = peer_table(peer_rows(prepare(make.frame(*measured, *errors))), "step")
+    assert table is not None
+    (note,) = table.footnotes()
+    assert "1.3e-02 in float32 and 2.0e-14 in float64" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("linear (runner.direction=causal)", "linear"),
+        ("linear (features=64, runner.direction=causal)", "linear (features=64)"),
+        ("linear (runner.direction=causal, seed=1)", "linear (seed=1)"),
+        ("linear", "linear"),
+    ],
+)
+def test_a_name_does_not_repeat_the_direction(
+    make: SimpleNamespace, name: str, wanted: str
+) -> None:
+    rows = make.frame(*compared(make, "linear", "package A", 1024, 1.5)).assign(name=name)
+    assert set(peer_rows(rows)["name"]) == {wanted}
+
+
+def test_there_is_no_table_without_comparisons(rows: pd.DataFrame) -> None:
+    assert peer_table(rows, "forward") is None
+
+
+def test_the_figure_holds_the_measured_ratios_alone(rows: pd.DataFrame) -> None:
+    data = speed_data(rows, "step")
+    assert data[["family", "length", "speedup"]].to_numpy().tolist() == [
+        ["linear", 1024, 12.0],
+        ["linformer", 1024, 1.5],
+        ["linformer", 2048, 2.0],
+    ]
+    (axes,) = speed_figure(data, "step").axes
+    dots = {
+        float(line.get_xdata()[0])
+        for line in axes.get_lines()
+        if line.get_marker() == "o" and len(line.get_xdata())
+    }
+    assert {12.0, 1.5, 2.0} <= dots

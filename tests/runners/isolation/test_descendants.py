@@ -1,0 +1,76 @@
+"""Whatever a cell has started ends with it, also what left its process group."""
+
+import os
+import subprocess
+import sys
+
+import isolated_jobs as jobs
+import pytest
+from isolated import done, is_gone
+
+from runners.isolation import descendants
+from runners.isolation.isolate import Job, pool, start
+from runners.records import Status
+
+FLIGHTS = [jobs.flee_as_a_program, jobs.flee_as_a_fork, jobs.flee_as_a_daemon]
+
+
+@pytest.mark.parametrize("flight", FLIGHTS)
+@pytest.mark.parametrize("how", ["return", "raise", "exit", "die"])
+def test_what_fled_the_group_ends_with_a_cell_that_ends_by_itself(flight, how):
+    (pid,), ending = done(flight, how)
+    assert ending.status is (Status.ok if how == "return" else Status.crashed)
+    assert is_gone(pid)
+
+
+@pytest.mark.parametrize("flight", FLIGHTS)
+@pytest.mark.parametrize("seconds", [0.5, None])
+def test_what_fled_the_group_ends_with_a_cell_that_is_killed(flight, seconds):
+    child = start(Job(function=flight, argument="hang", seconds=seconds))
+    pids = []
+    while child.ending is None:
+        pids += child.poll()
+        if pids and seconds is None:
+            child.kill()
+    assert child.ending.status is (Status.skipped if seconds is None else Status.timeout)
+    assert is_gone(pids[0])
+
+
+def test_the_cells_beside_it_and_our_own_processes_live_on():
+    own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    endings = {}
+    work = [
+        Job(function=jobs.flee_as_a_program, argument="die", name="fled"),
+        Job(function=jobs.random_work, argument=1, name="beside"),
+        Job(function=jobs.flee_as_a_fork, argument="return", name="third"),
+    ]
+    pool(
+        work,
+        side_by_side=3,
+        on_message=lambda *_: None,
+        on_end=lambda job, ending: endings.update({job.name: ending.status}),
+    )
+    assert endings == {"fled": Status.crashed, "beside": Status.ok, "third": Status.ok}
+    assert own.poll() is None
+    own.communicate(b"\n")
+
+
+def test_a_killed_parent_takes_what_fled_with_it(tmp_path):
+    from test_isolate_signals import write_parent
+
+    path = write_parent(tmp_path / "parent.py", "flee_as_a_program", "hang")
+    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        word, pid = parent.stdout.readline().split()
+        assert word == "message"
+        parent.kill()
+    assert is_gone(int(pid))
+
+
+def test_nothing_is_found_that_is_not_there():
+    assert descendants.marked("of nobody") == set()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as own:
+        assert own.pid in descendants.below(os.getpid())
+        assert descendants.below(own.pid) == set()
+        own.communicate(b"\n")
+    assert own.pid not in descendants.below(os.getpid())

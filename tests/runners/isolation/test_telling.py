@@ -1,0 +1,237 @@
+"""What a running cell says of itself: often enough to see, too seldom to matter."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from runners.isolation import progress
+from runners.isolation.progress import Event, Progress, heard, phase, so_far, within
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.measure import in_turns, warm_up
+from runners.measurement.watch import Watch
+from runners.records import Interrupted
+from runners.train import Trainer, train
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig, learning_rate
+from tests.runners.tiny_task import Tiny, model
+
+CPU = torch.device("cpu")
+
+
+class Clock:
+    """Time that passes only when somebody says so, or by a tick for each look."""
+
+    def __init__(self, tick: float = 0.0) -> None:
+        self.now, self.tick, self.looks = 1000.0, tick, 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        self.now += self.tick
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=made))
+    return made
+
+
+@pytest.fixture
+def said() -> Iterator[list[Progress | Event]]:
+    found: list[Progress | Event] = []
+    with heard(found.append, log=None):
+        yield found
+
+
+def test_without_a_listener_nothing_happens() -> None:
+    phase("anything")
+    so_far("anything", 1, 2, "thing")
+    assert not progress.ready()
+
+
+def test_messages_of_a_phase_keep_their_distance(clock: Clock, said: list[Any]) -> None:
+    for number in range(1000):
+        so_far("evaluating test", number, 1000, "example")
+        clock.now += 0.01
+    assert 90 <= len(said) <= 101  # of ten seconds
+    assert said[0].done == 0
+    so_far("timing", 0, 3, "sample", every_s=1.0)  # a phase that begins is said at once
+    assert said[-1].phase == "timing"
+    before = len(said)
+    for number in range(1, 100):
+        clock.now += 0.05
+        so_far("timing", number, 100, "sample", every_s=1.0)
+    assert 4 <= len(said) - before <= 5
+
+
+def test_time_left_of_a_phase_counts_from_its_begin(clock: Clock, said: list[Any]) -> None:
+    clock.now += 500
+    so_far("evaluating", 0, 40, "example")
+    assert said[-1].left_s is None
+    clock.now += 10
+    so_far("evaluating", 10, 40, "example")
+    assert said[-1].left_s == pytest.approx(30)
+    clock.now += 1000
+    so_far("evaluating", 0, 40, "example")  # another evaluation of the same name
+    assert said[-1].left_s is None
+    clock.now += 1
+    so_far("evaluating", 10, 0, "example")
+    assert (said[-1].left_s, said[-1].total) == (None, 0)
+
+
+def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
+    with within("reference sdpa"):
+        phase("building")
+        with pytest.raises(KeyError), within("deeper"):
+            raise KeyError
+        so_far("timing", 1, 2, "sample")
+    phase("building")
+    assert [m.phase for m in said] == [
+        "reference sdpa: building", "reference sdpa: timing", "building"
+    ]  # fmt: skip
+
+
+def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) -> None:
+    said: list[Any] = []
+    before = logging.getLogger("runners").level
+    with (tmp_path / "log.txt").open("w") as log, heard(said.append, log=log):
+        logging.getLogger("runners.training.resume").info("resumed at step %d", 53)
+        logging.getLogger("runners.train").debug("checkpoint")
+        logging.getLogger("strangers").warning("hush")
+    logging.getLogger("runners.training.resume").info("later")
+    assert said == [
+        Event(level=logging.INFO, text="resumed at step 53"),
+        Event(level=logging.DEBUG, text="checkpoint"),
+    ]
+    text = (tmp_path / "log.txt").read_text()
+    assert text.endswith("resumed at step 53\n")
+    assert "checkpoint" not in text
+    assert logging.getLogger("runners").level == before
+
+
+def test_samples_are_counted_while_time_is_taken(clock: Clock, said: list[Any]) -> None:
+    def call() -> None:
+        clock.now += 2.0
+
+    warm_up(call, CPU, least=2, most=2)
+    in_turns({"a": call, "b": call}, Watch(CPU), 3, repeat_s=0.0)
+    assert [(m.phase, m.done, m.total) for m in said] == [
+        ("warming up", 0, 0), ("warming up", 1, 0),
+        ("timing", 0, 3), ("timing", 1, 3), ("timing", 2, 3),
+    ]  # fmt: skip
+    assert said[-1].left_s == pytest.approx(4.0)
+
+
+# -- training -------------------------------------------------------------------------------------
+
+OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
+
+
+def training(folder: Path | None = None, **options: Any) -> Iterator[Any]:
+    return train(
+        model(),
+        Tiny(),
+        optim=options.pop("optim", OPTIM),
+        config=TrainConfig(**{"log_every_steps": 5} | options),
+        hardware=HardwareProfile(name="cpu"),
+        seed=3,
+        checkpoints=folder,
+    )
+
+
+def steps(said: list[Any]) -> list[Progress]:
+    return [m for m in said if isinstance(m, Progress) and m.unit == "step"]
+
+
+def test_steps_say_loss_rate_speed_and_time_left(clock: Clock, said: list[Any]) -> None:
+    clock.tick = 1.0  # every look is a second later: a message for each step
+    losses = {m.step: m.value for m in training(log_every_steps=1) if m.__class__.__name__ ==
+              "Measurement" and m.metric == "train_loss"}  # fmt: skip
+    found = steps(said)
+    assert [m.done for m in found] == [*range(1, 13)]
+    for message in found:
+        assert message.total == 12
+        assert message.loss == pytest.approx(losses[message.done])
+        assert message.learning_rate == learning_rate(OPTIM, message.done - 1)
+        assert message.speed is not None
+        assert message.speed > 0
+        assert message.speed_unit == "examples"
+    assert found[-1].left_s == 0
+    phases = {m.phase for m in said if isinstance(m, Progress)}
+    assert phases >= {"first step", "evaluating validation", "evaluating test"}
+
+
+def test_a_resumed_training_says_so_and_counts_its_own_steps(
+    tmp_path: Path, clock: Clock, said: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.tick = 1.0
+    optim = OptimConfig(steps=100, batch_size=8, warmup_steps=0)
+    spent = Clock()  # a step takes so long, by the trainer's clock
+    monkeypatch.setattr("runners.train.time", SimpleNamespace(perf_counter=spent))
+    real, pace_s = Trainer.advance, 0.01
+
+    def advance(self: Trainer, batch: Any) -> torch.Tensor:
+        spent.now += pace_s
+        if self.step == 89 and pace_s < 1:
+            self.stop.set()  # type: ignore[attr-defined]
+        return real(self, batch)
+
+    def fit(self: Trainer, stop: Any) -> Iterator[Any]:
+        self.stop = stop  # type: ignore[attr-defined]
+        return real_fit(self, stop)
+
+    real_fit = Trainer.fit
+    monkeypatch.setattr(Trainer, "advance", advance)
+    monkeypatch.setattr(Trainer, "fit", fit)
+    with pytest.raises(Interrupted):
+        list(training(tmp_path, optim=optim))
+    said.clear()
+    pace_s = 20.0  # the machine is slower now
+    list(training(tmp_path, optim=optim))
+    assert Event(level=logging.INFO, text="resumed at step 90") in said
+    left = {m.done: m.left_s for m in steps(said)}
+    assert left == pytest.approx({step: 20.0 * (100 - step) for step in range(91, 101)})
+
+
+def test_the_loss_is_read_only_when_a_message_is_due(
+    clock: Clock, said: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it waits for a GPU; here a device that is none of ours stands for one."""
+    reads: list[int] = []
+
+    class Watched(torch.Tensor):
+        def __float__(self) -> float:
+            reads.append(1)
+            return float(self.as_subclass(torch.Tensor))
+
+    real = Trainer.advance
+
+    def advance(self: Trainer, batch: Any) -> torch.Tensor:
+        self.device = CPU
+        clock.now += 0.3
+        loss = real(self, batch).as_subclass(Watched)
+        self.device = SimpleNamespace(type="another")  # type: ignore[assignment]
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", advance)
+    trainer = Trainer(
+        model(),
+        Tiny(),
+        optim=OPTIM,
+        config=TrainConfig(log_every_steps=100),
+        hardware=HardwareProfile(name="cpu"),
+        seed=3,
+        checkpoints=Checkpoints(None),
+    )
+    trainer.device = SimpleNamespace(type="another")  # type: ignore[assignment]
+    list(trainer.fit(threading.Event()))
+    assert 1 <= len(steps(said)) <= 4  # of twelve steps in 3.6 seconds
+    assert len(reads) == len(steps(said)) + 1  # and the row of the last step

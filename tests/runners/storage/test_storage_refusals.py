@@ -1,0 +1,318 @@
+"""A storage that refuses is nobody's result: every number of the error, at every place."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
+
+from runners.isolation.child import Setting, judge
+from runners.isolation.isolate import Job, pool
+from runners.measurement.hardware import HardwareProfile
+from runners.records import Measurement, Status
+from runners.storage import atomic
+from runners.storage.atomic import storage_fault
+from runners.store import Store, read_rows
+from runners.train import train
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig
+from tests.runners.isolation import isolated_jobs as jobs
+from tests.runners.isolation.isolated import done
+from tests.runners.tiny_task import Tiny, model
+
+REFUSALS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
+    errno.ESTALE,
+)  # fmt: skip
+SETTING = Setting(
+    environment={}, memory_bytes=None, threads=None, statuses={}, log=None, speaks=True
+)
+
+
+def refusal(number, path="/somewhere/file"):
+    return OSError(number, os.strerror(number), path)
+
+
+def raised(error, cause=None, context=None):
+    error.__cause__, error.__context__ = cause, context
+    return error
+
+
+WRAPS = {
+    "itself": lambda error: error,
+    "cause": lambda error: raised(ValueError("outer"), cause=error),
+    "context": lambda error: raised(RuntimeError("outer"), context=error),
+    "hidden": lambda error: raised(ValueError("from None"), context=error),
+    "deep": lambda error: raised(KeyError(1), raised(OSError(2, "x"), context=raised(error))),
+    "group": lambda error: ExceptionGroup("several", [ValueError("other"), error]),
+    "unsupported": lambda error: raised(type("Unsupported", (ValueError,), {})("no"), error),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("number", REFUSALS)
+def test_every_refusal_interrupts_and_names_path_reason_and_way_out(number, wrap):
+    ending = judge(WRAPS[wrap](refusal(number)), SETTING)
+    assert (ending.interrupted, ending.storage) == (True, True)
+    for word in (
+        "/somewhere/file", os.strerror(number), atomic.WAYS_OUT[number],
+        "same command goes on from here",
+    ):  # fmt: skip
+        assert word in ending.reason
+
+
+@pytest.mark.parametrize("number", sorted(set(REFUSALS) - {errno.EACCES, errno.EPERM}))
+@pytest.mark.parametrize("kind", [RuntimeError, OSError, SystemError])
+def test_libraries_that_only_say_it(number, kind):
+    said = f"unable to write to file </torch_1_2>: {os.strerror(number)} ({number})"
+    assert judge(kind(said), SETTING).storage
+    assert judge(raised(ValueError("outer"), kind(said)), SETTING).storage
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/somewhere/file"),
+        IsADirectoryError(errno.EISDIR, "Is a directory", "/somewhere"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        TimeoutError(errno.ETIMEDOUT, "timed out"),
+        PermissionError(errno.EPERM, "Operation not permitted"),  # of a signal, say: no file
+        PermissionError(errno.EACCES, "Permission denied"),  # of a socket
+        FileExistsError(errno.EEXIST, "File exists", "/somewhere"),
+        OSError("no number at all"),
+        ValueError("space"),
+    ],
+)
+def test_other_errors_are_crashes(error):
+    assert storage_fault(error) is None
+    ending = judge(error, SETTING)
+    assert (ending.status, ending.interrupted) == (Status.crashed, False)
+
+
+def test_errors_that_go_round_in_circles_end():
+    one, other = ValueError("one"), ValueError("other")
+    one.__context__, other.__context__ = other, one
+    assert storage_fault(one) is None
+
+
+def test_a_temporary_folder_that_cannot_be_had():
+    error = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    assert judge(error, SETTING).storage
+
+
+# -- every place at which we write ----------------------------------------------------------------
+
+
+CALLS = {
+    "write": (os, "fsync"), "replace": (Path, "replace"), "folder": (Path, "mkdir"),
+    "create": (Path, "open"),
+}  # fmt: skip
+UNUSED = {("claim", "replace"), ("sweep", "replace"), ("probe", "replace"), ("sweep", "create")}
+
+
+def acts(root):
+    """Everything that writes, each in a store of its own, and how to see that it worked."""
+    store, kept = Store(root), Checkpoints(root / "checkpoint")
+
+    def claimed():
+        with store.claim("k") as claim:
+            assert claim is not None
+
+    return {
+        "rows": lambda: store.write(make_cell(), measurements(), [], ENVIRONMENT),
+        "outcomes": lambda: store.write(make_cell(), measurements(), [outcomes()], ENVIRONMENT),
+        "claim": claimed,
+        "sweep": lambda: store.record_in_sweep("name", "key"),
+        "probe": store.check_writable,
+        "checkpoint": lambda: kept.save({"step": 1}),
+        "second checkpoint": lambda: (kept.save({"step": 1}), kept.save({"step": 2})),
+        "weights": lambda: kept.finish({}),
+    }
+
+
+@pytest.mark.parametrize("place", acts(Path()))
+@pytest.mark.parametrize("call", CALLS)
+def test_every_place_refuses_alike_and_works_afterwards(place, call, tmp_path, monkeypatch):
+    owner, name = CALLS[call]
+    real = getattr(owner, name)
+    refused = 0
+    for number in REFUSALS:
+        for works in range(6):
+            root = tmp_path / f"{number}-{works}"
+            left = works
+
+            def refuse(*given, number=number, **options):
+                nonlocal left
+                writes = name != "open" or (options.get("mode") or given[1:2] or "r") != "r"
+                left -= writes
+                if left < 0:
+                    raise refusal(number, str(tmp_path))
+                return real(*given, **options)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, refuse)
+                try:
+                    acts(root)[place]()
+                except OSError as error:
+                    refused += 1
+                    fault = storage_fault(error)
+                    assert fault is not None
+                    assert str(tmp_path) in fault
+                    assert os.strerror(number) in fault
+                    assert not list(root.rglob("*.tmp"))
+                    assert not Store(root).complete(make_cell())
+            acts(root)[place]()
+            if place in ("rows", "outcomes"):
+                assert len(read_rows(root)) == 3
+    assert bool(refused) == ((place, call) not in UNUSED)
+
+
+def test_a_claim_that_cannot_be_written_keeps_nobody_away(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    (tmp_path / "claims").mkdir()
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    real = Path.open
+
+    def open_full(self, *given, **options):
+        if self.parent.name == "claims":
+            real(self, *given, **options).close()
+            return real(full, "w")
+        return real(self, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", open_full)
+        with pytest.raises(atomic.Unwritable, match="No space left"):
+            store.claim("k")
+    with store.claim("k") as claim:
+        assert claim is not None
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+def test_a_claim_that_cannot_be_given_back_ends_no_sweep(number, tmp_path, monkeypatch):
+    claim = Store(tmp_path).claim("k")
+
+    def refuse(*_, **__):
+        raise refusal(number)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    claim.release()
+
+
+# -- in a training, and in a process of its own ---------------------------------------------------
+
+
+OPTIM = OptimConfig(steps=6, batch_size=8, peak_learning_rate=1e-2)
+TIMES = {"train_time", "train_step_time", "data_wait", "process_peak_bytes"}
+
+
+def trained(folder):
+    net = model(dropout=0.2)
+    stream = train(
+        net, Tiny(), optim=OPTIM, config=TrainConfig(log_every_steps=2, checkpoint_every_s=1e-9),
+        hardware=HardwareProfile(name="cpu"), seed=3, checkpoints=folder,
+    )  # fmt: skip
+    rows = [item for item in stream if isinstance(item, Measurement)]
+    return [row for row in rows if row.metric not in TIMES]
+
+
+@pytest.mark.parametrize("number", REFUSALS)
+@pytest.mark.parametrize(
+    ("file", "works"),
+    [("resume.pt", 0), ("resume.pt", 3), ("resume-previous.pt", 2), ("weights.pt", 0)],
+)
+def test_a_training_goes_on_after_a_refusal_to_the_same_bits(
+    number, file, works, tmp_path, monkeypatch
+):
+    whole = trained(None)
+    real, left = Path.replace, works
+
+    def refuse(self, target):
+        nonlocal left
+        left -= Path(target).name == file
+        if left < 0:
+            raise refusal(number, str(target))
+        return real(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(atomic.Unwritable) as caught:
+            trained(tmp_path)
+    assert judge(caught.value, SETTING).storage
+    assert trained(tmp_path) == whole
+
+
+@pytest.mark.parametrize("in_the_way", ["folder", "log"])
+def test_a_log_that_cannot_be_opened(in_the_way, tmp_path):
+    log = tmp_path / "folder" / "log"
+    if in_the_way == "folder":
+        log.parent.write_text("a file")
+    else:
+        log.mkdir(parents=True)
+    messages, ending = done(jobs.echo, [1], log=log)
+    assert messages == []
+    assert ending.storage
+    assert str(log.parent) in ending.reason
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("how", ["print", "native"])
+def test_a_log_that_takes_nothing(how, tmp_path):
+    log = tmp_path / "log"
+    log.symlink_to("/dev/full")
+    _, ending = done(jobs.write_and_fail, how, log=log)
+    assert ending.storage == (how == "print")
+    assert ending.interrupted == (how == "print")
+
+
+def test_a_process_that_dies_with_a_word_about_the_disk(tmp_path):
+    _, ending = done(jobs.die_of_a_full_disk, log=tmp_path / "log")
+    assert (ending.interrupted, ending.storage) == (True, True)
+    assert "No space left on device" in ending.reason
+
+
+def test_the_first_refusal_lets_the_others_save_themselves_and_starts_no_more(tmp_path):
+    reasons, endings = [], {}
+    work = [
+        Job(function=jobs.save_on_sigterm, argument=tmp_path / "saved", name="beside"),
+        Job(function=jobs.refuse_when, argument=tmp_path / "go", name="refused"),
+        Job(function=jobs.echo, argument=[1], name="never"),
+    ]
+
+    def on_message(_, message):
+        if message == "ready":
+            (tmp_path / "go").touch()
+
+    def on_end(job, ending):
+        endings[job.name] = ending
+        if ending.storage:
+            reasons.append(ending.reason)
+
+    stopped = pool(
+        work, side_by_side=2, on_message=on_message, on_end=on_end,
+        stop=lambda: "the storage" if reasons else None,
+    )  # fmt: skip
+    assert stopped is None
+    assert endings["refused"].storage
+    assert endings["beside"].reason == "interrupted by the storage"
+    assert endings["beside"].interrupted
+    assert (tmp_path / "saved").read_text() == "saved"
+    assert "never" not in endings
+
+
+def test_a_stop_that_cannot_save_says_why(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    endings = []
+    ready = []
+    pool(
+        [Job(function=jobs.fail_to_save, argument=tmp_path / "file" / "saved")],
+        on_message=lambda _, message: ready.append(message),
+        on_end=lambda _, ending: endings.append(ending),
+        stop=lambda: "somebody" if ready else None,
+    )
+    (ending,) = endings
+    assert (ending.interrupted, ending.storage) == (True, True)
+    assert "Not a directory" in ending.reason

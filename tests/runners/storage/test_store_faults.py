@@ -1,0 +1,210 @@
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
+
+from runners.storage import atomic
+from runners.store import Store, read_outcomes, read_rows
+
+ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "results")
+
+
+def all_files(root):
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_a_full_disk_loses_nothing_and_leaves_nothing_half(store, monkeypatch, call, after):
+    store.write(make_cell(0), measurements(), [outcomes()], ENVIRONMENT)
+    before = all_files(store.root)
+    left = after
+    owner = os if call == "fsync" else Path
+    real = getattr(owner, call)
+
+    def full(*given):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*given)
+
+    monkeypatch.setattr(owner, call, full)
+    with pytest.raises(atomic.Unwritable, match=r"No space left .*bytes free.*intact") as caught:
+        store.write(make_cell(1), measurements(), [outcomes()], ENVIRONMENT)
+    assert caught.value.errno == errno.ENOSPC
+    assert str(store.root) in str(caught.value)
+    monkeypatch.undo()
+    assert not list(store.root.rglob("*.tmp"))
+    assert not store.complete(make_cell(1))
+    assert before.items() <= all_files(store.root).items()
+    assert len(read_rows(store.root)) == 3
+    store.write(make_cell(1), measurements(), [outcomes()], ENVIRONMENT)
+    assert len(read_rows(store.root)) == 6
+
+
+def test_a_real_limit_on_file_size(store):
+    """The kernel itself refuses the bytes, in a process of its own."""
+    code = f"""
+import resource, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
+from pathlib import Path
+from stored_cells import *
+from runners.storage import atomic
+from runners.store import Store
+store = Store(Path({str(store.root)!r}))
+store.write(make_cell(0), measurements(), [], ENVIRONMENT)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    store.write(make_cell(1), measurements() * 200, [], ENVIRONMENT)
+except atomic.Unwritable as error:
+    print(error)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert "File too large" in result.stdout
+    assert "ulimit -f" in result.stdout
+    assert not list(store.root.rglob("*.tmp"))
+    assert len(read_rows(store.root)) == 3
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "results").write_text("I am a file")
+    store = Store(tmp_path / "results")
+    for act in (
+        store.check_writable,
+        lambda: store.write(make_cell(), measurements(), [], ENVIRONMENT),
+        lambda: store.record_in_sweep("s", "k"),
+        lambda: store.claim("k"),
+    ):
+        with pytest.raises(atomic.Unwritable, match=r"Not a directory.*a file stands where"):
+            act()
+    assert (tmp_path / "results").read_text() == "I am a file"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(atomic.Unwritable, match=r"Permission denied.*give yourself the right"):
+        Store(tmp_path / "results").check_writable()
+
+
+def test_a_refused_permission_names_the_way_out(store, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(atomic.Unwritable, match=r"Permission denied.*give yourself the right"):
+        store.check_writable()
+
+
+def test_checking_leaves_nothing(store):
+    store.check_writable()
+    assert all_files(store.root) == {}
+
+
+def test_temporary_files_of_the_dead_are_removed_and_those_of_the_living_kept(store):
+    cell = make_cell()
+    folder = store.write(cell, measurements(), [], ENVIRONMENT).parent
+    old, young = folder / ".rows-aaa.jsonl.host.1.x.tmp", folder / ".rows-aaa.jsonl.host.2.y.tmp"
+    for path in (old, young):
+        path.write_text("half")
+    then = time.time() - 2 * atomic.STALE_S
+    os.utime(old, (then, then))
+    store.write(cell, measurements(), [], ENVIRONMENT)
+    assert not old.exists()
+    assert young.exists()
+    assert len(read_rows(store.root)) == 3
+
+
+# -- many writers, and sudden death ---------------------------------------------------------------
+
+
+def write_many(root, value, times):
+    store = Store(Path(root))
+    for _ in range(times):
+        store.write(make_cell(), measurements(value) * 20, [outcomes(1000)], ENVIRONMENT)
+
+
+def test_two_writers_of_one_cell_leave_one_valid_file(store):
+    context = multiprocessing.get_context("spawn")
+    writers = [
+        context.Process(target=write_many, args=(str(store.root), value, 20))
+        for value in (0.25, 0.75)
+    ]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        if store.complete(make_cell()):
+            rows = [row for row in store.rows_of(make_cell()) if row["metric"] == "accuracy"]
+            assert len(rows) == 20
+            values = {row["value"] for row in rows}
+            assert len(values) == 1  # never a mixture
+            seen |= values
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    assert seen <= {0.25, 0.75}
+    folder = store.cell_folder(make_cell().key)
+    assert {path.name for path in folder.iterdir()} == {
+        "cell.json", "rows-aaa.jsonl", "outcomes-aaa.npz", "environment-aaa.json",
+    }  # fmt: skip
+    assert len(read_outcomes(store.root, make_cell().key)[0].hit) == 1000
+
+
+def test_killing_a_writer_at_random_moments_leaves_no_half_cell(store):
+    """Cells 0, 1, 2 … are written in order by a process that is killed again and again."""
+    code = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]
+from pathlib import Path
+from stored_cells import *
+from runners.storage import atomic
+from runners.store import Store
+store = Store(Path({str(store.root)!r}))
+print("ready", flush=True)
+for seed in range(100_000):
+    cell = make_cell(seed)
+    if not store.complete(cell):
+        store.write(cell, measurements(seed / 100_000) * 50, [outcomes(2000)], ENVIRONMENT)
+"""
+    generator = np.random.default_rng(0)
+    counts = [0]
+    while len(counts) <= 6 or not counts[-1]:  # a starved writer is given ever more time
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+            time.sleep((0.02 + 0.1 * generator.random()) * max(1, len(counts) - 6))
+            writer.send_signal(signal.SIGKILL)
+        assert len(counts) < 40
+        if not store.root.exists():  # killed before its first word
+            counts.append(0)
+            continue
+        table = read_rows(store.root)  # raises on any half line
+        cells = table.groupby("cell").size()
+        assert (cells == 150).all()
+        for key in cells.index:
+            assert len(read_outcomes(store.root, key)[0].index) == 2000
+            assert store.describe(key)["environment"] == ENVIRONMENT
+        assert sorted(set(table.seed)) == list(range(len(cells)))  # none lost, none twice
+        counts.append(len(cells))
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]

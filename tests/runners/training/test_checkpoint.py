@@ -1,0 +1,104 @@
+"""Training state on disk: damage is noticed, the one before it serves, nothing loops."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runners.storage import atomic
+from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
+
+
+def state(step: int) -> dict[str, object]:
+    return {"step": step, "weights": torch.arange(4096.0) + step, "rows": [{"metric": "loss"}]}
+
+
+def test_the_newest_state_comes_back(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "not" / "yet")
+    assert newest(kept) is None
+    for step in (1, 2, 3):
+        kept.save(state(step))
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 3
+    assert found["rows"] == [{"metric": "loss"}]
+    assert torch.equal(found["weights"], torch.arange(4096.0) + 3)
+
+
+def newest(kept: Checkpoints) -> dict[str, object] | None:
+    return next((found for _, found in kept.states()), None)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_one_changed_byte_is_noticed(place: float, tmp_path: Path, caplog) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+    kept.save(state(2))
+    data = bytearray((tmp_path / RESUME).read_bytes())
+    data[int(place * len(data))] ^= 0x10
+    (tmp_path / RESUME).write_bytes(data)
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 1
+    assert RESUME in caplog.text
+
+
+@pytest.mark.parametrize("left", [b"", b"PK\x03\x04", b"no archive at all"])
+def test_two_damaged_files_mean_a_new_start(left: bytes, tmp_path: Path, caplog) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+    kept.save(state(2))
+    for name in (RESUME, PREVIOUS):
+        (tmp_path / name).write_bytes(left)
+    assert newest(kept) is None
+    assert RESUME in caplog.text
+    assert PREVIOUS in caplog.text
+    kept.save(state(3))
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 3
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path, caplog) -> None:
+    touched = tmp_path / "touched"
+
+    class Harmful:
+        def __reduce__(self) -> tuple[object, tuple[Path]]:
+            return Path.touch, (touched,)
+
+    torch.save({"step": 1, "weights": Harmful()}, tmp_path / RESUME)
+    assert newest(Checkpoints(tmp_path)) is None
+    assert not touched.exists()
+    assert "cannot be read" in caplog.text
+
+
+def test_a_failed_write_leaves_the_old_state(tmp_path: Path, monkeypatch) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+
+    def full(path: Path, data: bytes) -> None:
+        raise atomic.unwritable(path, OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(atomic, "write_whole", full)
+    with pytest.raises(atomic.Unwritable, match="free some space"):
+        kept.save(state(2))
+    found = newest(kept)
+    assert found is not None
+    assert found["step"] == 1
+
+
+def test_finishing_keeps_only_the_weights(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save(state(1))
+    kept.save(state(2))
+    kept.finish({"weight": torch.ones(3)})
+    assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
+    found = torch.load(tmp_path / WEIGHTS, weights_only=True)
+    assert torch.equal(found["weight"], torch.ones(3))
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    kept = Checkpoints(None)
+    kept.save(state(1))
+    kept.finish({})
+    assert newest(kept) is None

@@ -1,0 +1,220 @@
+"""Training along streams: the state goes on over batches, micro-batches and restarts."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.model import Backbone
+from models.families.linear import LinearAttention
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Positions, Unsupported
+from runners.measurement.hardware import HardwareProfile
+from runners.records import Interrupted, Measurement
+from runners.train import Trainer, train
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig
+from runners.training.recurrent_state import Carried, remembered
+from tasks.language.base import Regime
+from tasks.language.characters import Characters, Corpus, Source
+
+LENGTH, ROWS, MEMORY = 16, 4, 400
+CPU = HardwareProfile(name="cpu")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+
+
+def task_of(**options):
+    task = Characters(
+        corpus=Corpus.text8,
+        source=Source.sample,
+        length=LENGTH,
+        **{"contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
+    )
+    task.prepare()
+    return task
+
+
+def model_of(mixer=LinearAttention, carried=0, **options):
+    config = BackboneConfig(
+        width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none, **options
+    )
+    facts = Facts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=MEMORY, memory=carried
+    )
+    return Backbone(config, facts, [mixer], seed=3).double()
+
+
+def trainer_of(task, model, steps=5, folder=None, **options):
+    return Trainer(
+        model,
+        task,
+        optim=OptimConfig(steps=steps, batch_size=ROWS, peak_learning_rate=1e-2, **options),
+        config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
+        hardware=CPU,
+        seed=3,
+        checkpoints=Checkpoints(folder),
+    )
+
+
+@pytest.mark.parametrize("mixer", [LinearAttention, SoftmaxAttention])
+@pytest.mark.parametrize("micro", [None, 1, 3])
+def test_the_next_batch_sees_the_last_one(mixer, micro):
+    """With a learning rate of zero each step's loss is that of one long sequence."""
+    task, model = task_of(), model_of(mixer)
+    batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
+    assert len(batches) == 5
+    seen = torch.cat([batch.tokens[:, 0] for batch in batches], 1)
+    answers = torch.cat([batch.target for batch in batches], 1)
+    assert torch.equal(seen[:, 1:], answers[:, :-1])
+    trainer = trainer_of(task, model, micro_batch_size=micro)
+    for number, batch in enumerate(batches):
+        for group in trainer.optimiser.param_groups:
+            group["lr"] = 0.0
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        with torch.no_grad():
+            end = (number + 1) * LENGTH
+            whole = model(seen[:, None, :end], answers[:, :end]).nll[:, number * LENGTH :]
+            alone = model(batch.tokens, batch.target).nll
+        loss = trainer.advance(batch)
+        assert float(loss) == pytest.approx(float(whole.mean()), rel=1e-6)
+        if number:
+            assert abs(float(alone.mean() - whole.mean())) > 1e-4 * float(whole.mean())
+        with torch.no_grad():  # undo the step: the next one is compared with the same weights
+            for parameter, old in zip(model.parameters(), before, strict=True):
+                parameter.copy_(old)
+
+
+def test_without_a_memory_nothing_is_carried():
+    task = task_of(regime=Regime.non_overlapping, memory=0)
+    trainer = trainer_of(task, model_of())
+    for batch in list(task.batches("train", batch_size=ROWS, seed=5))[:2]:
+        assert batch.reset is None
+        trainer.advance(batch)
+        assert trainer.streams.state is None
+
+
+def test_an_epoch_begins_anew():
+    task, trainer = task_of(), trainer_of(task_of(), model_of())
+    batches = list(task.batches("train", batch_size=ROWS, seed=5))
+    trainer.advance(batches[0])
+    trainer.advance(batches[1])
+    first = trainer.streams.state[0]
+    assert first.tolist() == [2 * LENGTH] * ROWS
+    trainer.advance(batches[0])
+    assert trainer.streams.state[0].tolist() == [LENGTH] * ROWS
+
+
+def test_resuming_goes_on_with_what_was_remembered(tmp_path: Path, monkeypatch):
+    task = task_of()
+    whole = model_of()
+    list(_train(task, whole, tmp_path / "whole"))
+
+    advance = Trainer.advance
+
+    def stopped(self, batch):
+        loss = advance(self, batch)
+        if self.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", stopped)
+    with pytest.raises(Interrupted):
+        list(_train(task, model_of(), tmp_path / "parts"))
+    monkeypatch.setattr(Trainer, "advance", advance)
+    resumed = model_of()
+    list(_train(task, resumed, tmp_path / "parts"))
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_rows_count_windows_not_examples(tmp_path: Path):
+    rows = [item for item in _train(task_of(), model_of(), None) if isinstance(item, Measurement)]
+    judged = [row.labels for row in rows if row.metric == "accuracy"]
+    assert len(judged) == 2
+    assert all("windows" in labels and "examples" not in labels for labels in judged)
+
+
+def _train(task, model, folder):
+    return train(
+        model,
+        task,
+        optim=OptimConfig(steps=7, batch_size=ROWS, peak_learning_rate=1e-2),
+        config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
+        hardware=CPU,
+        seed=3,
+        checkpoints=folder,
+    )
+
+
+def test_training_and_evaluation_remember_as_much_as_the_model_says():
+    task = task_of()
+    lengths: list[tuple[bool, int]] = []
+
+    def watched(model):
+        made = model.initial_state
+
+        def initial_state(rows, memory):
+            lengths.append((model.training, memory))
+            return made(rows, memory)
+
+        model.initial_state = initial_state
+        return model
+
+    for said, wanted in (
+        ({}, {(True, MEMORY), (False, MEMORY)}),
+        ({"memory": 5}, {(True, 5), (False, 5)}),
+        ({"memory": 5, "evaluation_memory": 90}, {(True, 5), (False, 90)}),
+        ({"evaluation_memory": 90}, {(True, MEMORY), (False, 90)}),
+    ):
+        lengths.clear()
+        model = watched(model_of(SoftmaxAttention, MEMORY, **said))
+        rows = list(train(
+            model, task, optim=OptimConfig(steps=3, batch_size=ROWS),
+            config=TrainConfig(log_every_steps=1, evaluation_batch_size=1),
+            hardware=CPU, seed=3, checkpoints=None,
+        ))  # fmt: skip
+        assert rows
+        assert set(lengths) == wanted, said
+
+
+def test_softmax_trains_on_where_its_memory_is_full():
+    """Five batches of 16 tokens through a memory of 20: losses of a window of 20 in each layer."""
+    task, model = task_of(memory=20), model_of(SoftmaxAttention)
+    batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
+    streams = Carried(model, remembered(model, task, training=True))
+    state, wanted = model.initial_state(ROWS, 20), []
+    with torch.no_grad():
+        for batch in batches:
+            losses = []
+            for place in range(LENGTH):
+                here = slice(place, place + 1)
+                outcome = model(batch.tokens[..., here], batch.target[:, here], None, state)
+                losses.append(outcome.nll)
+                state = outcome.state
+            wanted.append(float(torch.cat(losses, 1).mean()))
+    seen = []
+    for batch in batches:
+        streams.begin(batch.reset)
+        outcome = model(batch.tokens, batch.target, None, streams.of(slice(0, ROWS)))
+        outcome.nll.mean().backward()
+        streams.add(outcome.state)
+        streams.end()
+        seen.append(float(outcome.nll.mean().detach()))
+    assert seen == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_memory_that_nothing_reads_is_refused():
+    with pytest.raises(ValueError, match=r"memory=5, .*evaluation_memory=null: .* carries none"):
+        model_of(SoftmaxAttention, memory=5)
+    with pytest.raises(Unsupported, match="the same whatever memory it is given"):
+        model_of(LinearAttention, MEMORY, evaluation_memory=5)
+    with pytest.raises(ValueError, match="evaluation_memory must be at least 1: got 0"):
+        model_of(SoftmaxAttention, MEMORY, evaluation_memory=0)

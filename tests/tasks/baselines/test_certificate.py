@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from tasks.baselines.certificate import certified, path_of
+from tasks.classification.base import floor
+from tasks.classification.listops.task import ListOps, Source
+
+
+class Counting(ListOps):
+    """Has one quick floor, and counts how often it is computed."""
+
+    computed = 0
+
+    def floors(self, split):
+        self.computed += 1
+        targets = self.split(split).targets
+        return [floor("even", targets % 2 == 0, "answers are even")]
+
+
+@pytest.fixture
+def task():
+    task = Counting(source=Source.sample)
+    task.prepare()
+    return task
+
+
+def test_floors_are_computed_once(task):
+    first = certified(task, "test")
+    again = certified(task, "test")
+    assert task.computed == 1
+    assert [(f.name, f.accuracy, f.sentence) for f in first] == [
+        (f.name, f.accuracy, f.sentence) for f in again
+    ]
+    for one, other in zip(first, again, strict=True):
+        assert one.outcomes.tolist() == other.outcomes.tolist()
+    certified(task, "validation")
+    certified(task, "test", again=True)
+    assert task.computed == 3
+
+
+def test_a_certificate_is_data_with_a_version_and_a_hash():
+    task = ListOps(source=Source.sample)
+    task.prepare()
+    certified(task, "test")
+    content = json.loads(path_of(task, "test").read_text())
+    assert content["certificate"] == 3
+    assert (content["task"], content["data_hash"]) == ("listops", task.spec.data_hash)
+    assert len(content["sha256"]) == 64
+    assert {floor["name"] for floor in content["floors"]} >= {
+        "majority", "bag_of_tokens", "ngrams", "root_operator", "oracle_depth_1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace('"accuracy": 0', '"accuracy": 9', 1),
+        lambda text: text[:-50],
+        lambda text: "[]",
+        lambda text: json.dumps({**json.loads(text), "certificate": 0}),
+    ],
+)
+def test_what_does_not_fit_is_computed_again(task, spoil):
+    first = certified(task, "test")
+    path = path_of(task, "test")
+    path.write_text(spoil(path.read_text()))
+    assert [floor.accuracy for floor in certified(task, "test")] == [f.accuracy for f in first]
+    assert task.computed == 2
+    assert certified(task, "test")
+    assert task.computed == 2

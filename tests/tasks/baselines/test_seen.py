@@ -1,0 +1,309 @@
+"""Floors read what a model sees: for every task, over generated lengths, encodings and regimes."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from lra.catalogue import names
+from lra.compose import build_task_by_name
+from tasks.baselines import image_windows as window_floor
+from tasks.baselines.certificate import certified, path_of
+from tasks.classification import base as classification, gray
+from tasks.classification.base import ClassificationTask
+from tasks.classification.listops import oracle as listops_oracle
+from tasks.classification.pixels import Dataset, Pixels, Source
+from tasks.classification.table import Table
+from tasks.data.batching import Draw, random_words
+from tasks.diagnostics.base import DiagnosticTask
+from tasks.language.base import LanguageTask
+from tasks.proteins.task import Proteins
+from tests.fuzz import cases
+
+FEW = {"train_examples": 60, "validation_examples": 20, "test_examples": 20}
+SPLITS = ("train", "validation", "test")
+
+
+def chance(*choices):
+    return lambda source: source.choice(choices)
+
+
+def whole(least, most):
+    return lambda source: source.randint(least, most)
+
+
+GRAY = {
+    "encoding": chance("symbols", "scalars"),
+    "black_is_padding": chance(False, True),
+    "mean": chance(0.0, 0.4, -3.5),
+    "deviation": chance(0.07, 1.0, 40.0),
+}
+CUT_GRAY = {**GRAY, "source": chance("sample"), "max_length": chance(None, 1, 5, 300, 783)}
+STREAM = {
+    "source": chance("sample"),
+    "length": whole(3, 90),
+    "evaluation_length": chance(None, 7, 41),
+    "contiguous": chance(False, True),
+}
+ROWS = {name: chance(value) for name, value in FEW.items()}
+VARIED = {
+    "listops": {**ROWS, "min_length": chance(5), "max_length": whole(30, 60),
+                "max_depth": chance(3), "max_args": chance(4), "filler": chance(0, 30)},
+    "text": {"source": chance("sample"), "max_length": whole(1, 260)},
+    "retrieval": {"source": chance("sample"), "max_length": whole(1, 400)},
+    "table": {"max_length": whole(1, 40), "second_text": chance(None, "other")},
+    "image": CUT_GRAY,
+    "mnist": CUT_GRAY,
+    "permuted_mnist": CUT_GRAY,
+    "pathfinder": {**ROWS, **GRAY, "canvas": chance(None, 40)},
+    "proteins": {"source": chance("sample"), "max_length": whole(1, 70),
+                 "form": chance("single", "concatenated")},
+    "proteins_masked": {"source": chance("sample"), "max_length": whole(1, 70)},
+    **dict.fromkeys(("enwik8", "text8", "wikitext2", "wikitext103", "pg19"), STREAM),
+    "mqar": {**ROWS, "length": whole(16, 40), "test_length": chance(None, 50),
+             "vocabulary": chance(40)},
+    "selective_copy": {**ROWS, "length": whole(32, 40), "test_length": chance(None, 50)},
+    "induction": {**ROWS, "length": whole(20, 30), "test_length": chance(None, 50)},
+    "duplicate": {**ROWS, "length": chance(20, 30), "test_length": chance(None, 50)},
+    "permutations": {**ROWS, "length": whole(5, 9), "test_length": chance(None, 12)},
+}  # fmt: skip
+"""By task: options, each with what draws its value."""
+
+
+def own_table(folder):
+    lines = ["text\tother\tlabel"]
+    lines += [f"{'ab'[i % 2] * (i % 37)}x{i}\ty{i}{'z' * (i % 11)}\t{i % 2}" for i in range(60)]
+    (folder / "own.tsv").write_text("\n".join(lines) + "\n")
+    return [f"train={folder / 'own.tsv'}", "labels=['0','1']"]
+
+
+def drawn(name, source, folder):
+    """Return a prepared task with options that were drawn."""
+    options = {option: draw(source) for option, draw in VARIED[name].items()}
+    if options.get("encoding") == "scalars":
+        options["black_is_padding"] = False
+    if options.get("form") == "concatenated":
+        options["max_length"] += 5
+    words = [f"{option}={'null' if x is None else x}" for option, x in options.items()]
+    task = build_task_by_name(name, words + (own_table(folder) if name == "table" else []))
+    task.prepare()
+    return task
+
+
+def generated(number):
+    return [(name, seed) for name in sorted(VARIED) for seed in range(cases(number))]
+
+
+def test_every_task_is_tried():
+    assert set(VARIED) == set(names("task"))
+
+
+def delivered(task, split):
+    """Return by example what batches deliver under the padding mask: its sequences, its class."""
+    found = {}
+    for batch in task.batches(split, batch_size=1, seed=5):
+        keep = (
+            torch.ones(batch.tokens.shape, dtype=torch.bool) if batch.keep is None else batch.keep
+        )
+        rows = [row[there] for row, there in zip(batch.tokens[0], keep[0], strict=True)]
+        places = [there.nonzero()[:, 0].tolist() for there in keep[0]]
+        found[int(batch.index)] = (rows, places, int(batch.target))
+    return found
+
+
+def encoded(task, stored):
+    """Return stored tokens as a model gets them, written down here anew."""
+    tokens = torch.from_numpy(np.ascontiguousarray(stored)).long()
+    if not task.spec.scalars:
+        black = getattr(task, "black_is_padding", False)
+        return tokens + (0 if black or task.spec.name == "listops" else 1)
+    return (tokens.float() / 255 - task.mean) / task.deviation
+
+
+def same(task, seen, split):
+    wanted = delivered(task, split)
+    assert sorted(wanted) == list(range(len(seen.targets)))
+    for example, (rows, places, target) in wanted.items():
+        assert int(seen.targets[example]) == target
+        found = list(seen.rows(np.array([example])))
+        assert len(found) == len(rows) == seen.parts
+        for own, row in zip(found, rows, strict=True):
+            assert torch.equal(encoded(task, own), row)
+        kept = seen.read(np.array([example]))
+        assert kept.place.tolist() == [place for row in places for place in row]
+
+
+def same_pictures(task, pictures, split):
+    for example, (rows, places, target) in delivered(task, split).items():
+        flat = pictures.read(np.array([example])).ravel()
+        assert int(pictures.targets[example]) == target
+        assert torch.equal(encoded(task, flat[places[0]]), rows[0])
+        assert not np.delete(flat, places[0]).any()
+
+
+@pytest.fixture
+def views(monkeypatch):
+    """Record what tasks give out to be read, with its split, and what estimators are handed."""
+    made, handed = [], []
+
+    def recorded(kind, method):
+        real = getattr(kind, method)
+
+        def give(task, split):
+            made.append((split, real(task, split)))
+            return made[-1][1]
+
+        monkeypatch.setattr(kind, method, give)
+
+    def estimate(train, data, **_):
+        handed.extend((train, data))
+        return np.zeros(len(data.targets), bool)
+
+    def oracle(data, *_):
+        handed.append(data)
+        return np.zeros(len(data.targets), bool)
+
+    recorded(ClassificationTask, "seen")
+    recorded(gray.GrayTask, "pictures")
+    monkeypatch.setattr(classification, "answers", estimate)
+    monkeypatch.setattr(gray.window_floor, "answers", estimate)
+    monkeypatch.setattr(listops_oracle, "answers", oracle)
+    return made, handed
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(("name", "seed"), generated(3))
+def test_floors_read_what_batches_deliver(name, seed, views, tmp_path):
+    source = random.Random(f"{name} {seed}")
+    task = drawn(name, source, tmp_path)
+    split = source.choice(SPLITS)
+    floors = {floor.name: floor for floor in task.floors(split)}
+    if isinstance(task, ClassificationTask):
+        made, handed = views
+        assert handed
+        assert {id(data) for data in handed} <= {id(data) for _, data in made}
+        for part, data in made:
+            (same_pictures if isinstance(data, window_floor.Pictures) else same)(task, data, part)
+    elif isinstance(task, DiagnosticTask):
+        guess = torch.cat([batch.target[batch.weight > 0] for batch in one_by_one(task, "train")])
+        often = torch.bincount(guess).argmax()
+        judged = torch.cat([batch.target[batch.weight > 0] for batch in one_by_one(task, split)])
+        assert floors["majority"].accuracy == pytest.approx(
+            float((judged == often).double().mean())
+        )
+    else:
+        assert isinstance(task, LanguageTask)
+        known = torch.bincount(trained_on(task), minlength=task.spec.vocabulary)
+        judged = torch.cat([answers_of(batch) for batch in one_by_one(task, split)])
+        if split == "train" and not rows_alone(task):
+            judged = torch.from_numpy(np.asarray(task.split("train").tokens[1:], np.int64))
+        first = 4 if isinstance(task, Proteins) else 0
+        share = (1 + known).double()[first:]
+        surprise = -(share / share.sum()).log()
+        counts = torch.bincount(judged, minlength=task.spec.vocabulary)[first:]
+        wanted = float((counts * surprise).sum() / counts.sum())
+        assert floors["unigram"].measures["loss"] == pytest.approx(wanted)
+
+
+def one_by_one(task, split):
+    return task.batches(split, batch_size=1, seed=0)
+
+
+def rows_alone(task):
+    return isinstance(task, Proteins) and task.form == "single"
+
+
+def answers_of(batch):
+    return (batch.target if batch.weight is None else batch.target[batch.weight > 0]).flatten()
+
+
+def trained_on(task):
+    """Return the tokens of train that a model sees: what rows show, or all of a stream."""
+    if not rows_alone(task):
+        return torch.from_numpy(np.asarray(task.split("train").tokens, np.int64))
+    shown = [
+        batch.target if batch.keep is None else batch.target[batch.keep[:, 0]]
+        for batch in one_by_one(task, "train")
+    ]
+    return torch.cat([residues.flatten() for residues in shown])
+
+
+def telling(number, place, seed):
+    """Return texts of 40 letters, and labels that the letter at one place tells."""
+    words = random_words(Draw.sample, seed, number * 40) % np.uint64(26)
+    letters = (words.astype(np.uint8) + ord("a")).reshape(number, 40)
+    letters[:, place] = np.where(np.arange(number) % 2, ord("A"), ord("B"))
+    return [row.tobytes().decode() for row in letters], np.arange(number) % 2
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(cases(4)))
+def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
+    """Whatever lies behind `max_length`, floors are those of files that end there."""
+    monkeypatch.setattr("tasks.baselines.n_grams.EPOCHS", 1)
+    source, second = random.Random(seed), "other" if seed % 2 else None
+    cut, place = source.randint(1, 39), source.randint(0, 39)
+    for part, split in enumerate(SPLITS):
+        texts, labels = telling(160, place, 3 * seed + part)
+        for stem, end in (("whole", 40), ("short", cut)):
+            rows = [f"{t[:end]}\t{t[::-1][:end]}\t{k}" for t, k in zip(texts, labels, strict=True)]
+            lines = "\n".join(["text\tother\tlabel", *rows])
+            (tmp_path / f"{stem}-{split}.tsv").write_text(lines + "\n")
+
+    def floors(stem, longest):
+        files = {split: str(tmp_path / f"{stem}-{split}.tsv") for split in SPLITS}
+        task = Table(labels=["0", "1"], second_text=second, max_length=longest, **files)
+        task.prepare()
+        return [(floor.name, floor.outcomes.tolist()) for floor in task.floors("test")]
+
+    assert floors("whole", cut) == floors("short", cut) == floors("short", 1000)
+
+
+@pytest.mark.parametrize("options", [{"black_is_padding": True}, {"encoding": "scalars"}])
+def test_an_encoding_tells_no_more(options, monkeypatch):
+    """Levels are what floors read, however a model gets them; padding joins no neighbours."""
+    monkeypatch.setattr("tasks.baselines.image_windows.EPOCHS", 1)
+    found = []
+    for given in ({}, options):
+        task = Pixels(source=Source.sample, dataset=Dataset.mnist, **given)
+        task.prepare()
+        found.append({floor.name: floor.outcomes.tolist() for floor in task.floors("test")})
+    same = {"majority", "windows"} if "black_is_padding" in options else set(found[0])
+    assert {name: found[0][name] for name in same} == {name: found[1][name] for name in same}
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", ["text", "table", "mnist", "proteins"])
+@pytest.mark.parametrize("seed", range(cases(1)))
+def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypatch):
+    """What is kept for some options is never served for others, and stays when those come."""
+    monkeypatch.setattr(window_floor, "answers", lambda train, data, **_: digits(data))
+    monkeypatch.setattr(
+        classification, "answers", lambda train, data, **_: digits(data, data.lengths)
+    )
+    source = random.Random(f"{name} {seed}")
+    tasks = [drawn(name, source, tmp_path) for _ in range(6)]
+    computed = []
+    for kind in {type(task) for task in tasks}:
+        real = kind.floors
+        monkeypatch.setattr(
+            kind, "floors", lambda task, split, real=real: computed.append(1) or real(task, split)
+        )
+    for task in [*tasks, *source.sample(tasks, 6)]:
+        known, before = certified(task, "test"), len(computed)
+        fresh = task.floors("test")
+        assert [(f.name, f.accuracy, f.measures) for f in known] == [
+            (f.name, f.accuracy, f.measures) for f in fresh
+        ]
+        assert len(computed) == before + 1
+    files = {path_of(task, "test") for task in tasks}
+    assert all(file.is_file() for file in files)
+    assert len(computed) == 12 + len(files)
+
+
+def digits(data, lengths=()):
+    """Return outcomes that tell what was read."""
+    kept = data.read(np.arange(min(32, len(data.targets))))
+    code = int(sum(np.sum(part, dtype=np.int64) for part in kept) + np.sum(lengths))
+    return np.arange(len(data.targets)) < code % len(data.targets)

@@ -1,0 +1,286 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.classification.listops import trees as listops_trees
+from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.listops.text import VOCABULARY, encode, solve
+from tasks.contract import fingerprint
+from tasks.data import storage as ragged
+from tasks.errors import BadData, NotPrepared
+
+REPOSITORY = Path(__file__).parents[4]
+SMALL = {
+    "min_length": 10,
+    "max_length": 60,
+    "max_depth": 4,
+    "max_args": 5,
+    "train_examples": 600,
+    "validation_examples": 50,
+    "test_examples": 100,
+}
+
+
+def small(**changes):
+    return ListOps(**{**SMALL, **changes})
+
+
+def rows(task, split):
+    data = task.split(split)
+    return [row.tobytes() for row in data.rows(np.arange(len(data.targets)))]
+
+
+def test_encoded_examples_are_solved_without_error():
+    task = small()
+    task.prepare()
+    for split, size in task.spec.sizes.items():
+        solved = 0
+        for batch in task.batches(split, batch_size=10, seed=0):
+            answers = [solve(row[0].tolist()) for row in batch.tokens]
+            assert answers == batch.target.tolist()
+            solved += len(answers)
+        assert solved == size
+
+
+def test_identity_is_the_options_alone_and_needs_no_data():
+    one, other = small(), small()
+    assert one.spec == other.spec
+    assert not one.folder.exists()
+    one.prepare()
+    assert one.folder.is_dir()
+    assert one.spec == small(processes=3, write_tsv=True, bucket_batches=4).spec
+    hashes = {small(**{name: SMALL[name] + 1}).spec.data_hash for name in SMALL}
+    assert len({one.spec.data_hash, small(data_seed=1).spec.data_hash, *hashes}) == 9
+    assert one.spec.vocabulary == len(VOCABULARY) == 16
+    assert one.spec.source == "generated"
+
+
+def test_another_seed_gives_other_trees_and_splits_are_alike():
+    one, other = small(), small(data_seed=1)
+    one.prepare()
+    other.prepare()
+    assert rows(one, "test") != rows(other, "test")
+    lengths = [one.split(split).lengths.mean() for split in ("train", "test")]
+    assert abs(lengths[0] - lengths[1]) < 4
+
+
+def test_rare_trees_are_spread_over_the_splits():
+    # 400 trees in all: the last ones found are the longest, and may not all be test examples.
+    task = ListOps(
+        min_length=0, max_length=5, max_depth=2, max_args=2,
+        train_examples=210, validation_examples=100, test_examples=100,
+    )  # fmt: skip
+    task.prepare()
+    shares = [(task.split(s).lengths == 1).mean() for s in ("train", "test")]
+    assert max(shares) < 0.1
+
+
+def test_tsv_round_trip(tmp_path):
+    task = small(write_tsv=True)
+    task.prepare()
+    folder = task.folder / "tsv"
+    names = ["basic_test.tsv", "basic_train.tsv", "basic_val.tsv"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    first = (folder / "basic_val.tsv").read_text().splitlines()
+    assert first[0] == "Source\tTarget"
+    assert len(first) == 51
+    assert encode(first[1].split("\t")[0]).tobytes() == rows(task, "validation")[0]
+    read = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
+    before = read.spec
+    assert before.source == "tsv (a part)"
+    read.prepare()
+    again = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
+    assert again.spec == before
+    for split in ("train", "validation", "test"):
+        assert rows(read, split) == rows(task, split)
+        np.testing.assert_array_equal(read.split(split).targets, task.split(split).targets)
+    with (folder / "basic_test.tsv").open("a") as file:
+        file.write("5\t5\n")
+    edited = ListOps(source=Source.tsv, path=str(folder), partial=True)
+    assert edited.spec.data_hash != before.data_hash
+
+
+def test_tsv_can_be_asked_for_later():
+    task = small()
+    task.prepare()
+    tokens = task.folder / "train.tokens.npy"
+    written = tokens.stat().st_mtime_ns
+    small(write_tsv=True).prepare()
+    assert (task.folder / "tsv" / "basic_train.tsv").is_file()
+    assert tokens.stat().st_mtime_ns == written
+
+
+def test_tsv_faults_name_the_file(tmp_path):
+    task = ListOps(source=Source.tsv, path=str(tmp_path))
+    with pytest.raises(NotPrepared, match=r"basic_train.tsv is missing: .*listops-1000"):
+        _ = task.spec
+    for name in ("train", "val", "test"):
+        (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n")
+    (tmp_path / "basic_val.tsv").write_text("Source\tTarget\n( ( [MAX 2\t9\n")
+    with pytest.raises(BadData, match=r"basic_val.tsv, line 2: wanted exactly one closed tree"):
+        task.prepare()
+    assert not task.folder.exists()
+
+
+def test_longer_rows_than_allowed_are_never_cut(tmp_path):
+    for name in ("train", "val", "test"):
+        (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n[MAX 2 9 1 1 ]\t9\n")
+    wanted = r"6 tokens, more than max_length=5; set task.max_length"
+    task = ListOps(source=Source.tsv, path=str(tmp_path), partial=True, min_length=0, max_length=5)
+    with pytest.raises(BadData, match=wanted):
+        task.prepare()
+    ListOps(source=Source.tsv, path=str(tmp_path), partial=True, max_length=6).prepare()
+    with pytest.raises(BadData, match=wanted):
+        task.prepare()
+    with pytest.raises(BadData, match=wanted):
+        task.split("test")
+
+
+def test_floors_are_those_of_the_first_token():
+    task = small()
+    task.prepare()
+    train, test = task.split("train"), task.split("test")
+    found = {floor.name: floor for floor in task.floors("test")}
+    assert list(found) == [
+        "majority", "bag_of_tokens", "ngrams", "root_operator",
+        "oracle_depth_1", "oracle_depth_2", "oracle_depth_3",
+    ]  # fmt: skip
+    majority, root = found["majority"], found["root_operator"]
+    best = max(range(10), key=lambda digit: (train.targets == digit).sum())
+    assert majority.accuracy == pytest.approx((test.targets == best).mean())
+    right = 0
+    for row, target in zip(rows(task, "test"), test.targets, strict=True):
+        same = [
+            t for r, t in zip(rows(task, "train"), train.targets, strict=True) if r[0] == row[0]
+        ]
+        right += max(range(10), key=same.count) == target
+    assert root.accuracy == pytest.approx(right / len(test.targets))
+    assert majority.accuracy < root.accuracy < 1
+    assert f"answers {best}" in majority.sentence
+    assert "first token" in root.sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"source": Source.tsv}, "path=None; give both or neither"),
+        ({"path": "/nowhere"}, "path='/nowhere'; give both or neither"),
+        ({"train_examples": 0}, r"train_examples=0 \(wanted at least 1\)"),
+        ({"data_seed": -1, "processes": -2}, "data_seed=-1 .* processes=-2"),
+        ({"bucket_batches": 0}, "bucket_batches=0"),
+        ({"source": Source.sample, "write_tsv": True}, "set source=generated"),
+        ({"max_depth": 2}, "longest tree of max_depth=2"),
+    ],
+)
+def test_options_are_checked_at_once(options, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        ListOps(**options)
+
+
+def test_unknown_split_and_unprepared_task():
+    task = small()
+    with pytest.raises(NotPrepared, match="lra data prepare"):
+        task.batches("train", batch_size=4, seed=0)
+    task.prepare()
+    with pytest.raises(ValueError, match="unknown split 'dev': wanted one of train, validation"):
+        task.batches("dev", batch_size=4, seed=0)
+    with pytest.raises(IndexError, match=r"examples 0 … 99: got 100"):
+        task.describe("test", 100)
+    assert task.describe("test", 0).startswith("[")
+
+
+def test_damage_after_preparing_is_found():
+    task = small()
+    task.prepare()
+    task.verify()
+    path = task.folder / "test.targets.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x00")
+    with pytest.raises(BadData, match=r"test.targets.npy: SHA-256"):
+        task.verify()
+
+
+def test_full_disk_leaves_nothing_behind(monkeypatch):
+    task = small()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ragged.np, "save", full)
+        with pytest.raises(OSError, match=r"No space left.*set LRA_DATA"):
+            task.prepare()
+    assert not list(task.folder.parent.glob("*listops*"))
+    task.prepare()
+    task.verify()
+
+
+CHILD = """
+import os, signal, sys
+import numpy as np
+from tasks.contract import fingerprint
+from tasks.classification.listops.task import ListOps
+
+if sys.argv[1] == "killed":
+    calls, save = [], np.save
+    def save_or_die(*arguments, **options):
+        calls.append(0)
+        if len(calls) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(*arguments, **options)
+    np.save = save_or_die
+task = ListOps(**eval(sys.argv[2]))
+made, make = [], task.make
+task.make = lambda: (made.append(0), make())
+task.prepare()
+print(len(made), fingerprint(task.batches("train", batch_size=8, seed=0)))
+"""
+
+
+def child(mode, hash_seed="random"):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, mode, repr(SMALL)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_at_once_and_hash_seeds_give_the_same_batches():
+    task = small()
+    children = [child("prepare", seed) for seed in ("1", "77")]
+    outputs = [process.communicate()[0].split() for process in children]
+    assert sorted(made for made, _ in outputs) == ["0", "1"]
+    task.prepare()
+    wanted = fingerprint(task.batches("train", batch_size=8, seed=0))
+    assert {digest for _, digest in outputs} == {wanted}
+
+
+def test_killed_while_writing():
+    task = small()
+    with child("killed") as process:
+        assert process.wait() == -9
+    assert not task.folder.exists()
+    leftovers = list(task.folder.parent.glob(f".{task.folder.name}.*"))
+    assert len(leftovers) == 1
+    assert len(list(leftovers[0].iterdir())) == 3
+    task.prepare()
+    task.verify()
+    assert not list(task.folder.parent.glob(f".{task.folder.name}.*"))
+
+
+def test_tsv_lines_do_not_depend_on_processes(monkeypatch):
+    monkeypatch.setattr("tasks.classification.listops.task.LINES_AT_ONCE", 40)
+    monkeypatch.setattr(listops_trees, "SERIAL_S", 0.0)
+    alone, shared = small(processes=1, write_tsv=True), small(processes=2, write_tsv=True)
+    alone.prepare()
+    before = (alone.tsv_folder / "basic_train.tsv").read_bytes()
+    for path in alone.tsv_folder.iterdir():
+        path.unlink()
+    alone.tsv_folder.rmdir()
+    shared.prepare()
+    assert (shared.tsv_folder / "basic_train.tsv").read_bytes() == before

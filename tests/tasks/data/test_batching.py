@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from tasks.data.batching import Draw, collate, permutation, plan_epoch, random_words
+from tasks.data.storage import from_rows
+
+LENGTHS = np.random.default_rng(0).integers(1, 500, 1000)
+
+
+def plan(**changes):
+    options = {
+        "train": True, "batch_size": 8, "seed": 0, "bucket_batches": 16, "rank": 0, "ranks": 1,
+    }  # fmt: skip
+    return plan_epoch(LENGTHS, **{**options, **changes})
+
+
+def padding(batches):
+    return sum(LENGTHS[rows].max() * len(rows) for rows in batches) / sum(
+        LENGTHS[rows].sum() for rows in batches
+    )
+
+
+def test_words_are_the_same_on_every_platform():
+    assert random_words(Draw.order, 5, 2).tolist() == [7106696665261125875, 16934146427186092348]
+    assert random_words(Draw.order, 5, 1) != random_words(Draw.buckets, 5, 1)
+
+
+def test_permutation_is_one():
+    assert sorted(permutation(Draw.order, 3, 100).tolist()) == list(range(100))
+
+
+def test_buckets_save_padding_and_are_shuffled():
+    assert padding(plan()) < 1.15
+    assert padding(plan(bucket_batches=1)) > 1.5
+    longest = [LENGTHS[rows].max() for rows in plan()]
+    rises = np.diff(longest) > 0
+    assert 0.3 < rises.mean() < 0.7
+
+
+def test_train_drops_only_an_incomplete_batch():
+    batches = plan(batch_size=64)
+    assert [len(rows) for rows in batches] == [64] * 15
+    assert len(np.unique(np.concatenate(batches))) == 960
+
+
+def test_evaluation_is_whole_and_longest_first():
+    batches = plan(train=False, batch_size=64)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(1000))
+    lengths = LENGTHS[np.concatenate(batches)]
+    assert (np.diff(lengths) <= 0).all()
+    assert len(batches[-1]) == 1000 % 64
+
+
+def test_ranks_do_the_work_of_one():
+    one = plan(batch_size=24)
+    shares = [plan(batch_size=8, rank=rank, ranks=3) for rank in range(3)]
+    for whole, parts in zip(one, zip(*shares, strict=True), strict=True):
+        assert sorted(whole) == sorted(np.concatenate(parts))
+        tops = [LENGTHS[part].max() for part in parts]
+        assert max(tops) - min(tops) <= np.ptp(LENGTHS[whole])
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"rank": 2, "ranks": 2}, "rank=2, ranks=2"),
+        ({"batch_size": 1001}, "needs 1001 training examples: the split has 1000"),
+    ],
+)
+def test_impossible_batches_are_refused(change, wanted):
+    with pytest.raises(ValueError, match=wanted):
+        plan(**change)
+
+
+def test_collate_pads_cuts_and_shifts():
+    rows = [np.array(row, np.uint8) for row in ([255, 1], [2, 3, 0, 5, 6], [7])]
+    split = from_rows(rows, np.array([1, 0, 1], np.uint8))
+    batch = collate(split, np.array([1, 2]), max_length=4, shift=1)
+    assert batch.tokens.tolist() == [[[3, 4, 1, 6]], [[8, 0, 0, 0]]]
+    assert batch.keep.tolist() == [[[True] * 4], [[True, False, False, False]]]
+    assert batch.target.tolist() == [0, 1]
+    assert batch.index.tolist() == [1, 2]
+    alone = collate(split, np.array([0]), max_length=4, shift=1)
+    assert alone.keep is None
+    assert alone.tokens.tolist() == [[[256, 2]]]
+
+
+@pytest.mark.parametrize(("max_length", "shift"), [(6, 0), (6, 1), (4, 1)])
+def test_rows_of_one_length_are_gathered_alike(max_length, shift):
+    rows = list(np.arange(60, dtype=np.uint8).reshape(10, 6))
+    even = from_rows(rows, np.arange(10, dtype=np.uint8))
+    odd = from_rows([np.zeros(5, np.uint8), *rows], np.arange(11, dtype=np.uint8))
+    chosen = np.array([7, 0, 3])
+    one = collate(even, chosen, max_length=max_length, shift=shift)
+    other = collate(odd, chosen + 1, max_length=max_length, shift=shift)
+    assert one.keep is other.keep is None
+    assert one.tokens.tolist() == other.tokens.tolist()
+    assert one.tokens[0, 0].tolist() == (rows[7][:max_length] + shift).tolist()

@@ -1,0 +1,115 @@
+"""One cache for many users: the umask alone says who may read and write what is prepared."""
+
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lra.catalogue import names
+from lra.compose import build_task_by_name, group_file
+from tasks.baselines.certificate import certified
+from tasks.classification.base import floor
+from tasks.classification.listops.task import ListOps, Source
+from tasks.data import sources
+from tasks.data.sources import data_root, lock, remembered_sha256
+from tasks.data.unpacking import extract
+
+GENERATED = [name for name in names("task") if "train_examples" in group_file("task", name)]
+SAMPLED = [name for name in names("task") if "source" in group_file("task", name)]
+FEW = ("train_examples=40", "validation_examples=20", "test_examples=20")
+
+
+@pytest.fixture(params=[0o022, 0o002], ids=lambda mask: f"umask {mask:03o}")
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def follow(umask):
+    """Whether every file and folder of the cache has the rights that the umask gives."""
+    found = sorted(data_root().rglob("*"))
+    assert any(path.is_file() for path in found)
+    for path in found:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        wanted = (0o777 if path.is_dir() else 0o666) & ~umask
+        assert mode == wanted, f"{path.relative_to(data_root())}: {mode:o}, wanted {wanted:o}"
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLED if name not in GENERATED])
+def test_a_sample(name, umask):
+    build_task_by_name(name, ["source=sample"]).prepare()
+    follow(umask)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_data(name, umask):
+    build_task_by_name(name, FEW).prepare()
+    follow(umask)
+
+
+def test_what_is_learnt_from_a_train_split(umask):
+    build_task_by_name(
+        "wikitext2", ["source=sample", "units=subwords", "subword_vocabulary=300"]
+    ).prepare()
+    assert list(data_root().glob("vocabularies/*/*"))
+    follow(umask)
+
+
+class Quick(ListOps):
+    """Has one floor, which takes no time."""
+
+    def floors(self, split):
+        return [floor("even", self.split(split).targets % 2 == 0, "answers are even")]
+
+
+def test_certificates(umask):
+    task = Quick(source=Source.sample)
+    task.prepare()
+    certified(task, "test")
+    assert list(data_root().rglob("*certificate*"))
+    follow(umask)
+
+
+def test_remembered_hashes_and_locks(umask, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "SETTLED_S", -1)
+    (tmp_path / "file").write_bytes(b"content")
+    remembered_sha256(tmp_path / "file")
+    with lock("name"):
+        follow(umask)
+
+
+def test_what_is_unpacked(umask, tmp_path):
+    """Archives say who may read their members, and mean the machine they were made on."""
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for name, mode in (("folder", 0o700), ("folder/private", 0o600), ("program", 0o755)):
+            member = tarfile.TarInfo(name)
+            member.mode = mode
+            member.type = tarfile.DIRTYPE if name == "folder" else tarfile.REGTYPE
+            member.size = 0 if name == "folder" else 7
+            tar.addfile(member, io.BytesIO(b"content"))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("folder/private", "content")
+    for name in ("a.tar.gz", "a.zip"):
+        extract(tmp_path / name, data_root() / f"of-{name}")
+    follow(umask)
+
+
+def test_a_remembered_hash_that_nobody_else_may_read_is_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "SETTLED_S", -1)
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    known = remembered_sha256(path)
+    real = Path.read_text
+
+    def refuse(self, *given, **options):
+        if self.parent.name == "hashes":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *given, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert remembered_sha256(path) == known

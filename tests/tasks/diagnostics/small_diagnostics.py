@@ -1,0 +1,32 @@
+"""The diagnostics as the tests make them: small, one of each kind."""
+
+from tasks.diagnostics.duplicate import Duplicate
+from tasks.diagnostics.induction import Induction
+from tasks.diagnostics.mqar import MQAR, Filler
+from tasks.diagnostics.permutations import Group, Permutations, Steps
+from tasks.diagnostics.selective_copy import SelectiveCopy
+
+FEW = {"train_examples": 300, "validation_examples": 60, "test_examples": 80}
+TASKS = {
+    "mqar": (MQAR, {"pairs": 5, "vocabulary": 40, "length": 30}),
+    "mqar-blank": (MQAR, {"pairs": 3, "vocabulary": 17, "length": 21, "filler": Filler.blank}),
+    "selective_copy": (SelectiveCopy, {"items": 5, "symbols": 4, "length": 24}),
+    "selective_copy-plain": (SelectiveCopy, {"items": 12, "symbols": 4, "length": 24}),
+    "induction": (Induction, {"symbols": 6, "length": 20}),
+    "duplicate": (Duplicate, {"symbols": 9, "length": 26}),
+    "permutations-z2": (Permutations, {"group": Group.z2, "length": 40}),
+    "permutations-z60": (Permutations, {"group": Group.z60, "length": 9}),
+    "permutations-s3": (Permutations, {"group": Group.s3, "length": 20}),
+    "permutations-a5": (
+        Permutations,
+        {"group": Group.a5, "length": 30, "steps": Steps.generators},
+    ),
+    "permutations-s5": (Permutations, {"group": Group.s5, "length": 7}),
+}
+
+
+def made(name, **options):
+    kind, known = TASKS[name]
+    task = kind(**{**FEW, **known, **options})
+    task.prepare()
+    return task

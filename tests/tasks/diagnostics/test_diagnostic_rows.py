@@ -1,0 +1,129 @@
+"""What the diagnostics' rows are like: floors, frequencies, draws, groups."""
+
+import numpy as np
+import pytest
+from small_diagnostics import made
+
+from tasks.data.batching import Draw, random_words
+from tasks.diagnostics.base import NOT_ASKED, distinct, first_seen
+from tasks.diagnostics.mqar import weighted_choice
+from tasks.diagnostics.permutations import Group, even, table_of
+
+
+def test_floors_by_hand():
+    task = made("mqar")
+    train, data = task.rows("train"), task.rows("test")
+    floors = {floor.name: floor for floor in task.floors("test")}
+    asked = data.answers != NOT_ASKED
+    said = train.answers[train.answers != NOT_ASKED].tolist()
+    guess = max(sorted(set(said)), key=said.count)
+    assert floors["majority"].accuracy == (data.answers[asked] == guess).mean()
+    last = np.repeat(data.tokens[:, 2 * task.pairs - 1], task.pairs)
+    assert floors["last_value"].accuracy == (data.answers[asked] == last).mean()
+    assert floors["last_value"].accuracy == pytest.approx(1 / task.pairs)
+    assert all(floor.outcomes is None for floor in floors.values())
+
+
+def test_the_last_token_gives_nothing_but_the_first_product_away():
+    task = made("permutations-s5", train_examples=4000, test_examples=2000)
+    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
+    assert list(floors) == ["majority", "last_token"]
+    train, data = task.rows("train"), task.rows("test")
+    best = {}
+    for token in range(120):
+        said = train.answers[train.tokens == token].tolist()
+        best[token] = max(sorted(set(said)), key=said.count)
+    right = np.vectorize(best.get)(data.tokens) == data.answers
+    assert floors["last_token"] == pytest.approx(right.mean())
+    assert right[:, 0].mean() > 0.9
+    assert right[:, 1:].mean() < 0.03
+
+
+def test_the_last_symbol_is_one_of_the_items():
+    task = made("selective_copy", test_examples=2000)
+    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
+    assert floors["last_symbol"] == pytest.approx(1 / 5 + 4 / 5 / 4, abs=0.02)
+    assert floors["majority"] == pytest.approx(1 / 4, abs=0.03)
+    hits = [
+        [token for token in row if 1 <= token <= 4][-1] == answer
+        for row, asked in zip(*(part.tolist() for part in task.rows("test")), strict=True)
+        for answer in asked
+        if answer != NOT_ASKED
+    ]
+    assert floors["last_symbol"] == pytest.approx(np.mean(hits))
+
+
+def test_answers_and_places_are_uniform():
+    many = {"train_examples": 6000}
+    task = made("induction", **many)
+    tokens, answers = task.rows("train")
+    counts = np.bincount(answers[:, -1])[1:]
+    assert np.abs(counts / 1000 - 1).max() < 0.15
+    first = (tokens == 0).argmax(1)
+    assert np.abs(np.bincount(first) / (6000 / 18) - 1).max() < 0.25
+    task = made("permutations-s3", **many)
+    for place in (0, 7, 19):
+        counts = np.bincount(task.rows("train").answers[:, place])
+        assert np.abs(counts / 1000 - 1).max() < 0.15
+    task = made("selective_copy", **many)
+    there = (task.rows("train").tokens[:, :-5] != 0).mean(0)
+    assert np.abs(there / (5 / 19) - 1).max() < 0.15
+
+
+def test_queries_come_soon_by_the_power_law():
+    words = random_words(Draw.diagnostic, 5, 20_000 * 10).reshape(-1, 10)
+    drawn = weighted_choice(words, 1, 0.01)[:, 0]
+    wanted = np.arange(1, 11) ** -0.99
+    assert np.abs(np.bincount(drawn) / 20_000 - wanted / wanted.sum()).max() < 0.01
+    even_ones = np.bincount(weighted_choice(words, 1, 1.0)[:, 0])
+    assert np.abs(even_ones / 2000 - 1).max() < 0.1
+    # The second one is drawn from what is left, by the same weights.
+    both = weighted_choice(words, 2, 0.01)
+    left = np.bincount(both[both[:, 0] == 0, 1], minlength=10) / (both[:, 0] == 0).sum()
+    assert np.abs(left[1:] - wanted[1:] / wanted[1:].sum()).max() < 0.02
+
+
+def test_distinct_draws_are_distinct_and_uniform():
+    words = random_words(Draw.diagnostic, 6, 6000 * 3).reshape(-1, 3)
+    drawn = distinct(words, 4)
+    assert all(len(set(row)) == 3 for row in drawn.tolist())
+    orders, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(orders) == 24
+    assert np.abs(counts / 250 - 1).max() < 0.3
+
+
+def test_rows_are_seen_once():
+    known: set[int] = set()
+    rows = np.array([[1, 2], [2, 1], [1, 2], [0, 2]])
+    assert first_seen(rows, known, 2).tolist() == [0, 1]
+    assert first_seen(rows, known, 9).tolist() == [3]
+    assert first_seen(rows, known, 9).tolist() == []
+
+
+@pytest.mark.parametrize("group", Group)
+def test_groups_are_groups(group):
+    table = table_of(group)
+    order = len(table.names)
+    assert order == {"z2": 2, "z60": 60, "s3": 6, "a5": 60, "s5": 120}[group]
+    assert table.product[0].tolist() == table.product[:, 0].tolist() == list(range(order))
+    assert all(sorted(line) == list(range(order)) for line in table.product.tolist())
+    left = table.product[table.product]  # [a, b, c]: (a b) c
+    right = table.product[:, table.product]
+    assert np.array_equal(left, right)
+    reached = {0}
+    while more := {int(table.product[a, b]) for a in reached for b in table.generators} - reached:
+        reached |= more
+    assert len(reached) == order
+    commutes = np.array_equal(table.product, table.product.T)
+    assert commutes == (group in (Group.z2, Group.z60))
+
+
+def test_even_permutations_are_products_of_two_swaps_at_a_time():
+    assert even((0, 1, 2))
+    assert even((1, 2, 0))
+    assert not even((1, 0, 2))
+
+
+def test_generators_are_all_that_a_row_holds():
+    task = made("permutations-a5")
+    assert set(np.unique(task.rows("train").tokens)) == set(task.table.generators)

@@ -1,0 +1,157 @@
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+from tasks.errors import BadData, NotPrepared
+from tasks.language import pg19_files
+from tasks.language.pg19 import PG19, Source
+from tasks.language.pg19_files import Errors
+from tasks.task import SPLITS
+
+BOOKS = {
+    "train/9.txt": b"The ninth book.\r\nIt ends\r\n",
+    "train/10.txt": b"The tenth \xe2\x80\x93 here.\rOld line ends\n\n",
+    "validation/3.txt": b"three words here",
+    "test/200.txt": b"the last\n",
+    "test/31.txt": b"the first\n",
+}
+TRAIN = ["The ninth book.\nIt ends\n", "The tenth – here.\nOld line ends\n\n"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "books"
+    for name, text in BOOKS.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(text)
+    return place
+
+
+def part(path, **options):
+    given = {"partial": True, "subword_vocabulary": 261, "length": 8}
+    return PG19(path=str(path), **(given | options))
+
+
+def rows(task, split):
+    """The sequences of a split."""
+    data = task.split(split)
+    return data.rows(np.arange(len(data.targets)))
+
+
+def test_books_come_by_number_each_with_its_end(folder):
+    task = part(folder)
+    task.prepare()
+    books = rows(task, "train")
+    assert [task.decode(np.asarray(book[:-1])) for book in books] == TRAIN
+    assert [int(book[-1]) for book in books] == [260, 260]
+    assert max(int(book[:-1].max()) for book in books) < 260
+    assert task.spec.vocabulary == 261
+    assert len(rows(task, "test")) == 2
+    assert task.decode(np.asarray(task.split("test").tokens)) == (
+        "the first\n\n<end of book>\nthe last\n\n<end of book>\n"
+    )
+    assert task.store().about["words"] == {"train": 12, "validation": 3, "test": 4}
+    tokens = len(task.split("test").tokens)
+    assert task.tokens_per_word("test") == (tokens - 1) / 4
+    assert task.spec.tokenizer.startswith("bpe 261 ")
+    assert task.spec == part(folder).spec
+    assert task.describe("train", 0) == task.decode(np.asarray(task.split("train").tokens[:8]))
+
+
+@pytest.mark.parametrize("inner", ["", "pg19/"])
+def test_an_archive_reads_the_same_and_leaves_nothing(folder, tmp_path, inner):
+    plain = part(folder)
+    plain.prepare()
+    packed = tmp_path / "books.tar.xz"
+    with tarfile.open(packed, "w:xz") as archive:
+        for name in ("test", "train", "validation"):
+            archive.add(folder / name, f"{inner}{name}")
+    task = part(packed)
+    task.prepare()
+    for split in SPLITS:
+        assert task.split(split).tokens.tolist() == plain.split(split).tokens.tolist()
+        assert task.split(split).offsets.tolist() == plain.split(split).offsets.tolist()
+    assert list(task.folder.parent.glob(".pg19-*")) == []
+
+
+def test_rows_of_a_data_set_are_books(folder, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    plain = part(folder)
+    plain.prepare()
+    place = tmp_path / "parquet"
+    place.mkdir()
+    for split in SPLITS:
+        files = sorted((folder / split).iterdir(), reverse=True)
+        table = {
+            "url": [f"http://www.gutenberg.org/ebooks/{file.stem}" for file in files],
+            "text": [file.read_bytes().decode() for file in files],
+        }
+        pyarrow.parquet.write_table(pyarrow.table(table), place / f"{split}.parquet")
+    task = part(place, source=Source.datasets)
+    task.prepare()
+    for split in SPLITS:
+        assert task.split(split).tokens.tolist() == plain.split(split).tokens.tolist()
+
+
+def test_what_is_no_utf8(folder):
+    (folder / "test" / "31.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(BadData, match=r"test/31\.txt: byte 3 is no UTF-8.*task\.errors=replace"):
+        part(folder).prepare()
+    task = part(folder, errors=Errors.replace)
+    task.prepare()
+    assert task.decode(np.asarray(rows(task, "test")[0][:-1])) == "caf�\n"
+    assert task.spec.data_hash != part(folder).spec.data_hash
+
+
+def test_files_that_are_no_books(folder):
+    (folder / "test" / "31.txt").write_bytes(b" \n")
+    with pytest.raises(BadData, match=r"test/31\.txt is empty \(2 bytes\)"):
+        part(folder).prepare()
+    (folder / "test" / "notes.txt").write_bytes(b"x")
+    with pytest.raises(BadData, match=r"notes\.txt is not named ID\.txt"):
+        part(folder).prepare()
+    for file in (folder / "test").iterdir():
+        file.unlink()
+    with pytest.raises(BadData, match="holds no book"):
+        part(folder).prepare()
+    shutil.rmtree(folder / "test")
+    with pytest.raises(NotPrepared, match=r"no folders train/, validation/, test/.*28,602 books"):
+        part(folder).prepare()
+    with pytest.raises(NotPrepared, match=r"downloads/pg19 is missing; put train/.*Apache-2\.0"):
+        _ = PG19().spec
+
+
+def test_a_damaged_archive(folder, tmp_path):
+    packed = tmp_path / "books.tar.xz"
+    with tarfile.open(packed, "w:xz") as archive:
+        archive.add(folder, ".")
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(BadData, match="truncated, damaged"):
+        part(packed).prepare()
+
+
+def test_a_whole_corpus_has_the_published_books_and_words(folder, monkeypatch):
+    with pytest.raises(BadData, match=r"train split has 2 books of 12 words, wanted 28,602 of"):
+        part(folder, partial=False).prepare()
+    books = {"train": 2, "validation": 1, "test": 2}
+    monkeypatch.setattr(pg19_files, "BOOKS", books)
+    words = {"train": 12, "validation": 3, "test": 1000}
+    monkeypatch.setattr(pg19_files, "WORDS", words)
+    with pytest.raises(BadData, match=r"test split has 2 books of 4 words, wanted 2 of 1,000"):
+        part(folder, partial=False).prepare()
+    many = b"a few words more \n" * 250
+    (folder / "test" / "31.txt").write_bytes(many)
+    task = part(folder, partial=False)
+    task.prepare()
+    assert task.store().about["words"]["test"] == 1000
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="reads no files"):
+        PG19(source=Source.sample, path="x")
+    with pytest.raises(ValueError, match=r"must be above 257, .* got 257"):
+        _ = PG19(source=Source.sample, subword_vocabulary=257).spec

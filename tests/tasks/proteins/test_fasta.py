@@ -1,0 +1,105 @@
+import bz2
+import gzip
+import logging
+import lzma
+from random import Random
+
+import pytest
+
+from tasks.errors import BadData
+from tasks.proteins.fasta import Record, accession, read
+from tests.fuzz import cases
+
+PLAIN = b">sp|P12345|NAME_ORG A protein OS=X\nMKTAY\nIAKQR\n>tr|Q1|N_O\nmsDL*\n"
+RECORDS = [Record("P12345", b"MKTAYIAKQR"), Record("Q1", b"MSDL")]
+
+
+def written(tmp_path, content, name="a.fasta"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PLAIN,
+        PLAIN.replace(b"\n", b"\r\n"),
+        b"\n  \n" + PLAIN.replace(b"\n", b"\n\n"),
+        PLAIN.replace(b"MKTAY\n", b"mk ta y\nI\nA\n").replace(b"IAKQR", b"kqr"),
+        PLAIN.replace(b"OS=X", b"OS=\xe9\xff"),
+    ],
+)
+def test_what_real_files_contain(tmp_path, content):
+    assert list(read(written(tmp_path, content))) == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_packed_files(tmp_path, ending, pack):
+    path = written(tmp_path, pack(PLAIN), f"a.fasta{ending}")
+    assert list(read(path)) == RECORDS
+    path.write_bytes(pack(PLAIN)[:-9])
+    with pytest.raises(BadData, match="truncated, damaged"):
+        list(read(path))
+
+
+def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_path):
+    lines = [b">a%d\n%s\n" % (number, b"MKTAYIAK" * 8) for number in range(300)]
+    whole, drawn, path = gzip.compress(b"".join(lines)), Random(3), tmp_path / "a.fasta.gz"
+    for _ in range(cases(60)):
+        spoilt = bytearray(whole)
+        spoilt[drawn.randrange(20, len(whole) - 8)] ^= 1 << drawn.randrange(8)
+        path.write_bytes(spoilt)
+        with pytest.raises(BadData, match="the gzip stream breaks within"):
+            list(read(path))
+    path.write_bytes(gzip.compress(b">a\nMK1\n"))
+    with pytest.raises(BadData, match="'1' at residue 3"):  # sound, and no protein
+        list(read(path))
+
+
+def test_unusual_residues_stay_and_j_becomes_x(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        (record,) = read(written(tmp_path, b">a\nABJOUXZj\n"))
+    assert record == Record("a", b"ABXOUXZX")
+    assert "2 J (L or I) read as X" in caplog.text
+
+
+def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
+    content = b">e1\n>sp|P1|A\nMK\n>e2\n\n*\n>\n"
+    assert list(read(written(tmp_path, content))) == [Record("P1", b"MK")]
+    assert "3 records without residues are left out, the first is record 1 (e1)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b">a\nMK-T\n", r"record 1 \(a\): '-' at residue 3, wanted one of ACDEF.*gaps"),
+        (b">a\nMK\n>b x\nM.T\n", r"record 2 \(b\): '\.' at residue 2"),
+        (b">\nMK1\n", r"record 1 \(without a name\): '1' at residue 3.*correct or drop"),
+        (b">a\nM*KT\n", r"'\*' at residue 2.*a stop inside"),
+        (b">a\nM\xf6K\n", "at residue 2"),
+        (b"MKT\n>a\nMK\n", r"line 1: 'MKT' before the first header"),
+        (b"{}\n", "is this FASTA"),
+        (b"", "holds no record"),
+        (b"\n\n", "holds no record"),
+        *((PLAIN[:cut], "the last line has no end, so it may be cut") for cut in range(-4, 0)),
+    ],
+)
+def test_everything_else_is_refused(tmp_path, content, message):
+    with pytest.raises(BadData, match=message) as caught:
+        list(read(written(tmp_path, content)))
+    assert "a.fasta" in str(caught.value)
+
+
+def test_accessions():
+    titles = ("sp|P12345-2|N desc", "UniRef50_Q6 desc", "tr|A0A1", "plain", "", "a||b")
+    assert [accession(title) for title in titles] == [
+        "P12345-2",
+        "UniRef50_Q6",
+        "A0A1",
+        "plain",
+        "",
+        "a||b",
+    ]
