@@ -10,7 +10,7 @@ from lra import guard
 from lra.configuration import ConfigError
 from lra.suggest import near, unknown
 
-ROOMS = ("models", "tasks")
+ROOMS = ("models", "tasks", "runners")
 
 
 def locate(class_path: str, plugins: Sequence[str] = ()) -> Any:

@@ -19,7 +19,7 @@ from lra.configuration import (
     ConfigError as ConfigError,  # noqa: PLC0414  # handed on
     check,
 )
-from lra.kinds import kind_of
+from lra.runner_class import runner_class
 from lra.suggest import unknown
 from lra.yaml_text import load
 from runners.records import Status
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from models.backbone.model import Backbone, BackboneConfig, Facts, StackFactory
     from models.mixer import MixerFactory
     from runners.measurement.hardware import HardwareProfile
+    from runners.runner import Runner
     from runners.training.optim import OptimConfig
     from tasks.task import Task
 
@@ -120,8 +121,8 @@ class Run:
     task_options: Mapping[str, Any]
     hardware: "HardwareProfile"
     optim: "OptimConfig"
-    runner: Any
-    """The dataclass of options that `lra.kinds` names for the runner."""
+    runner: "Runner"
+    """Its options, typed."""
     control: Control
     logger: Logger
     seed: int
@@ -275,12 +276,11 @@ def _of_the_task(word: str) -> str:
     return word if ours.startswith("task.") else f"{signs}task.{key}"
 
 
-def _runner(node: Mapping[str, Any]) -> tuple[Control, Any]:
-    name = str(node.get("name"))
-    options = kind_of(name).options()
+def _runner(node: Mapping[str, Any], plugins: Sequence[str]) -> "tuple[Control, Runner]":
+    options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
-    rest = {k: v for k, v in node.items() if k not in steering | {"name", "about"}}
+    rest = {k: v for k, v in node.items() if k not in steering | {"name", "about", "class_path"}}
     return control, make(options, rest, "runner")
 
 
@@ -314,7 +314,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     tasks = {} if tasks is None else tasks
     if (spelt := repr((task_node, plugins))) not in tasks:
         tasks[spelt] = build_task(task_node, plugins)
-    control, runner = _runner(config["runner"])
+    control, runner = _runner(config["runner"], plugins)
     return Run(
         config=config,
         model=model["name"],
@@ -345,10 +345,10 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
     from models.backbone.config import TOKEN_HEADS, Facts, Head
-    from runners.scaling import Direction
+    from runners.runner import Direction
 
     spec = run.task.spec
-    direction = getattr(run.runner, "direction", Direction.task)
+    direction = run.runner.facing
     head = Head[spec.kind.name]
     if direction is Direction.causal:
         head = Head.language_modelling
@@ -366,8 +366,21 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
     )
 
 
-def build_model(run: Run, *, max_length: int | None = None, name: str = "model") -> "Backbone":
-    """Build the run's model, or the reference `name` in the same backbone, for `max_length`."""
+def build_model(
+    run: Run,
+    *,
+    max_length: int | None = None,
+    name: str = "model",
+    own_facts: "Facts | None" = None,
+) -> "Backbone":
+    """Build the run's model, or the reference `name` in the same backbone.
+
+    Args:
+        run: The run.
+        max_length: Longest input of a cost measurement; None: the task's.
+        name: Of the reference.
+        own_facts: In place of what `facts` returns.
+    """
     from models.backbone.model import Backbone
 
     mixers, stack = run.mixers, run.stack
@@ -375,4 +388,5 @@ def build_model(run: Run, *, max_length: int | None = None, name: str = "model")
         mixers, stack, _ = core_of(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
-    return Backbone(run.backbone, facts(run, max_length), mixers, stack=stack, seed=run.seed)
+    known = own_facts or facts(run, max_length)
+    return Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)

@@ -95,12 +95,12 @@ INSIDE = {
     "task": {"name": NAME, "class_path": NAME},
     "hardware": {"name": NAME},
     "optim": {"name": NAME},
-    "runner": {"name": NAME},
+    "runner": {"name": NAME, "class_path": NAME},
     "logger": {"name": NAME},
 }
 """The keys that are read by themselves; `lra.compose` types the options beside them."""
 OPTIONAL = frozenset(
-    {"optim.name", "logger.name"}
+    {"optim.name", "logger.name", "runner.class_path"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "backbone", "about")}
 )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 
@@ -22,8 +22,8 @@ from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention.cores import placed
-from runners.attention.errors import Errors, Exact, Heads
-from runners.isolation.progress import so_far
+from runners.attention.errors import Errors, Exact, Heads, random_heads, trained_heads
+from runners.isolation.progress import phase, so_far
 from runners.measurement.device import DTYPES, autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns
@@ -31,6 +31,7 @@ from runners.measurement.timing import Timing
 from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
+from runners.runner import Runner, Work
 
 REFERENCE = "sdpa"
 """Exact attention, as fast as PyTorch has it: what a core is timed with in turns."""
@@ -50,8 +51,14 @@ class QK(StrEnum):
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class ApproximationConfig(Timing):
+class Approximation(Timing, Runner):
     """What is varied, and how error and time are measured."""
+
+    outcome: ClassVar[str] = "output_error"
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+    mode_option: ClassVar[str] = "qk"
 
     lengths: list[int] = field(default_factory=lambda: [256, 1024])
     qk: QK = QK.random
@@ -94,7 +101,7 @@ class ApproximationConfig(Timing):
         return [self.qk]
 
     @property
-    def references(self) -> list[str]:
+    def beside(self) -> Sequence[str]:
         """Families whose sources decide the numbers beside the model's own."""
         return ["softmax", REFERENCE]
 
@@ -117,6 +124,38 @@ class ApproximationConfig(Timing):
         """Return the budgets of a family, in rising order."""
         return sorted(self.own_budgets.get(model, self.budgets))
 
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield errors and times at every budget."""
+        cores = work.cores()
+        return approximate(
+            cores,
+            list(self._layers(work)),
+            model=work.model,
+            config=self,
+            hardware=work.hardware,
+            labels=cores.labels(),
+        )
+
+    def _layers(self, work: Work) -> Iterator[Heads]:
+        """Yield the queries, keys and values of each layer."""
+        if self.qk is QK.random:
+            shape = work.backbone
+            width = shape.head_width or shape.width // shape.heads
+            yield random_heads(
+                self.sequences, shape.heads, work.length, width,
+                deviation=self.deviation, seed=work.seed,
+            )  # fmt: skip
+            return
+        phase("preparing data")
+        work.task.prepare()
+        phase("reading heads")
+        yield from trained_heads(
+            work.trained("softmax"),
+            work.task.batches("test", batch_size=32, seed=work.seed),
+            sequences=self.sequences,
+            length=work.length,
+        )
+
 
 @runtime_checkable
 class Cores(Protocol):
@@ -134,13 +173,17 @@ class Cores(Protocol):
         """Return exact attention through SDPA."""
         ...
 
+    def labels(self) -> Mapping[str, str]:
+        """Return the options that name the rows."""
+        ...
+
 
 def approximate(
     cores: Cores,
     layers: Sequence[Heads],
     *,
     model: str,
-    config: ApproximationConfig,
+    config: Approximation,
     hardware: HardwareProfile,
     labels: Mapping[str, str] = NO_LABELS,
 ) -> Iterator[Measurement]:
@@ -186,7 +229,7 @@ class _Lab:
         layers: Sequence[Heads],
         *,
         model: str,
-        config: ApproximationConfig,
+        config: Approximation,
         hardware: HardwareProfile,
         labels: dict[str, str],
     ) -> None:

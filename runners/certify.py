@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.isolation.progress import phase
 from runners.records import Measurement
+from runners.runner import Runner, Work
 from tasks.baselines.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class CertifyConfig:
+class Certify(Runner):
     """Which split the floors are computed on."""
+
+    models: ClassVar[bool] = False
 
     split: str = "test"
 
@@ -22,6 +26,15 @@ class CertifyConfig:
         """Refuse an unknown split."""
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the rows of each floor."""
+        return certify(work.task, split=self.split)
+
+    @classmethod
+    def title(cls, row: Measurement) -> str:
+        """Return the name of the floor."""
+        return (row.model or row.metric).removeprefix("floor/")
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:

@@ -12,7 +12,7 @@ context. The state has room for exactly that.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from functools import partial
@@ -43,7 +43,7 @@ from runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
 from runners.measurement.watch import Round, Watch, Watched, cause
 from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
-from runners.scaling import Direction
+from runners.runner import Direction, Runner, Work, disturbed, values
 
 TOKEN = "token"
 PERCENTILE = 95
@@ -61,13 +61,14 @@ class Mode(StrEnum):
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class DecodeConfig:
+class Decode(Runner):
     """How the cost of a token is measured against the context."""
 
-    direction: ClassVar[Direction] = Direction.causal
-    """Whatever the task asks: a language model over its vocabulary."""
+    outcome: ClassVar[str] = "token_time"
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
     incidental: ClassVar[frozenset[str]] = frozenset({"repeat_limit_s"})
-    """Options that change no number: not part of a result's identity."""
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     """Tokens of the context."""
@@ -115,6 +116,33 @@ class DecodeConfig:
         """How a token is chosen."""
         return Sampling(temperature=self.temperature, top_k=self.top_k)
 
+    @property
+    def facing(self) -> Direction:
+        """Whatever the task asks: a language model over its vocabulary."""
+        return Direction.causal
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the cost of a token."""
+        return decode(
+            lambda longest: work.build(max_length=longest),
+            length=work.length,
+            mode=Mode[work.mode],
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+        )
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return time and state of a token."""
+        found = values(rows)
+        if "token_time" not in found:
+            return ""
+        held = found.get("state_bytes")
+        state = "" if held is None else f", state of {held / 2**20:.2f} MiB"
+        milliseconds = found["token_time"] * 1e3
+        return f"{milliseconds:.2f} ms a token{state}{disturbed(rows, 'token_time')}"
+
     def longest(self, length: int) -> int:
         """Return the tokens of context and continuation together."""
         return length + self.timed_tokens
@@ -125,7 +153,7 @@ def decode(
     *,
     length: int,
     mode: Mode,
-    config: DecodeConfig,
+    config: Decode,
     hardware: HardwareProfile,
     seed: int,
 ) -> Iterator[Measurement]:
@@ -220,7 +248,7 @@ class _Writer:
         *,
         length: int,
         mode: Mode,
-        config: DecodeConfig,
+        config: Decode,
         hardware: HardwareProfile,
         seed: int,
     ) -> None:

@@ -7,7 +7,7 @@ that length is a row with the reason.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
+from runners.runner import OWN, Runner, Work
 from runners.training.evaluate import Evaluation, evaluate
 from tasks.task import BadData, Stretches, Task
 
@@ -27,7 +28,7 @@ SPLIT = "test"
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class ExtrapolateConfig:
+class Extrapolate(Runner):
     """At which lengths a trained model is evaluated, and on how much."""
 
     factors: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
@@ -56,11 +57,26 @@ class ExtrapolateConfig:
 
     def starts_from(self) -> list[str]:
         """Return the trainings that must be there: the run's own model."""
-        return ["model"]
+        return [OWN]
 
     def rows(self, factor: float) -> int:
         """Return how many examples of `factor` times the training length a batch holds."""
         return max(1, int(self.batch_size / max(1.0, factor)))
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the scores at every factor."""
+        own, weights = work.facts(), work.weights()
+
+        def build(tokens: int) -> Backbone:
+            longer = replace(own, max_length=max(own.max_length, tokens))
+            return fit(work.build(facts=longer), weights)
+
+        return extrapolate(build, work.stretched, work.task, config=self, hardware=work.hardware)
+
+    @classmethod
+    def title(cls, row: Measurement) -> str:
+        """Return metric and factor."""
+        return f"{row.metric} at {row.labels['factor']} x"
 
 
 def fit(model: Backbone, weights: Mapping[str, Tensor]) -> Backbone:
@@ -91,7 +107,7 @@ def extrapolate(
     stretch: Callable[[Mapping[str, object]], Stretches],
     task: Task,
     *,
-    config: ExtrapolateConfig,
+    config: Extrapolate,
     hardware: HardwareProfile,
 ) -> Iterator[Measurement]:
     """Evaluate a trained model at every factor, short ones first, and yield rows.
@@ -124,7 +140,7 @@ def _at(
     stretch: Callable[[Mapping[str, object]], Stretches],
     task: Stretches,
     *,
-    config: ExtrapolateConfig,
+    config: Extrapolate,
     hardware: HardwareProfile,
 ) -> Iterator[Measurement]:
     """Yield the rows of one factor: the task's metrics, or why there are none."""

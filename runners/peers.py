@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,13 +31,19 @@ from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
-from runners.scaling import Direction, Mode
+from runners.runner import Direction, Runner, Work
+from runners.scaling import Mode
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class PeersConfig(Timing):
+class Peers(Timing, Runner):
     """How implementations are compared."""
+
+    outcome: ClassVar[str] = "peer_speedup"
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])
     modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
@@ -71,13 +78,29 @@ class PeersConfig(Timing):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
 
+    @property
+    def facing(self) -> Direction:
+        """As the options say."""
+        return self.direction
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield what is compared with every peer."""
+        return compare(
+            work.model,
+            length=work.length,
+            mode=Mode[work.mode],
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+        )
+
 
 def compare(
     family: str,
     *,
     length: int,
     mode: Mode,
-    config: PeersConfig,
+    config: Peers,
     hardware: HardwareProfile,
     seed: int,
 ) -> Iterator[Measurement]:
@@ -103,7 +126,7 @@ def compare(
             yield from _with_memory(peer, case, mode, config)
 
 
-def _with_memory(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterator[Measurement]:
+def _with_memory(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Measurement]:
     """Compare with one peer; one that runs out of memory costs only its own row."""
     try:
         yield from _compared(peer, case, mode, config)
@@ -126,7 +149,7 @@ def _without(peer: Peer, status: Status, reason: str) -> Measurement:
     return Measurement(metric="peer_speedup", status=status, reason=reason, labels=labels)
 
 
-def _compared(peer: Peer, case: Case, mode: Mode, config: PeersConfig) -> Iterator[Measurement]:
+def _compared(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Measurement]:
     try:
         version = peer.version()
         pair = peer.pair(case)

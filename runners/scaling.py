@@ -11,10 +11,11 @@ A reference that is refused or runs out of memory costs only its own rows.
 """
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import median
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,10 +42,10 @@ from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch, Watched
 from runners.measurement.watched_rows import marked, told
 from runners.records import Measurement, Status
+from runners.runner import OWN, Direction, Runner, Work, disturbed, values
 from runners.training.objective import whole_batch
 from runners.training.optim import OptimConfig, build_optimiser, set_learning_rate
 
-OWN = "model"
 _RATES = frozenset({"flops_per_second", "utilisation"})
 """What is divided by the time, and no better than it."""
 
@@ -56,16 +57,6 @@ class Mode(StrEnum):
     step = auto()
 
 
-class Direction(StrEnum):
-    """Which way the model looks."""
-
-    task = auto()
-    """As the task needs: language modelling is causal, everything else bidirectional."""
-    bidirectional = auto()
-    causal = auto()
-    """A language model over the task's vocabulary, whatever the task asks."""
-
-
 class Batching(StrEnum):
     """How many sequences a batch holds."""
 
@@ -75,8 +66,13 @@ class Batching(StrEnum):
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class ScalingConfig(Timing):
+class Scaling(Timing, Runner):
     """How cost is measured against length."""
+
+    outcome: ClassVar[str] = "time"
+    data: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
@@ -110,6 +106,39 @@ class ScalingConfig(Timing):
             if longest < 1:
                 raise ValueError(f"reference_max_length.{name} must be at least 1: got {longest}")
 
+    @property
+    def facing(self) -> Direction:
+        """As the options say."""
+        return self.direction
+
+    @property
+    def beside(self) -> Sequence[str]:
+        """The references."""
+        return self.references
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the cost of one pass or step."""
+        return scale(
+            lambda name: work.build(max_length=work.length, name=name),
+            model=work.model,
+            length=work.length,
+            mode=Mode[work.mode],
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+            facts=work.facts(work.length),
+        )
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return time and memory of a sequence, and what disturbed the first."""
+        found = values(rows)
+        if "time" not in found:
+            return ""
+        memory = found.get("peak_tensor_bytes")
+        spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
+        return f"{found['time'] * 1e3:.1f} ms{spent}{disturbed(rows, 'time')}"
+
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""
         return max(1, budget // length) if self.batch_size is None else self.batch_size
@@ -121,7 +150,7 @@ def scale(
     model: str,
     length: int,
     mode: Mode,
-    config: ScalingConfig,
+    config: Scaling,
     hardware: HardwareProfile,
     seed: int,
     facts: Facts,
@@ -188,7 +217,7 @@ class _Bench:
         *,
         length: int,
         mode: Mode,
-        config: ScalingConfig,
+        config: Scaling,
         hardware: HardwareProfile,
         seed: int,
     ) -> None:

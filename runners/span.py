@@ -8,10 +8,10 @@ Places are those of the stack's input, where a CLS vector stands at 0 and shifts
 `docs/extrapolation.md` has the definitions in full.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,7 @@ from runners.isolation.progress import phase
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
+from runners.runner import OWN, Runner, Work
 from runners.training.prefetch import first_of
 from tasks.task import SPLITS, Task
 
@@ -52,8 +53,10 @@ class Measure(StrEnum):
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class SpanConfig:
+class Span(Runner):
     """Which spans are measured, and on how much."""
+
+    outcome: ClassVar[str] = "span"
 
     measures: list[Measure] = field(default_factory=lambda: list(Measure))
     split: str = "validation"
@@ -82,7 +85,18 @@ class SpanConfig:
 
     def starts_from(self) -> list[str]:
         """Return the trainings that must be there: the run's own model."""
-        return ["model"]
+        return [OWN]
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield the spans of the trained model."""
+        model = work.trained()
+        return span(model, work.task, config=self, hardware=work.hardware, seed=work.seed)
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return the span of all heads by each measure."""
+        spans = [row for row in rows if row.metric == "span" and row.labels.get("head") == ALL]
+        return ", ".join(f"{r.labels['measure']} {r.value:.1f}" for r in spans) + " tokens"
 
 
 class Mean:
@@ -103,7 +117,7 @@ class Mean:
 
 
 def span(
-    model: Backbone, task: Task, *, config: SpanConfig, hardware: HardwareProfile, seed: int
+    model: Backbone, task: Task, *, config: Span, hardware: HardwareProfile, seed: int
 ) -> Iterator[Measurement]:
     """Measure the spans of a trained model, and yield rows.
 
@@ -146,7 +160,7 @@ def span(
 
 
 def _attention(
-    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the span of each head of each layer, and their mean; why there is none, by reason."""
     del config
@@ -198,7 +212,7 @@ def distances(core: Core, call: Call) -> Float[Tensor, "b h"]:
 
 
 def _gradient(
-    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the mean over places of their span by gradient."""
     del config
@@ -263,7 +277,7 @@ def _through(
 
 
 def _occlusion(
-    model: Backbone, asked: list[Asked], config: SpanConfig, labels: dict[str, str]
+    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the share of answers that stay, by distance, and the least distance that is enough."""
     if not model.per_token and model.config.pooling not in (Pooling.cls, Pooling.last):

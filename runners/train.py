@@ -10,15 +10,16 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.mixer import AfterStep
 from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, tell
@@ -26,6 +27,7 @@ from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
+from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig
 from runners.training.evaluate import Evaluation, evaluate, goodness
@@ -48,6 +50,26 @@ from tasks.task import Batch, Task
 Item = Measurement | Outcomes
 
 log = logging.getLogger(__name__)
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Train(TrainConfig, Runner):
+    """A training by itself."""
+
+    trains: ClassVar[bool] = True
+
+    def run(self, work: Work) -> Iterator[Item]:
+        """Yield curves, scores and outcomes."""
+        return train(
+            work.build(),
+            work.task,
+            optim=work.optim,
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+            checkpoints=work.checkpoints,
+        )
 
 
 def train(

@@ -20,10 +20,11 @@ from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.checkpoints import read_checkpoint
 from models.transfer.weights import Parts, Report, transfer
-from runners.isolation.progress import within
+from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
+from runners.runner import Runner, Work
 from runners.train import Item, train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
@@ -38,11 +39,11 @@ CHANGEABLE = ("optim", "task")
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class TransferConfig(TrainConfig):
+class Transfer(TrainConfig, Runner):
     """Where the weights come from; for the rest, a training."""
 
     files: ClassVar[tuple[str, ...]] = ("weights",)
-    """Options that name a file, whose content decides the result, and not its place."""
+    trains: ClassVar[bool] = True
 
     source: str | None = "softmax"
     """A family that the sweep trains first, with its default options; `scratch` for none."""
@@ -82,10 +83,32 @@ class TransferConfig(TrainConfig):
         """Return the family that is to be trained first."""
         return [] if self.source in (None, SCRATCH) else [str(self.source)]
 
+    def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what the training of the source has other than the run."""
+        return self.pretraining or {}
+
     @property
-    def start(self) -> str:
-        """What the run starts from, in a word for tables and figures."""
+    def started_from(self) -> str:
+        """What the run starts from: a family, `scratch`, or a file by its name."""
         return self.source or Path(str(self.weights)).stem
+
+    def run(self, work: Work) -> Iterator[Item]:
+        """Yield the curve of recovery and the final scores."""
+        source = None
+        for name in self.starts_from():
+            source = Pretrained(work.trained(name), work.source_task(name))
+            phase("preparing data of the source")
+            source.task.prepare()  # the training may have been done on another machine
+        return fine_tune(
+            work.build(),
+            work.task,
+            source=source,
+            optim=work.optim,
+            config=self,
+            hardware=work.hardware,
+            seed=work.seed,
+            checkpoints=work.checkpoints,
+        )
 
 
 class Pretrained(NamedTuple):
@@ -101,7 +124,7 @@ def fine_tune(
     *,
     source: Pretrained | None,
     optim: OptimConfig,
-    config: TransferConfig,
+    config: Transfer,
     hardware: HardwareProfile,
     seed: int,
     checkpoints: Path | None,
@@ -147,7 +170,7 @@ def _counted(report: Report) -> Iterator[Measurement]:
 
 
 def _scored(
-    source: Pretrained, config: TransferConfig, hardware: HardwareProfile
+    source: Pretrained, config: Transfer, hardware: HardwareProfile
 ) -> Iterator[Measurement]:
     """Score the source as the fine-tuned model is scored along the way, on its own task."""
     device = torch.device(str(hardware.device))

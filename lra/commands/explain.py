@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from lra.catalogue import read, roots, words
-from lra.kinds import KINDS
 from lra.option_sources import Parameter, comments, parameters
 from lra.yaml_text import load
 
@@ -47,8 +46,7 @@ def own_options(file: Path) -> list[Option]:
     if group == "task":
         return _typed(node, "task", node["class_path"], said)
     if group == "runner":
-        kind = KINDS[file.stem]
-        return _typed(node, "runner", f"{kind.module}.{kind.config}", said, CONTROL)
+        return _typed(node, "runner", node["class_path"], said, CONTROL)
     if group in CLASSES:
         return _typed(node, group, CLASSES[group], said)
     return []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.sweep.cells",
-    "lra.sweep.streams",
+    "lra.sweep.work",
 )
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"

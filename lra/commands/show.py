@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from lra.catalogue import table
-from lra.kinds import KINDS
 from runners.records import Cell
 from runners.store import Store
 
@@ -107,12 +106,11 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
-    kind = KINDS.get(str(cell.columns["runner"]))
-    if kind is not None and kind.by_length:
-        words += [
-            kind.mode_word.format(cell.columns["mode"]),
-            f"runner.lengths=[{cell.columns['length']}]",
-        ]
+    if "lengths" in cell.config.get("runner", {}):
+        from lra.runner_class import runner_of
+
+        mode, length = str(cell.columns["mode"]), cell.columns["length"]
+        words += [runner_of(cell).word(mode), f"runner.lengths=[{length}]"]
     own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
     own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []

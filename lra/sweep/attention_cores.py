@@ -12,6 +12,7 @@ from models.backbone.config import Head
 from models.backbone.seeding import derive, drawing
 from models.mixer import Positions, Site, Unsupported
 from models.multi_head import Core
+from runners.approximation import Approximation
 from runners.attention.cores import core_of
 
 LENGTH = "length"
@@ -34,8 +35,9 @@ class FamilyCores:
                 f"{name} adds to the scores, which the families here approximate without: choose "
                 "model.backbone.positions=learned, sinusoidal, rotary or none"
             )
+        self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])
-        self.option = run.runner.option(run.model)
+        self.option = self.config.option(run.model)
         self.causal = facts(run, length).head is Head.language_modelling
 
     def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
@@ -44,7 +46,7 @@ class FamilyCores:
 
     def exact(self, *, layer: int) -> Core:
         """Return what the family approximates: itself with other options, or softmax attention."""
-        target = self.run.runner.targets.get(self.run.model)
+        target = self.config.targets.get(self.run.model)
         if target is None:
             return self._core(group_file("model", "softmax")["mixer"], layer)
         options = {k: self.length if v == LENGTH else v for k, v in target.items()}
@@ -59,7 +61,7 @@ class FamilyCores:
         options = self.run.mixer_options
         return {
             f"mixer.{name}": str(options[name]).lower()
-            for name in self.run.runner.named
+            for name in self.config.named
             if name in options
         }
 

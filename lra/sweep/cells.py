@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lra import cli
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
-from lra.kinds import KINDS
 from lra.sweep.identity import identity, version
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import heard, phase
@@ -46,13 +45,11 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     """Return the cells of a run, in order: one, or one for each of the runner's places."""
     known = known or Known()
     runner = str(run.config["runner"]["name"])
-    places = [(runner, run.task.spec.max_length)]
-    if KINDS[runner].by_length:
-        places = [(m.name, length) for m in run.runner.modes for length in run.runner.lengths]
-    started, modules = {}, {*_modules(run, runner)}
+    places = run.runner.cells(runner, run.task.spec.max_length)
+    started, modules = {}, {*_modules(run)}
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
-        modules.update(_modules(source, "train"))
+        modules.update(_modules(source))
     sources = known.sources_of(modules)
     shared = {
         "config": run.config,
@@ -73,7 +70,7 @@ def _cell(
 ) -> Cell:
     """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
-    spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
+    spec, hardware, kind = run.task.spec, run.hardware, run.runner
     decided = identity(run, mode, length, started, shared["place"])
     columns = {
         "runner": runner,
@@ -93,13 +90,13 @@ def _cell(
     return Cell(identity=decided.decisive, described=decided.described, columns=columns, **shared)
 
 
-def _modules(run: Run, runner: str) -> list[str]:
+def _modules(run: Run) -> list[str]:
     """Return the modules whose sources decide the cell's numbers."""
-    named = [KINDS[runner].module, str(run.task_options["class_path"]).rpartition(".")[0]]
-    if KINDS[runner].models:
+    named = [type(run.runner).__module__, str(run.task_options["class_path"]).rpartition(".")[0]]
+    if run.runner.models:
         families = [run.mixer_options, *run.mixer_options.get("others", {}).values()]
         named += ["models.backbone.model", *(f["class_path"].rpartition(".")[0] for f in families)]
-    for name in getattr(run.runner, "references", ()):
+    for name in run.runner.beside:
         reference = core_of(bundled_family(name, "runner.references"), ())[2]
         named.append(str(reference["class_path"]).rpartition(".")[0])
     return named
@@ -112,10 +109,10 @@ def marks(run: Run) -> dict[str, str]:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
         found["tokenizer"] = run.task.spec.tokenizer
-    if not KINDS[str(run.config["runner"]["name"])].models:
+    if not run.runner.models:
         return found
-    if hasattr(run.runner, "start"):
-        found["start"] = str(run.runner.start)
+    if run.runner.started_from is not None:
+        found["start"] = run.runner.started_from
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
@@ -154,11 +151,11 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
 def _items(argument: Mapping[str, Any]) -> Iterator[object]:
     import torch
 
-    from lra.sweep import streams
+    from lra.sweep.work import CellWork
 
     phase("building")
     run = typed(argument["config"])
-    if KINDS[str(argument["runner"])].models:
+    if run.runner.models:
         _try_to_build(run, argument)
     torch.set_float32_matmul_precision(run.hardware.matmul_precision.value)
     if run.hardware.device is Device.cuda and run.hardware.memory_limit_bytes:
@@ -166,7 +163,7 @@ def _items(argument: Mapping[str, Any]) -> Iterator[object]:
         torch.cuda.set_per_process_memory_fraction(
             min(1.0, run.hardware.memory_limit_bytes / total)
         )
-    yield from streams.of(run, argument)
+    yield from run.runner.run(CellWork(run, argument))
 
 
 def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
@@ -175,10 +172,9 @@ def _try_to_build(run: Run, argument: Mapping[str, Any]) -> None:
 
     from models.mixer import Unsupported
 
-    by_length = KINDS[str(argument["runner"])].by_length
     try:
         with torch.device("meta"):
-            build_model(run, max_length=int(argument["length"]) if by_length else None)
+            build_model(run, max_length=int(argument["length"]) if run.runner.by_length else None)
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001 - a constructor may read weights, which are not there

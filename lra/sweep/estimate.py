@@ -8,7 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from lra.kinds import KINDS
+from lra.configuration import ConfigError
+from lra.runner_class import runner_class
+from lra.suggest import UnknownName
 from lra.sweep.foregone import Planned
 from runners.records import Cell
 from runners.store import Store
@@ -83,14 +85,14 @@ def spelt(seconds: float) -> str:
 def _elapsed(cells: Sequence[Planned], guesses: Sequence[Guess | None]) -> float:
     """Return the time of all: each kind by itself, some of its cells side by side."""
     total = 0.0
-    for name, kind in KINDS.items():
+    for name in {str(planned.cell.columns["runner"]): None for planned in cells}:
         taken = [
             (planned, guess.seconds)
             for planned, guess in zip(cells, guesses, strict=True)
             if guess is not None and planned.cell.columns["runner"] == name
         ]
         if taken:
-            lanes = 1 if kind.timed else taken[0][0].run.hardware.side_by_side()
+            lanes = 1 if taken[0][0].run.runner.timed else taken[0][0].run.hardware.side_by_side()
             seconds = [each for _, each in taken]
             total += max(*seconds, sum(seconds) / lanes)
     return total
@@ -139,9 +141,10 @@ def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
 
 def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
     """Return a number that the time of cells of one runner grows with, as the first guess."""
-    kind = KINDS.get(str(columns.get("runner")))
     length = _number(columns, "length")
-    if kind is None:
+    try:
+        kind = runner_class({"name": columns.get("runner")})
+    except (UnknownName, ConfigError):
         return 0.0
     size = _number(config, "model", "backbone", "depth") * _number(
         config, "model", "backbone", "width"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from lra.compose import ConfigError, Control, Logger, Run, typed
 from lra.composition.hydra_entry import Entry
-from lra.kinds import KINDS
+from lra.runner_class import runner_of
 from lra.sweep.batch_check import check_batch
 from lra.sweep.board import LEFT, STOPPED, Board
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
 from lra.sweep.estimate import announcement
-from lra.sweep.foregone import Planned, ending, failed, kind_of_cell, lacking, remains
+from lra.sweep.foregone import Planned, ending, failed, lacking, remains
 from lra.sweep.progress import counted, failure, headline
 from lra.sweep.titles import titles
 from lra.sweep.trainings import missing, trainings, words_of
@@ -67,12 +67,11 @@ def build(entries: Sequence[Entry]) -> Sweep:
             (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))
-        if KINDS[str(config["runner"]["name"])].trains:
+        if run.runner.trains:
             check_batch(run, loaded=False)
         for cell in plan(run, words, known):
             distinct.setdefault(cell.key, Planned(cell, run, begun))
-    order = list(KINDS)
-    ordered = sorted(distinct.values(), key=lambda p: order.index(p.cell.columns["runner"]))
+    ordered = sorted(distinct.values(), key=_turn)
     part, parts = first.control.part()
     own = ordered[part - 1 :: parts]
     # A training goes with every shard that needs it; a claim keeps two from doing it at once.
@@ -86,6 +85,14 @@ def build(entries: Sequence[Entry]) -> Sweep:
         planned=[*(sources[key] for key in needed if key not in listed), *own],
         titles=titles([*{**sources, **distinct}.values()]),
     )
+
+
+def _turn(planned: Planned) -> tuple[int, str]:
+    """Return when a sweep runs a cell: what is cheap first, and trainings before what is timed."""
+    kind = planned.run.runner
+    turns = (not kind.models, kind.trains, kind.timed)
+    turn = next((at for at, now in enumerate(turns) if now), len(turns))
+    return turn, str(planned.cell.columns["runner"])
 
 
 def _check_shared(entries: Sequence[Entry]) -> None:
@@ -119,11 +126,11 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     with board:
         _prepare(waiting, board)
-        for name, kind in KINDS.items():
+        for name in {str(planned.cell.columns["runner"]): None for planned in waiting}:
             group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
-            alone = kind.timed or not group
-            side_by_side = 1 if alone else group[0].run.hardware.side_by_side()
+            first = group[0].run
+            side_by_side = 1 if first.runner.timed else first.hardware.side_by_side()
             _Group(sweep, store, board, group).run(side_by_side)
             if sweep.stopped_by is not None or sweep.refused is not None:
                 break
@@ -157,7 +164,7 @@ def _prepare(waiting: Sequence[Planned], board: Board) -> None:
     """Make the data of every task ready, once, before any child needs them."""
     seen: set[tuple[str, str]] = set()
     for planned in waiting:
-        if not kind_of_cell(planned.cell).data:
+        if not planned.run.runner.data:
             continue
         task = planned.run.task
         identity = (planned.run.task_name, str(planned.run.task_options))
@@ -166,7 +173,7 @@ def _prepare(waiting: Sequence[Planned], board: Board) -> None:
             with board.preparing(task.spec.name):
                 task.prepare()
     for planned in waiting:
-        if kind_of_cell(planned.cell).trains:
+        if planned.run.runner.trains:
             check_batch(planned.run, loaded=True)
 
 
@@ -278,7 +285,7 @@ class _Group:
         else:
             row = failure(kept)
             status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
-            outcome = headline(kept)
+            outcome = headline(runner_of(cell), kept)
         self.claims.pop(cell.key).release()
         self.board.finish(cell, outcome, status)
 
@@ -303,7 +310,6 @@ def _refuse(sweep: Sweep, error: OSError) -> str:
 
 def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
     cell, hardware = planned.cell, planned.run.hardware
-    trains = kind_of_cell(cell).trains
     return isolate.Job(
         name=cell.key,
         function=run_cell,
@@ -316,7 +322,9 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
                 name: str(store.checkpoint_folder(source))
                 for name, source in planned.trainings.items()
             },
-            "checkpoints": str(store.checkpoint_folder(cell)) if trains else None,
+            "checkpoints": str(store.checkpoint_folder(cell))
+            if planned.run.runner.trains
+            else None,
         },
         seconds=planned.run.control.timeout_s,
         memory_bytes=_memory(hardware, side_by_side),

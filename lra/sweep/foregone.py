@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lra.compose import Run
-from lra.kinds import KINDS, Kind
+from lra.runner_class import runner_of
 from lra.sweep.progress import PARTS
 from lra.sweep.titles import title
-from lra.sweep.trainings import OWN, missing
+from lra.sweep.trainings import missing
 from runners.records import Cell, Measurement, Outcomes, Status, canonical
+from runners.runner import OWN
 from runners.store import Store
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
@@ -54,9 +55,9 @@ def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[St
 
 def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     """Return why a length needs no trial: a shorter one on the same curve was too much already."""
-    if not kind_of_cell(cell).by_length:
+    if not runner_of(cell).by_length:
         return None
-    curve, outcome = _curve(cell), kind_of_cell(cell).outcome
+    curve, outcome = _curve(cell), runner_of(cell).outcome
     for shorter in (planned.cell for planned in group):
         if (
             shorter.columns["length"] < cell.columns["length"]
@@ -80,7 +81,7 @@ def _curve(cell: Cell) -> str:
 
 def failed(cell: Cell, status: Status, reason: str) -> Measurement:
     """Return the one row that stands for a cell without a result."""
-    kind = kind_of_cell(cell)
+    kind = runner_of(cell)
     return Measurement(
         metric=kind.outcome,
         status=status,
@@ -106,8 +107,3 @@ def remains(
         return [*rows], [*outcomes]
     curve = [row for row in rows if row.step is not None and ended.status in TELLING]
     return [*curve, ended], []
-
-
-def kind_of_cell(cell: Cell) -> Kind:
-    """Return the kind of a cell's runner."""
-    return KINDS[str(cell.columns["runner"])]

@@ -18,7 +18,6 @@ from lra.binding import plain, schema
 from lra.class_path import locate
 from lra.compose import Run, bundled_family, core_of, group_file
 from lra.configuration import ConfigError
-from lra.kinds import KINDS
 from runners.measurement.hardware import Device, device_name
 from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
@@ -52,7 +51,7 @@ def identity(
         place: where files of the user's own were found: see `runners.records.Cell`.
     """
     runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
-    spec, hardware, kind = run.task.spec, run.hardware, KINDS[runner]
+    spec, hardware, kind = run.task.spec, run.hardware, run.runner
     options = _runner_options(run.runner)
     task = {"name": run.task_name, "version": spec.version, "source": spec.source}
     whole: dict[str, Any] = {
@@ -81,7 +80,7 @@ def identity(
             "mixer": _mixer(run, plugins, place, decisive),
             "backbone": _set(type(run.backbone), backbone),
         }
-        if references := _references(getattr(run.runner, "references", ())):
+        if references := _references(run.runner.beside):
             whole["references"] = less["references"] = references
     if kind.data:
         of_task = dict(run.task_options)
@@ -115,10 +114,10 @@ def identity(
 def _runner_options(options: Any) -> dict[str, Any]:
     """Return the options of a runner that may decide a number."""
     found = plain(options)
-    for name in getattr(options, "files", ()):
+    for name in options.files:
         if found[name] is not None:  # what is in a file decides, not where it lies
             found[name] = remembered_sha256(Path(found[name]))
-    apart = {"lengths", "modes", *getattr(options, "incidental", ())}
+    apart = {"lengths", "modes", *options.incidental}
     return {name: value for name, value in found.items() if name not in apart}
 
 

@@ -3,14 +3,14 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tqdm import tqdm
 
 from runners.records import Measurement, Status
 
-HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
-"""Scores on the test split by which a cell is summed up: the first that it has."""
+if TYPE_CHECKING:
+    from runners.runner import Runner
 
 PARTS = frozenset({"reference", "factor", "measure", "peer", "budget"})
 """Labels of rows that are a part of a cell's result: one without a number leaves the others."""
@@ -52,39 +52,10 @@ def failure(rows: list[Measurement]) -> Measurement | None:
     return bad[0] if bad else None
 
 
-def _named(row: Measurement) -> str:
-    if row.model:
-        return row.model.removeprefix("floor/")
-    factor = row.labels.get("factor")
-    return row.metric if factor is None else f"{row.metric} at {factor} x"
-
-
-def headline(rows: list[Measurement]) -> str:
-    """Return what a finished cell found, in a few words."""
+def headline(kind: "type[Runner]", rows: list[Measurement]) -> str:
+    """Return what a finished cell of a kind of runner found, in a few words."""
     ended = failure(rows)
     if ended is not None:
         return f"{ended.status}: {ended.reason.splitlines()[0]}"
     final = [row for row in rows if row.step is None and row.value is not None]
-    judged = [row for row in final if row.labels.get("split") == "test"]
-    for metric in HEADLINES:
-        if scores := [row for row in judged if row.metric == metric]:
-            return ", ".join(f"{_named(r)} {r.value:.3f}" for r in scores)
-    if spans := [r for r in final if r.metric == "span" and r.labels.get("head") == "all"]:
-        return ", ".join(f"{r.labels['measure']} {r.value:.1f}" for r in spans) + " tokens"
-    value = {r.metric: r.value for r in final if r.value is not None}
-    if "time" in value:
-        memory = value.get("peak_tensor_bytes")
-        spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
-        return f"{value['time'] * 1e3:.1f} ms{spent}{_disturbed(final, 'time')}"
-    if "token_time" in value:
-        kept = value.get("state_bytes")
-        held = "" if kept is None else f", state of {kept / 2**20:.2f} MiB"
-        milliseconds = value["token_time"] * 1e3
-        return f"{milliseconds:.2f} ms a token{held}{_disturbed(final, 'token_time')}"
-    return f"{len(rows)} rows"
-
-
-def _disturbed(rows: list[Measurement], metric: str) -> str:
-    """Return what disturbed a time, as the end of its line; "" for nothing."""
-    (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
-    return f"; disturbed: {first}" if first else ""
+    return kind.headline(final) or f"{len(rows)} rows"

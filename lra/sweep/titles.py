@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.kinds import KINDS
+from lra.runner_class import runner_of
 from runners.records import Cell, canonical, digest
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ DERIVED = ("task.data", "task.version", "task.source", "task.vocabulary", "task.
 def title(cell: Cell) -> str:
     """Return a cell's name for people: what runs, on what, where on the axes."""
     columns = cell.columns
-    if KINDS[columns["runner"]].by_length:
+    kind = runner_of(cell)
+    if kind.by_length:
         return f"{columns['mode']} {columns['model']} at {columns['length']}"
-    if not KINDS[columns["runner"]].models:
+    if not kind.models:
         return f"floors of {columns['task']}"
     start = cell.described.get("runner", {}).get("source")
     begun = f" from {start}" if start else ""
@@ -106,7 +107,7 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     flat = _flat(planned.cell.described)
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.described), **flat}
-    by_length = KINDS[str(planned.cell.columns["runner"])].by_length
+    by_length = runner_of(planned.cell).by_length
     titled = (*TITLED, "length" if by_length else "seed")
     derived = {
         name: value
@@ -155,8 +156,8 @@ def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
 
 def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
     """Name runner and task where a title leaves them out and the sweep has several."""
-    kinds = {str(cell.columns["runner"]) for cell in cells.values()}
-    measured = {kind for kind in kinds if KINDS[kind].by_length}
+    kinds = {str(cell.columns["runner"]): runner_of(cell) for cell in cells.values()}
+    measured = {name for name, kind in kinds.items() if kind.by_length}
     tasks = {kind: set[str]() for kind in measured}
     modes = defaultdict(set)
     for cell in cells.values():

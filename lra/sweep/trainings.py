@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from lra.compose import Run, bundled_family, group_file, typed
 from runners.records import Cell, Status
+from runners.runner import OWN
 from runners.store import Store
 
 if TYPE_CHECKING:
     from tasks.task import Task
-
-OWN = "model"
 
 
 def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run]:
@@ -27,12 +26,10 @@ def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run
         run: The run.
         tasks: Those built before: see `lra.compose.typed`.
     """
-    starts_from = getattr(run.runner, "starts_from", None)
-    names: list[str] = [] if starts_from is None else list(starts_from())
     found = {}
-    for name in names:
+    for name in run.runner.starts_from():
         config: dict[str, Any] = {**run.config, "runner": group_file("runner", "train")}
-        for group, options in _changes(run).items():
+        for group, options in run.runner.training_changes().items():
             config[group] = {**config[group], **options}
         if name not in (OWN, run.model):
             family = bundled_family(name, "runner.references")
@@ -46,11 +43,6 @@ def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run
     return found
 
 
-def _changes(run: Run) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] | None = getattr(run.runner, "pretraining", None)
-    return found or {}
-
-
 def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[str, ...]:
     """Return the command-line words of the training `name`.
 
@@ -62,7 +54,7 @@ def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[s
     """
     changed = {
         f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
-        for group, options in _changes(asked).items()
+        for group, options in asked.runner.training_changes().items()
         for key, value in options.items()
     }
 

@@ -17,7 +17,7 @@ import yaml
 import conf
 from lra.binding import schema
 from lra.compose import locate
-from lra.kinds import KINDS
+from lra.runner_class import bundled
 from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Site
@@ -40,7 +40,7 @@ MODELS = {
 }
 TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
 CONFIGS = [
-    *(kind.options() for kind in KINDS.values()),
+    *bundled().values(),
     HardwareProfile, OptimConfig, BackboneConfig, Facts, Site,
 ]  # fmt: skip
 BUILT = [*dict.fromkeys([*MODELS.values(), *TASKS.values(), *CONFIGS])]

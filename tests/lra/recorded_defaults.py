@@ -15,7 +15,7 @@ from lra.binding import plain, schema
 from lra.catalogue import names
 from lra.class_path import locate
 from lra.compose import build_task, group_file
-from lra.kinds import KINDS
+from lra.runner_class import bundled
 from tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -47,7 +47,7 @@ def today() -> dict[str, dict[str, Any]]:
         task = locate(str(group_file("task", name)["class_path"]))
         found[f"task {name}"] = {**_facts(name, task), "defaults": defaults(task)}
     configs = {"backbone": BackboneConfig, "optim": OptimConfig}
-    configs |= {f"runner {name}": kind.options() for name, kind in KINDS.items()}
+    configs |= {f"runner {name}": kind for name, kind in bundled().items()}
     for name, config in configs.items():
         version = getattr(config, "version", 1)
         found[name] = {"version": version, "defaults": defaults(config)}

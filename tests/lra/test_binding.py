@@ -12,14 +12,14 @@ from lra.compose import Control, Logger, LoggerMode
 from lra.configuration import ConfigError
 from models.backbone.model import BackboneConfig
 from reports.dashboard.mirror import Mode
-from runners.approximation import ApproximationConfig
-from runners.decode import DecodeConfig
-from runners.extrapolate import ExtrapolateConfig
+from runners.approximation import Approximation
+from runners.decode import Decode
+from runners.extrapolate import Extrapolate
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.timing import Timing
-from runners.peers import PeersConfig
-from runners.scaling import ScalingConfig
-from runners.span import SpanConfig
+from runners.peers import Peers
+from runners.scaling import Scaling
+from runners.span import Span
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 
@@ -119,14 +119,14 @@ def test_what_fits_stays_what_it_is() -> None:
         (BackboneConfig, {"softmax_cutoffs": [3, 2]}, "softmax_cutoffs"),
         (BackboneConfig, {"softmax_shrink": 0}, "softmax_shrink"),
         (Timing, {"long_step_s": 0}, "long_step_s"),
-        (ScalingConfig, {"step_limit_s": -1}, "step_limit_s"),
-        (ScalingConfig, {"batch": "fixed", "batch_size": 0}, "batch_size"),
-        (ScalingConfig, {"reference_max_length": {"sdpa": 0}}, "reference_max_length.sdpa"),
-        (PeersConfig, {"step_limit_s": 0}, "step_limit_s"),
-        (DecodeConfig, {"batch_size": 0}, "batch_size"),
-        (ExtrapolateConfig, {"examples": 0}, "examples"),
-        (SpanConfig, {"keeps": 0}, "keeps"),
-        (ApproximationConfig, {"draws": 0}, "draws"),
+        (Scaling, {"step_limit_s": -1}, "step_limit_s"),
+        (Scaling, {"batch": "fixed", "batch_size": 0}, "batch_size"),
+        (Scaling, {"reference_max_length": {"sdpa": 0}}, "reference_max_length.sdpa"),
+        (Peers, {"step_limit_s": 0}, "step_limit_s"),
+        (Decode, {"batch_size": 0}, "batch_size"),
+        (Extrapolate, {"examples": 0}, "examples"),
+        (Span, {"keeps": 0}, "keeps"),
+        (Approximation, {"draws": 0}, "draws"),
         (TrainConfig, {"checkpoint_every_s": 0}, "checkpoint_every_s"),
     ],
 )

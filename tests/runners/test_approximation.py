@@ -20,7 +20,7 @@ from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Site, Unsupported, Variant
 from models.multi_head import Core
-from runners.approximation import QK, ApproximationConfig, approximate
+from runners.approximation import QK, Approximation, approximate
 from runners.attention.cores import core_of
 from runners.attention.errors import (
     Exact,
@@ -88,7 +88,7 @@ def measured(
     families: Families = PERFORMER, layers: list[Heads] | None = None, **options: Any
 ) -> list[Measurement]:
     given = {"timed_steps": 3, "long_timed_steps": 3, "warmup_steps": 1, "top": [1, 4]} | options
-    config = ApproximationConfig(
+    config = Approximation(
         **{"budget": {"it": families.option}, "budgets": [4, 16], "draws": 3} | given
     )
     stream = approximate(
@@ -237,7 +237,7 @@ def test_a_mixer_without_a_core_is_refused() -> None:
 
 def test_a_family_without_a_budget_is_refused() -> None:
     with pytest.raises(Unsupported, match="choose one of performer"):
-        ApproximationConfig(budget={"performer": "features"}).option("fnet")
+        Approximation(budget={"performer": "features"}).option("fnet")
 
 
 def test_a_refused_budget_costs_only_its_own_row() -> None:
@@ -311,8 +311,8 @@ def test_trained_layers_are_rows_of_their_own() -> None:
     for layer in ("0", "1"):
         assert len(pick(rows, "output_error", layer=layer)) == 2
     assert not [r for r in measured() if "layer" in r.labels]
-    assert ApproximationConfig(qk=QK.trained).starts_from() == ["softmax"]
-    assert ApproximationConfig().starts_from() == []
+    assert Approximation(qk=QK.trained).starts_from() == ["softmax"]
+    assert Approximation().starts_from() == []
 
 
 def test_one_vector_for_both_reads_no_trained_pairs() -> None:
@@ -340,4 +340,4 @@ def test_one_vector_for_both_reads_no_trained_pairs() -> None:
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        ApproximationConfig(**options)
+        Approximation(**options)

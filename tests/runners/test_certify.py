@@ -4,7 +4,7 @@ import pytest
 from tiny_task import Tiny
 
 from models.mixer import Unsupported
-from runners.certify import CertifyConfig, certify
+from runners.certify import Certify, certify
 
 
 def test_a_floor_is_a_row_with_its_sentence() -> None:
@@ -26,4 +26,4 @@ def test_a_task_without_floors_says_so() -> None:
 
 def test_unknown_split() -> None:
     with pytest.raises(ValueError, match="got 'tset'; wanted one of train"):
-        CertifyConfig(split="tset")
+        Certify(split="tset")

@@ -14,7 +14,7 @@ from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 from runners import decode as module
-from runners.decode import DecodeConfig, Mode, decode
+from runners.decode import Decode, Mode, decode
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
@@ -45,7 +45,7 @@ def measured(
 
     told = {"timed_tokens": TOKENS, "timed_prefills": 3, "batch_size": BATCH}
     told |= {"repeat_limit_s": 0.0} | options
-    config = DecodeConfig(**told)
+    config = Decode(**told)
     stream = decode(build, length=length, mode=mode, config=config, hardware=hardware, seed=0)
     rows = [item for item in stream if isinstance(item, Measurement)]
     found = {row.metric: row for row in rows}
@@ -183,7 +183,7 @@ def test_a_slow_token_leaves_the_cell_out(mode: Mode, monkeypatch: pytest.Monkey
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        DecodeConfig(**options)
+        Decode(**options)
 
 
 def test_the_context_is_the_seeds() -> None:
@@ -193,7 +193,7 @@ def test_the_context_is_the_seeds() -> None:
             lambda _: Backbone(BackboneConfig(), facts, [LinearAttention], seed=0),
             length=30,
             mode=Mode.state,
-            config=DecodeConfig(timed_tokens=TOKENS),
+            config=Decode(timed_tokens=TOKENS),
             hardware=CPU,
             seed=seed,
         )

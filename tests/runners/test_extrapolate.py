@@ -10,7 +10,7 @@ from models.backbone.model import Backbone, BackboneConfig, Facts, Head
 from models.families.linformer import Linformer
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
-from runners.extrapolate import ExtrapolateConfig, extrapolate, fit
+from runners.extrapolate import Extrapolate, extrapolate, fit
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import Measurement, Status
 from runners.train import train
@@ -60,7 +60,7 @@ def rows_of(task, remake, weights, *, positions=Positions.sinusoidal, **options)
         build,
         lambda changed: remake(**changed),
         task,
-        config=ExtrapolateConfig(**options),
+        config=Extrapolate(**options),
         hardware=CPU,
     )
     return [item for item in items if isinstance(item, Measurement)]
@@ -218,4 +218,4 @@ def test_a_task_of_one_length_is_refused() -> None:
 )
 def test_options_that_make_no_sense(options, message) -> None:
     with pytest.raises(ValueError, match=message):
-        ExtrapolateConfig(**options)
+        Extrapolate(**options)

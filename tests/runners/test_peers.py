@@ -10,11 +10,12 @@ from models.mixer import Unsupported
 from runners import peers
 from runners.external.peer import Case, Missing, Pair, Peer, core_of, disagreement, package, twins
 from runners.measurement.hardware import HardwareProfile
-from runners.peers import PeersConfig, compare
+from runners.peers import Peers, compare
 from runners.records import Measurement, Status
-from runners.scaling import Direction, Mode
+from runners.runner import Direction
+from runners.scaling import Mode
 
-QUICK = PeersConfig(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
+QUICK = Peers(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
 
 
 def literal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ def measured(
     monkeypatch: pytest.MonkeyPatch,
     peer: Peer,
     mode: Mode = Mode.step,
-    config: PeersConfig = QUICK,
+    config: Peers = QUICK,
     length: int = 32,
 ) -> list[Measurement]:
     monkeypatch.setattr(peers, "of_family", lambda family: [peer])
@@ -201,4 +202,4 @@ def test_weights_are_copied_into_a_view_of_theirs() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        PeersConfig(**options)
+        Peers(**options)

@@ -17,7 +17,7 @@ from runners.measurement.measure import peak_tensor_bytes
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
-from runners.scaling import Batching, Mode, ScalingConfig, scale
+from runners.scaling import Batching, Mode, Scaling, scale
 
 CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
@@ -42,7 +42,7 @@ def measured(
         return Backbone(config, facts(length, head), [families[name]], seed=0)
 
     few = {"timed_steps": 3, "long_timed_steps": 3, "repeat_limit_s": 0.0}
-    config = ScalingConfig(**few | options)
+    config = Scaling(**few | options)
     stream = scale(
         build,
         model=model,
@@ -199,4 +199,4 @@ def test_peak_memory_of_a_step_leaves_out_parameters_but_not_gradients() -> None
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        ScalingConfig(**options)
+        Scaling(**options)

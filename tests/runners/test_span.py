@@ -17,7 +17,7 @@ from models.multi_head import MultiHead
 from runners.attention.occlusion import Asked, ask, doubling, least
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import Measurement, Status
-from runners.span import Measure, SpanConfig, gradient_spans, span
+from runners.span import Measure, Span, gradient_spans, span
 from tasks.diagnostics.duplicate import Duplicate
 from tasks.task import Batch
 
@@ -62,7 +62,7 @@ def model_of(mixer, *, depth=1, head=Head.language_modelling, **options):
 
 
 def spans(model, of=None, **options):
-    items = span(model, of or task(), config=SpanConfig(**options), hardware=CPU, seed=0)
+    items = span(model, of or task(), config=Span(**options), hardware=CPU, seed=0)
     return [item for item in items if isinstance(item, Measurement)]
 
 
@@ -286,4 +286,4 @@ def test_the_least_distance_is_found_between_powers_of_two() -> None:
 )
 def test_options_that_make_no_sense(options, message) -> None:
     with pytest.raises(ValueError, match=message):
-        SpanConfig(**options)
+        Span(**options)

@@ -25,7 +25,7 @@ from runners.train import Item, Trainer, train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
 from runners.training.optim import OptimConfig
-from runners.transfer import Pretrained, TransferConfig, fine_tune
+from runners.transfer import Pretrained, Transfer, fine_tune
 
 CPU = HardwareProfile(name="cpu")
 OPTIM = OptimConfig(steps=12, batch_size=8, peak_learning_rate=1e-2)
@@ -55,7 +55,7 @@ def tuned(
     folder: Path | None = None,
     **options: Any,
 ) -> Iterator[Item]:
-    config = TransferConfig(**{"evaluate_every_steps": 4, "log_every_steps": 3} | options)
+    config = Transfer(**{"evaluate_every_steps": 4, "log_every_steps": 3} | options)
     return fine_tune(
         model,
         Tiny(),
@@ -232,15 +232,15 @@ def test_streams_are_judged_as_a_whole() -> None:
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        TransferConfig(**options)
+        Transfer(**options)
 
 
 def test_what_is_trained_first(tmp_path: Path) -> None:
-    assert TransferConfig().starts_from() == ["softmax"]
-    assert TransferConfig(source="scratch").starts_from() == []
+    assert Transfer().starts_from() == ["softmax"]
+    assert Transfer(source="scratch").starts_from() == []
     path = tmp_path / "tiny.safetensors"
     path.touch()
-    config = TransferConfig(source=None, weights=str(path))
+    config = Transfer(source=None, weights=str(path))
     assert (config.starts_from(), config.start) == ([], "tiny")
     with pytest.raises(ValueError, match="pretraining belongs to a source"):
-        TransferConfig(source=None, weights=str(path), pretraining={"optim": {"steps": 1}})
+        Transfer(source=None, weights=str(path), pretraining={"optim": {"steps": 1}})

@@ -12,7 +12,7 @@ from lra.catalogue import names, words
 from lra.cli import main
 from lra.compose import locate
 from lra.composition.hydra_entry import entries
-from lra.kinds import KINDS
+from lra.runner_class import bundled
 from lra.spelling import meant, wanted
 from runners.training.optim import OptimConfig
 
@@ -170,8 +170,8 @@ def test_every_choice_that_stands_alone_is_given_its_group() -> None:
 def test_what_is_guessed_fits_the_option() -> None:
     """For every option of every runner, family and of training: a guess is a value it takes."""
     kinds = {field.type for field in schema(OptimConfig).__dataclass_fields__.values()}  # type: ignore[attr-defined]
-    for kind in KINDS.values():
-        kinds |= {field.type for field in schema(kind.options()).__dataclass_fields__.values()}  # type: ignore[attr-defined]
+    for kind in bundled().values():
+        kinds |= {field.type for field in schema(kind).__dataclass_fields__.values()}  # type: ignore[attr-defined]
     kinds |= {
         field.type
         for field in schema(

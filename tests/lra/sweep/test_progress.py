@@ -1,7 +1,11 @@
 """What a finished cell is said to be."""
 
 from lra.sweep.progress import failure, headline
+from runners.decode import Decode
+from runners.extrapolate import Extrapolate
 from runners.records import Measurement, Status
+from runners.scaling import Scaling
+from runners.span import Span
 
 
 def bad(**labels: str) -> Measurement:
@@ -19,17 +23,20 @@ def test_a_part_without_a_number_does_not_fail_the_cell() -> None:
     assert failure([part, kept, whole]) is whole
     assert failure([part, part]) is part
     assert failure([kept]) is None
-    assert headline([part, kept]) == "gradient 4.0 tokens"
-    assert headline([part]) == "unsupported: no core"
+    assert headline(Span, [part, kept]) == "gradient 4.0 tokens"
+    assert headline(Span, [part]) == "unsupported: no core"
 
 
 def test_scores_at_other_lengths_name_the_factor() -> None:
     rows = [good("accuracy", 0.25 * n, split="test", factor=str(n)) for n in (1, 2)]
-    assert headline(rows) == "accuracy at 1 x 0.250, accuracy at 2 x 0.500"
+    assert headline(Extrapolate, rows) == "accuracy at 1 x 0.250, accuracy at 2 x 0.500"
 
 
 def test_a_disturbed_time_says_so() -> None:
-    for metric, text in (("time", "5.0 ms"), ("token_time", "5.00 ms a token")):
-        assert headline([good(metric, 0.005)]) == text
-        why = "waited for a processor (9 of 9 samples)"
-        assert headline([good(metric, 0.005, disturbed=why)]) == f"{text}; disturbed: {why}"
+    why = "waited for a processor (9 of 9 samples)"
+    for kind, metric, text in (
+        (Scaling, "time", "5.0 ms"),
+        (Decode, "token_time", "5.00 ms a token"),
+    ):
+        assert headline(kind, [good(metric, 0.005)]) == text
+        assert headline(kind, [good(metric, 0.005, disturbed=why)]) == f"{text}; disturbed: {why}"

@@ -9,7 +9,7 @@ from fuzz import cases
 from small_sweeps import TINY
 
 from lra.composition.hydra_entry import entries
-from lra.kinds import KINDS
+from lra.runner_class import bundled
 from lra.sweep import execution as sweeps
 from lra.sweep.foregone import Planned
 from lra.sweep.overview import overview
@@ -32,7 +32,7 @@ def made(
     length: int = 8,
     seed: int = 0,
 ) -> Cell:
-    mode = "step" if KINDS[runner].by_length else runner
+    mode = "step" if bundled()[runner].by_length else runner
     columns = dict.fromkeys(CELL_COLUMNS, "") | {
         "runner": runner, "mode": mode, "model": model, "task": task, "length": length,
         "seed": seed, "threads": 1,

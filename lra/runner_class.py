@@ -1,0 +1,55 @@
+"""From the name of a runner to its class, ours or one of a package of the user's own."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from lra.catalogue import names, roots
+from lra.class_path import locate
+from lra.configuration import ConfigError
+from lra.suggest import UnknownName, unknown
+from lra.yaml_text import load
+
+if TYPE_CHECKING:
+    from runners.records import Cell
+    from runners.runner import Runner
+
+
+def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[Runner]":
+    """Return the class of a runner.
+
+    Args:
+        node: The `runner` of a configuration; without a `class_path`, one of lra's own is meant.
+        plugins: Packages of the user's own.
+
+    Raises:
+        UnknownName: There is no such runner; with near matches.
+        ConfigError: The class is no runner.
+    """
+    from runners.runner import Runner
+
+    class_path = node.get("class_path") or _class_path(str(node.get("name")))
+    found = locate(str(class_path), plugins)
+    if not isinstance(found, type) or not issubclass(found, Runner):
+        raise ConfigError(
+            f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
+            "runners.runner.Runner"
+        )
+    return found
+
+
+def runner_of(cell: "Cell") -> "type[Runner]":
+    """Return the class of a cell's runner."""
+    node = cell.config.get("runner") or {"name": cell.columns["runner"]}
+    return runner_class(node, cell.config.get("plugins") or ())
+
+
+def bundled() -> "dict[str, type[Runner]]":
+    """Return lra's own runners by name."""
+    return {name: runner_class({"name": name}) for name in names("runner")}
+
+
+def _class_path(name: str) -> str:
+    file = roots()[-1] / "runner" / f"{name}.yaml"
+    if not file.is_file():
+        raise UnknownName(unknown("runner", name, names("runner")))
+    return cast(str, load(file)["class_path"])

@@ -1,0 +1,190 @@
+"""What every runner is: options, what a sweep must know of its cells, and how one is measured.
+
+A new runner is one file with a frozen dataclass that derives from `Runner`, and one YAML with its
+`class_path` and the defaults of its options.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from runners.records import Measurement
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from models.backbone.config import BackboneConfig
+    from models.backbone.model import Backbone, Facts
+    from runners.approximation import Cores
+    from runners.measurement.hardware import HardwareProfile
+    from runners.training.optim import OptimConfig
+    from tasks.task import Stretches, Task
+
+OWN = "model"
+"""Name of the run's own model among those that a sweep trains first."""
+SCORES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
+"""Scores on the test split by which a cell is summed up: the first that it has."""
+
+
+class Direction(StrEnum):
+    """Which way the model looks."""
+
+    task = auto()
+    """As the task needs: language modelling is causal, everything else bidirectional."""
+    bidirectional = auto()
+    causal = auto()
+    """A language model over the task's vocabulary, whatever the task asks."""
+
+
+class Work(Protocol):
+    """One cell of a run, in its own process: what it is about, and what it is made of."""
+
+    model: str
+    """Name of the model."""
+    length: int
+    mode: str
+    seed: int
+    backbone: "BackboneConfig"
+    task: "Task"
+    optim: "OptimConfig"
+    hardware: "HardwareProfile"
+    checkpoints: Path | None
+    """Folder of a cell that trains."""
+
+    def facts(self, max_length: int | None = None) -> "Facts":
+        """Return what the task tells the model; with a length, what a cost measurement does."""
+        ...
+
+    def build(
+        self,
+        *,
+        max_length: int | None = None,
+        name: str = OWN,
+        facts: "Facts | None" = None,
+    ) -> "Backbone":
+        """Build the run's model, or the reference `name` in the same backbone.
+
+        Args:
+            max_length: Longest input; None: the task's.
+            name: Of the reference.
+            facts: In place of those of the task.
+        """
+        ...
+
+    def trained(self, name: str = OWN) -> "Backbone":
+        """Return a model of `Runner.starts_from`, with its weights."""
+        ...
+
+    def weights(self, name: str = OWN) -> Mapping[str, "Tensor"]:
+        """Return its weights alone."""
+        ...
+
+    def source_task(self, name: str) -> "Task":
+        """Return the task that it was trained on."""
+        ...
+
+    def stretched(self, options: Mapping[str, object]) -> "Stretches":
+        """Return the run's task with other options, its data prepared."""
+        ...
+
+    def cores(self) -> "Cores":
+        """Return the attention functions of the run's family by themselves."""
+        ...
+
+
+class Runner:
+    """Base of a runner's options, a frozen dataclass whose fields are the keys of its YAML."""
+
+    outcome: ClassVar[str] = "accuracy"
+    """Metric of the one row that stands for a cell without a result."""
+    models: ClassVar[bool] = True
+    """Measures a model; False: the task alone."""
+    data: ClassVar[bool] = True
+    """Reads the task's data; False: inputs made for the purpose."""
+    trains: ClassVar[bool] = False
+    """Moves weights: optimiser and data decide the result, and there are checkpoints."""
+    timed: ClassVar[bool] = False
+    """Reads the clock: its cells run alone, and the machine is part of what decides the result."""
+    by_length: ClassVar[bool] = False
+    """A cell for each of `modes` and `lengths`; a length that was too much ends its curve."""
+    mode_option: ClassVar[str] = "modes"
+    """With `by_length`, the option that leads to one mode: a list, or else the mode itself."""
+    version: ClassVar[int] = 1
+    """Raised where the same options give other numbers than before."""
+    incidental: ClassVar[frozenset[str]] = frozenset()
+    """Options that change no number: not part of a result's identity."""
+    files: ClassVar[tuple[str, ...]] = ()
+    """Options that name a file, whose content decides the result, and not its place."""
+
+    @property
+    def facing(self) -> Direction:
+        """Which way the model looks."""
+        return Direction.task
+
+    @property
+    def beside(self) -> Sequence[str]:
+        """Families of lra's own that are measured beside the model."""
+        return ()
+
+    @property
+    def started_from(self) -> str | None:
+        """In a word for tables, what weights a run starts from; None where none are meant."""
+        return None
+
+    def starts_from(self) -> Sequence[str]:
+        """Return what a sweep trains first: `OWN`, or families in the same backbone."""
+        return ()
+
+    def training_changes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return options by group that these trainings have other than the run."""
+        return {}
+
+    def cells(self, name: str, length: int) -> list[tuple[str, int]]:
+        """Return mode and length of each cell of a run.
+
+        Args:
+            name: Of the runner.
+            length: The task's.
+        """
+        if not self.by_length:
+            return [(name, length)]
+        own: Any = self
+        return [(mode.name, each) for mode in own.modes for each in own.lengths]
+
+    @classmethod
+    def word(cls, mode: str) -> str:
+        """Return the word of the command line that leads to one mode."""
+        listed = f"[{mode}]" if cls.mode_option == "modes" else mode
+        return f"runner.{cls.mode_option}={listed}"
+
+    @abstractmethod
+    def run(self, work: Work) -> Iterator[object]:
+        """Yield the rows of one cell, `runners.records.Measurement`, and its outcomes."""
+        raise NotImplementedError
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return what a cell found in a few words, of rows with a value; "" for nothing to say."""
+        judged = [row for row in rows if row.labels.get("split") == "test"]
+        for metric in SCORES:
+            if scores := [row for row in judged if row.metric == metric]:
+                return ", ".join(f"{cls.title(row)} {row.value:.3f}" for row in scores)
+        return ""
+
+    @classmethod
+    def title(cls, row: Measurement) -> str:
+        """Return how a headline calls a row."""
+        return row.metric
+
+
+def disturbed(rows: Sequence[Measurement], metric: str) -> str:
+    """Return what disturbed a time, as the end of its line; "" for nothing."""
+    (first, *_) = [row.labels.get("disturbed", "") for row in rows if row.metric == metric]
+    return f"; disturbed: {first}" if first else ""
+
+
+def values(rows: Sequence[Measurement]) -> dict[str, float]:
+    """Return the value of each metric, the last of several."""
+    return {row.metric: row.value for row in rows if row.value is not None}
