@@ -106,7 +106,7 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
     ]
-    if "lengths" in cell.config.get("runner", {}):
+    if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
         from lra.runner_class import runner_of
 
         mode, length = str(cell.columns["mode"]), cell.columns["length"]

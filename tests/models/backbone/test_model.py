@@ -1,13 +1,14 @@
+"""What a backbone answers: heads, padding, streams, penalties, refusals."""
+
 import dataclasses
 
 import pytest
 import torch
+from small_backbones import CLASSES, CONFIG, KEEP, LENGTH, VOCABULARY, build, facts, tokens
 from torch import Tensor, nn
 
 from models.backbone.model import (
     Backbone,
-    BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Interaction,
@@ -16,26 +17,6 @@ from models.backbone.model import (
 )
 from models.mixer import Flow, Layout, Site, Traits, Unsupported
 from models.state import detach, join, select
-
-LENGTH, CLASSES, VOCABULARY = 12, 5, 11
-CONFIG = BackboneConfig(width=8, feed_forward_width=16)
-
-
-def facts(head: Head = Head.classification) -> Facts:
-    return Facts(head=head, vocabulary=VOCABULARY, classes=CLASSES, max_length=LENGTH)
-
-
-def build(averaging, head: Head = Head.classification, *, seed: int = 0, **changes) -> Backbone:
-    config = dataclasses.replace(CONFIG, **changes)
-    return Backbone(config, facts(head), [averaging], seed=seed).double().eval()
-
-
-def tokens(parts: int = 1, length: int = LENGTH, rows: int = 3) -> Tensor:
-    generator = torch.Generator().manual_seed(length)
-    return torch.randint(0, VOCABULARY, (rows, parts, length), generator=generator)
-
-
-KEEP = torch.arange(LENGTH) < torch.tensor([[LENGTH], [7], [1]])
 
 
 @pytest.mark.parametrize("pooling", list(Pooling))
@@ -219,66 +200,6 @@ def test_a_state_takes_no_mask(averaging):
     model = build(averaging, Head.language_modelling)
     with pytest.raises(ValueError, match="full rows only"):
         model.predict(tokens(), KEEP[:, None], model.initial_state(3, LENGTH))
-
-
-def test_the_seed_alone_decides(averaging):
-    torch.manual_seed(1)
-    first = build(averaging, seed=3).state_dict()
-    torch.manual_seed(2)
-    before = torch.get_rng_state()
-    second = build(averaging, seed=3).state_dict()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    other = build(averaging, seed=4).state_dict()
-    assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
-
-
-def test_layers_draw_differently_and_generators_follow_the_seed(averaging):
-    drawn: list[float] = []
-
-    def drawing(site: Site) -> nn.Module:
-        drawn.append(torch.rand(1, generator=site.generator).item())
-        return averaging(site)
-
-    model = Backbone(CONFIG, facts(), [drawing], seed=0)
-    Backbone(CONFIG, facts(), [drawing], seed=0)
-    Backbone(CONFIG, facts(), [drawing], seed=1)
-    assert drawn[:2] == drawn[2:4]
-    assert len(set(drawn)) == 4
-    first, second = (block.mixer.value.weight for block in model.stack.blocks)
-    assert not torch.equal(first, second)
-
-
-def test_what_families_share_is_drawn_alike(averaging):
-    class Greedy(averaging):
-        def __init__(self, site: Site) -> None:
-            super().__init__(site)
-            self.more = nn.Linear(50, 50)
-
-    modest, greedy = build(averaging).state_dict(), build(Greedy).state_dict()
-    assert all(torch.equal(modest[name], greedy[name]) for name in modest)
-
-
-def test_builds_on_meta_without_weights(averaging):
-    with torch.device("meta"):
-        model = Backbone(CONFIG, facts(Head.language_modelling), [averaging], seed=0)
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
-    real = build(averaging, Head.language_modelling)
-    assert {name: p.shape for name, p in model.named_parameters()} == {
-        name: p.shape for name, p in real.named_parameters()
-    }
-
-
-def test_initial_sizes(averaging):
-    wide = {"width": 64, "feed_forward_width": 128}
-    plain = build(averaging, **wide)
-    assert plain.embedding.weight.std().item() == pytest.approx(1.0, rel=0.1)
-    tied = build(averaging, Head.language_modelling, **wide)
-    assert tied.embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
-    torch.testing.assert_close(
-        tied.embedding.weight * tied.input_scale,
-        build(averaging, Head.language_modelling, tied_embeddings=False, **wide).embedding.weight,
-    )
 
 
 def test_checkpointing_gives_identical_gradients_under_dropout(averaging):

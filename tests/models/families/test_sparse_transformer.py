@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from models.contract.counting import pretending, saved_bytes
 from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.ops.sparse import key_sets
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes

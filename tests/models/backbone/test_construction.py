@@ -1,0 +1,72 @@
+"""What decides the draws of a model, and what is built without weights."""
+
+import pytest
+import torch
+from small_backbones import CONFIG, build, facts
+from torch import nn
+
+from models.backbone.model import (
+    Backbone,
+    Head,
+)
+from models.mixer import Site
+
+
+def test_the_seed_alone_decides(averaging):
+    torch.manual_seed(1)
+    first = build(averaging, seed=3).state_dict()
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = build(averaging, seed=3).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    other = build(averaging, seed=4).state_dict()
+    assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
+
+
+def test_layers_draw_differently_and_generators_follow_the_seed(averaging):
+    drawn: list[float] = []
+
+    def drawing(site: Site) -> nn.Module:
+        drawn.append(torch.rand(1, generator=site.generator).item())
+        return averaging(site)
+
+    model = Backbone(CONFIG, facts(), [drawing], seed=0)
+    Backbone(CONFIG, facts(), [drawing], seed=0)
+    Backbone(CONFIG, facts(), [drawing], seed=1)
+    assert drawn[:2] == drawn[2:4]
+    assert len(set(drawn)) == 4
+    first, second = (block.mixer.value.weight for block in model.stack.blocks)
+    assert not torch.equal(first, second)
+
+
+def test_what_families_share_is_drawn_alike(averaging):
+    class Greedy(averaging):
+        def __init__(self, site: Site) -> None:
+            super().__init__(site)
+            self.more = nn.Linear(50, 50)
+
+    modest, greedy = build(averaging).state_dict(), build(Greedy).state_dict()
+    assert all(torch.equal(modest[name], greedy[name]) for name in modest)
+
+
+def test_builds_on_meta_without_weights(averaging):
+    with torch.device("meta"):
+        model = Backbone(CONFIG, facts(Head.language_modelling), [averaging], seed=0)
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+    real = build(averaging, Head.language_modelling)
+    assert {name: p.shape for name, p in model.named_parameters()} == {
+        name: p.shape for name, p in real.named_parameters()
+    }
+
+
+def test_initial_sizes(averaging):
+    wide = {"width": 64, "feed_forward_width": 128}
+    plain = build(averaging, **wide)
+    assert plain.embedding.weight.std().item() == pytest.approx(1.0, rel=0.1)
+    tied = build(averaging, Head.language_modelling, **wide)
+    assert tied.embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
+    torch.testing.assert_close(
+        tied.embedding.weight * tied.input_scale,
+        build(averaging, Head.language_modelling, tied_embeddings=False, **wide).embedding.weight,
+    )
