@@ -40,6 +40,11 @@ def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
     (tmp_path / "models" / "stray.py").write_text(
         '"""A wrong arrow."""\n\nimport runners.records\n'
     )
+    (tmp_path / "models" / "ops" / "stray.py").write_text(
+        '"""A wrong arrow."""\n\nimport models.ops.linear.reference\n'
+    )
+    with (tmp_path / "models" / "ops" / "banded" / "reference.py").open("a") as file:
+        file.write("import models.ops.banded.layout\n")
     (tmp_path / "reports" / "stray.py").write_text('"""A wrong arrow."""\n\nimport torch\n')
     program = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     done = subprocess.run(
@@ -53,6 +58,8 @@ def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
     assert done.returncode != 0
     assert "models.stray" in done.stdout
     assert "reports.stray" in done.stdout
+    assert "models.ops.stray -> models.ops.linear.reference" in done.stdout
+    assert "models.ops.banded.reference -> models.ops.banded.layout" in done.stdout
 
 
 def test_reports_bring_no_torch():

@@ -1,13 +1,12 @@
 """Big Bird as a dense mask of its own plan: what its tests compare with."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
 
 from models.families.big_bird import BigBird
 from models.mixer import Site
+from models.ops.sparse.reference import attention_in_sight, big_bird_pairs
 from models.positions import alibi_slopes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -50,30 +49,14 @@ def table(mixer: BigBird, blocks: int) -> list[list[list[int]]]:
 
 def dense_mask(mixer: BigBird, length: int) -> Tensor:
     """Tokens that see each other, h x length x length."""
-    block = mixer.core.pattern.block
-    blocks = -(-length // block)
-    sees = torch.zeros(HEADS, blocks, blocks, dtype=torch.bool)
-    for head, rows in enumerate(table(mixer, blocks)):
-        for row, entries in enumerate(rows):
-            sees[head, row, entries] = True
-            if not mixer.traits.causal and row in {0, blocks - 1}:
-                sees[head, row] = True
-    sees = sees.repeat_interleave(block, 1).repeat_interleave(block, 2)[:, :length, :length]
-    return sees.tril() if mixer.traits.causal else sees
+    block, causal = mixer.core.pattern.block, mixer.traits.causal
+    return big_bird_pairs(table(mixer, -(-length // block)), length, block, causal=causal)
 
 
 def dense(mixer: BigBird, q, k, v, keep=None) -> Tensor:
-    length = q.shape[2]
-    sees = dense_mask(mixer, length)[None]
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if mixer.core.slopes is not None:
-        place = torch.arange(length)
-        distance = (place[:, None] - place).abs()
-        scores = scores - alibi_slopes(HEADS)[:, None, None] * distance
-    if keep is not None:
-        sees = sees & keep[:, None, None, :]
-    weights = scores.masked_fill(~sees, -1e300).softmax(-1) * sees
-    return weights @ v
+    slopes = None if mixer.core.slopes is None else alibi_slopes(HEADS)
+    sees = dense_mask(mixer, q.shape[2])
+    return attention_in_sight(q, k, v, sees, keep=keep, slopes=slopes)
 
 
 def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Synthetic attention as loops: what its tests compare with."""
+"""Draws and small mixers for the tests of the Synthesizer, and its literal form."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import Tensor
 
 from models.families.synthesizer import Component, Synthesizer
 from models.mixer import Site
+from models.ops.reference import synthetic as reference
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 EACH = [[component] for component in Component]
@@ -48,23 +49,22 @@ def padding(length: int) -> Tensor:
 
 
 def logits_of(mixer: Synthesizer, component: Component, x: Tensor, b: int, h: int) -> Tensor:
-    """One example's and one head's logits, from the paper."""
+    """One example's and one head's logits, from the mixer's parameters."""
     n, d = x.shape[1], WIDTH // HEADS
     part = slice(h * d, (h + 1) * d)
     if component is Component.dense:
-        hidden = mixer.dense_in(x[b])[:, part].relu()
-        return (hidden @ mixer.dense_out[h].T + mixer.dense_bias[h, :, 0])[:, :n]
+        hidden = mixer.dense_in(x[b])[:, part]
+        return reference.dense_logits(hidden, mixer.dense_out[h], mixer.dense_bias[h, :, 0])
     if component is Component.factorised_dense:
         a, c = mixer.first_proj(x[b]), mixer.second_proj(x[b])
         inner, outer = a.shape[1] // HEADS, c.shape[1] // HEADS
-        a, c = a[:, h * inner : (h + 1) * inner], c[:, h * outer : (h + 1) * outer]
-        columns = [a[:, j % inner] * c[:, j // inner] for j in range(n)]
-        return torch.stack(columns, -1)
+        return reference.factorised_dense_logits(
+            a[:, h * inner : (h + 1) * inner], c[:, h * outer : (h + 1) * outer]
+        )
     if component is Component.factorised_random:
-        return (mixer.left[h] @ mixer.right[h].T)[:n, :n]
+        return reference.factorised_random_logits(mixer.left[h], mixer.right[h], n)
     if component is Component.dot:
-        q, k = mixer.q_proj(x[b])[:, part], mixer.k_proj(x[b])[:, part]
-        return q @ k.T / d**0.5
+        return reference.dot_logits(mixer.q_proj(x[b])[:, part], mixer.k_proj(x[b])[:, part])
     return mixer.table[h, :n, :n]
 
 
@@ -74,20 +74,13 @@ def literal(mixer: Synthesizer, x: Tensor, keep: Tensor | None = None) -> Tensor
     heads, values = [], mixer.v_proj(x)
     for b in range(len(x)):
         for h in range(HEADS):
-            total = torch.zeros(n, n, dtype=x.dtype)
-            for index, component in enumerate(mixer.components):
-                alpha = 1.0
-                if mixer.alpha is not None:
-                    raw = mixer.alpha[:, h, 0, 0].exp()
-                    alpha = raw[index] / raw.sum()
-                total = total + alpha * logits_of(mixer, component, x, b, h)
-            seen = torch.ones(n, n, dtype=torch.bool)
-            if mixer.causal:
-                seen = seen.tril()
-            if keep is not None:
-                seen = seen & keep[b]
-            weights = torch.where(seen, total.exp(), 0)
-            weights = weights / weights.sum(1, keepdim=True).clamp_min(1e-300)
-            heads.append(weights @ values[b, :, h * d : (h + 1) * d])
+            o = reference.synthesizer_attention(
+                [logits_of(mixer, component, x, b, h) for component in mixer.components],
+                values[b, :, h * d : (h + 1) * d],
+                None if mixer.alpha is None else mixer.alpha[:, h, 0, 0],
+                causal=mixer.causal,
+                keep=None if keep is None else keep[b],
+            )
+            heads.append(o)
     o = torch.stack(heads).view(len(x), HEADS, n, d)
     return mixer.out_proj(o.transpose(1, 2).flatten(-2))

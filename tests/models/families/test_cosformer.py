@@ -1,6 +1,6 @@
 """cosFormer against the literal cosine weights, its horizon, and its state."""
 
-import math
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +8,12 @@ import torch
 from models.contract.counting import count_operations, pretending
 from models.families.cosformer import Cosformer, Horizon, cosine_maps
 from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.linear.reference import (
+    cosine_weights,
+    counting_weights,
+    linear_attention,
+    weighted_mean as mean,
+)
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
@@ -17,8 +23,6 @@ from tests.models.ops.linear.feature_forms import (
     draw,
     holes,
     in_pieces,
-    masked,
-    mean,
     small_blocks,
 )
 
@@ -26,17 +30,13 @@ __all__ = ["small_blocks"]
 HORIZON = 128
 
 
+weights = partial(cosine_weights, horizon=HORIZON)
+
+
 def maps(length, *, keys=None, horizon=HORIZON, start=0):
     queries = torch.arange(start, start + length)[None]
     keys = queries if keys is None else torch.arange(keys)[None]
     return cosine_maps(queries, keys, width=WIDTH, horizon=horizon, dtype=torch.float64)
-
-
-def weights(q, k, *, horizon=HORIZON):
-    """The left product of the paper: every weight by itself."""
-    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
-    cosine = torch.cos(math.pi / 2 * (i - j).to(q) / horizon)
-    return q.relu() @ k.relu().mT * cosine
 
 
 def make(causal=False, *, max_length=64, heads=2, **options) -> Cosformer:
@@ -65,7 +65,7 @@ def test_no_weight_is_negative_up_to_the_horizon():
     found = attend(ones, ones, torch.eye(HORIZON).double()[None, None], maps(HORIZON), causal=False)
     assert found.min() > 0
     torch.testing.assert_close(
-        found[0, 0], mean(weights(ones, ones), torch.eye(HORIZON).double())[0, 0]
+        found[0, 0], mean(weights(ones, ones), torch.eye(HORIZON).double()[None, None])[0, 0]
     )
 
 
@@ -75,7 +75,7 @@ def test_without_a_horizon_it_is_linear_attention_of_rectified_features(causal):
     far = maps(40, horizon=10**9)
     compare(
         lambda: attend(q, k, v, far, causal=causal),
-        lambda: mean(q.relu() @ k.relu().mT, v, causal=causal),
+        lambda: linear_attention(q.relu(), k.relu(), v, causal=causal),
         (q, k, v),
     )
 
@@ -118,7 +118,7 @@ def test_a_row_that_finds_no_weight_is_zero_and_has_no_gradient(causal):
     out = attend(q, k, v, maps(20), causal=causal, keep=keep)
     assert not out[0].any()
     assert not out[:, :, 4].any()
-    alive = masked(weights(q, k), keep=keep, causal=causal).sum(-1) > 0
+    alive = counting_weights(weights(q, k), keep=keep, causal=causal).sum(-1) > 0
     assert alive[1].float().mean() > 0.8
     assert torch.equal((out != 0).any(-1), alive)
     for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):

@@ -12,6 +12,7 @@ from models.families.h_transformer import HTransformer, hierarchical_attention
 from models.mixer import Layout, Site
 from models.ops.exact import softmax_attention
 from models.ops.hierarchical.clusters import Plan
+from models.ops.hierarchical.reference import hierarchical_attention as literal
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -30,45 +31,6 @@ def holes(length: int) -> Tensor:
     keep = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.6
     keep[0, length // 2 :] = False
     return keep
-
-
-def clusters(x: Tensor, level: int, keep: Tensor, *, first: bool) -> Tensor:
-    """Return the vector of every token's cluster: the mean of its real tokens, or the first."""
-    rows = []
-    for row, real in zip(x, keep, strict=True):
-        tokens = []
-        for i in range(x.shape[2]):
-            start = i >> level << level
-            inside = [j for j in range(start, start + (1 << level)) if j < len(real) and real[j]]
-            inside = inside[:1] if first else inside
-            tokens.append(row[:, inside].mean(1) if inside else torch.zeros_like(row[:, i]))
-        rows.append(torch.stack(tokens, 1))
-    return torch.stack(rows)
-
-
-def literal(q, k, v, *, block, causal=False, keep=None, bias=None):
-    """Softmax over all pairs of tokens, each scored at the level where their blocks meet."""
-    length, scale = q.shape[2], q.shape[-1] ** -0.5
-    keep = torch.ones(len(q), length, dtype=torch.bool) if keep is None else keep
-    place = torch.arange(length)
-    scores, waiting = torch.zeros(*q.shape[:3], length, dtype=q.dtype), None
-    for level in range(max(1, length.bit_length())):
-        blocks, cluster = place // (block << level), place >> level
-        meet = (blocks[:, None] - blocks).abs() <= 1
-        now = meet if waiting is None else meet & waiting
-        waiting = ~meet
-        a, b = q, k
-        if level:
-            a = clusters(q, level, keep, first=causal)
-            b = clusters(k, level, keep, first=False)
-        found = a @ b.mT * scale
-        if bias is not None:
-            apart = (cluster - cluster[:, None]).clamp(1 - 2 * block, 2 * block - 1)
-            found = found + bias[:, apart + 2 * block - 1]
-        scores = torch.where(now, found, scores)
-    visible = keep[:, None, None] & (place <= place[:, None] if causal else True)
-    scores = scores.masked_fill(~visible, -torch.inf)
-    return scores.softmax(-1).nan_to_num(0) @ v
 
 
 def compare(run, reference, inputs, rows=None) -> None:

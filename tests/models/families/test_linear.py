@@ -8,8 +8,9 @@ import torch
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.linear import FEATURES, FeatureChoice, LinearAttention, linear_attention
 from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.linear import features as blocked
+from models.ops.linear import features as blocked, reference
 from models.ops.linear.features import FeatureMaps
+from models.ops.linear.reference import FEATURE_MAPS
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
@@ -18,25 +19,17 @@ from tests.models.ops.linear.feature_forms import (
     draw,
     holes,
     in_pieces,
-    mean,
-    recurrent,
     small_blocks,
 )
 
 __all__ = ["small_blocks"]
-LITERAL = {
-    FeatureChoice.elu1: lambda x: torch.nn.functional.elu(x) + 1,
-    FeatureChoice.relu_eps: lambda x: x.relu() + 1e-3,
-    FeatureChoice.sqr: lambda x: x**2,
-    FeatureChoice.exp: lambda x: x.exp(),
-}
+LITERAL = {FeatureChoice(name): phi for name, phi in FEATURE_MAPS.items()}
 CHOICES = list(LITERAL)
 
 
 def dense(q, k, v, feature_map, *, keep=None, causal=False):
-    """The paper's equation, with the whole matrix of weights."""
     phi = LITERAL[feature_map]
-    return mean(phi(q) @ phi(k).mT, v, keep=keep, causal=causal)
+    return reference.linear_attention(phi(q), phi(k), v, keep=keep, causal=causal)
 
 
 def make(causal=False, **options) -> LinearAttention:
@@ -170,7 +163,7 @@ def test_chunks_equal_the_recurrence(feature_map):
     (q, k, v), phi = draw(21), LITERAL[feature_map]
     compare(
         lambda: linear_attention(q, k, v, feature_map, causal=True, chunk=8),
-        lambda: recurrent(phi(q), phi(k), v),
+        lambda: reference.recurrent_linear_attention(phi(q), phi(k), v),
         (q, k, v),
     )
 

@@ -5,13 +5,15 @@ import torch
 
 from models.families.linear import FeatureChoice, LinearAttention, linear_attention
 from models.mixer import Layout, Site, Unsupported, Variant
-from tests.models.ops.linear.feature_forms import PADDED, compare, draw, holes, mean, small_blocks
+from models.ops.linear.reference import (
+    FEATURE_MAPS,
+    efficient_attention as shares,
+    linear_attention as literal,
+)
+from tests.models.ops.linear.feature_forms import PADDED, compare, draw, holes, small_blocks
 
 __all__ = ["small_blocks"]
-
-
-def elu1(x):
-    return torch.nn.functional.elu(x) + 1
+elu1 = FEATURE_MAPS["elu1"]
 
 
 def make(causal=False, **options) -> LinearAttention:
@@ -23,13 +25,6 @@ def make(causal=False, **options) -> LinearAttention:
 # softmax over the channels of queries and over the length of keys
 
 
-def shares(q, k, v, keep=None):
-    """Shen et al.'s equation; their softmax over the length leaves padding out."""
-    if keep is not None:
-        k = k.masked_fill(~keep[:, None, :, None], -torch.inf)
-    return q.softmax(-1) @ (k.softmax(-2).mT @ v)
-
-
 @PADDED
 @pytest.mark.parametrize("length", [9, 63])
 @pytest.mark.usefixtures("small_blocks")
@@ -38,7 +33,7 @@ def test_softmax_dims_equal_the_literal_form(length, padded):
     keep = holes(length) if padded else None
     compare(
         lambda: linear_attention(q, k, v, FeatureChoice.softmax_dims, keep=keep),
-        lambda: shares(q, k, v, keep),
+        lambda: shares(q, k, v, keep=keep),
         (q, k, v),
     )
 
@@ -80,9 +75,9 @@ def test_the_mixer_attends_across(feature_map):
     q = mixer.split(mixer.q_proj(x))
     k, v = (mixer.split(layer(source)) for layer in (mixer.k_proj, mixer.v_proj))
     if feature_map is FeatureChoice.softmax_dims:
-        wanted = shares(q, k, v, keep)
+        wanted = shares(q, k, v, keep=keep)
     else:
-        wanted = mean(elu1(q) @ elu1(k).mT, v, keep=keep)
+        wanted = literal(elu1(q), elu1(k), v, keep=keep)
     torch.testing.assert_close(found, mixer.merge(wanted), rtol=1e-11, atol=1e-12)
 
 
@@ -100,7 +95,7 @@ def test_the_lra_variant_adds_an_epsilon_and_attends_to_padding():
 
     for keep in (None, holes(24)):
         compare(lambda keep=keep: mixer.core(q, k, v, Layout(keep=keep)), wanted, (q, k, v))
-    assert (wanted() - mean(elu1(q) @ elu1(k).mT, v)).abs().max() > 1e-9
+    assert (wanted() - literal(elu1(q), elu1(k), v)).abs().max() > 1e-9
     assert mixer.traits.honours == {"start"}
     assert not mixer.traits.row_stochastic
 

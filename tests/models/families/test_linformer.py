@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from models.backbone.stack import admit
@@ -15,6 +14,7 @@ from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.linformer import Linformer
 from models.mixer import Layout, Positions, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
+from models.ops.low_rank import reference
 from models.ops.low_rank.length_map import Projection, Sharing
 
 PROJECTIONS = pytest.mark.parametrize("projection", [*Projection])
@@ -50,28 +50,21 @@ def heads(length: int = LENGTH) -> list[Tensor]:
 
 
 def literal_slots(mixer: Linformer, number: int, x: Tensor) -> Tensor:
-    """The paper's E x, head by head and slot by slot, for rows without padding."""
+    """E x for rows without padding."""
     given = mixer.core.length_map
-    (_, h, n, c), window = x.shape, -(-LENGTH // given.slots)
+    window = -(-LENGTH // given.slots)
     if given.projection in {Projection.mean_pool, Projection.max_pool}:
-        parts = [x[:, :, i : i + window] for i in range(0, n, window)]
-        mean = given.projection is Projection.mean_pool
-        return torch.stack([p.mean(2) if mean else p.amax(2) for p in parts], dim=2)
+        largest = given.projection is Projection.max_pool
+        return reference.pooled_slots(x, window, largest=largest)
     weight = given.values if number and given.values is not None else given.keys
-    slots = []
-    for head in range(h):
-        one = weight[head if weight.shape[0] == h else 0]
-        if given.projection is Projection.conv:
-            kernel = one.reshape(window, c, c).permute(2, 1, 0)  # out, in, place
-            filled = F.pad(x[:, head].mT, (0, -n % window))
-            slots.append(F.conv1d(filled, kernel, stride=window).mT)
-        else:
-            slots.append(torch.einsum("kn,bnc->bkc", one[:, :n], x[:, head]))
-    return torch.stack(slots, dim=1)
+    if given.projection is Projection.conv:
+        return reference.convolved_slots(x, weight, window)
+    return reference.linear_slots(x, weight)
 
 
 def literal(mixer: Linformer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return softmax_attention(q, literal_slots(mixer, 0, k), literal_slots(mixer, 1, v))
+    slots = literal_slots(mixer, 0, k), literal_slots(mixer, 1, v)
+    return reference.attention_to_slots(q, *slots)
 
 
 def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.local import LocalAttention, comb_attention, local_attention
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
-from models.ops.sparse import key_sets
+from models.ops.sparse import key_sets, reference
+from models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
 
@@ -38,24 +39,7 @@ def holes(length: int) -> Tensor:
 
 
 def support(length: int, pattern: tuple[int, int, int, bool]) -> Tensor:
-    block, back, forward, causal = pattern
-    i = torch.arange(length)
-    ahead = (i // block) - (i // block)[:, None]
-    sees = (ahead >= -back) & (ahead <= forward)
-    return sees & (i <= i[:, None]) if causal else sees
-
-
-def softmax_over(q, k, v, sees, *, keep=None, slopes=None) -> Tensor:
-    """The definition, with all scores and a mask."""
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if slopes is not None:
-        i = torch.arange(q.shape[2])
-        scores = scores - slopes.double()[:, None, None] * (i[:, None] - i).abs()
-    if keep is not None:
-        sees = sees & keep[:, None, None, :]
-    scores = scores.masked_fill(~sees, -1e300)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
-    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+    return blocks_in_sight(length, *pattern[:3], causal=pattern[3])
 
 
 def options(pattern: tuple[int, int, int, bool]) -> dict[str, int | bool]:
@@ -289,28 +273,13 @@ def test_cost_grows_with_the_length_and_no_scores_are_kept(causal):
     assert large[2] < 4 * 2 * 16384 * 128
 
 
-def literal_combs(q, k, v, *, block: int, longest: int, keep=None) -> Tensor:
-    """The LRA code: zeros up to a whole number of blocks and at least one; [C, G] by a reshape."""
-    extra = block - longest % block
-    groups, length = (longest + extra) // block, q.shape[2]
-    real = torch.ones(q.shape[0], length, dtype=torch.bool) if keep is None else keep
-    real = torch.nn.functional.pad(real, (0, longest - length))
-    real = torch.nn.functional.pad(real, (0, extra), value=True)
-    q, k, v = (torch.nn.functional.pad(x, (0, 0, 0, longest + extra - length)) for x in (q, k, v))
-    q, k, v = (x.reshape(2, 3, block, groups, -1).transpose(2, 3) for x in (q, k, v))
-    real = real.reshape(2, 1, block, groups).transpose(2, 3)[..., None, :]
-    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~real, -1e300)
-    o = scores.softmax(-1) * real.any(-1, keepdim=True) @ v
-    return o.transpose(2, 3).reshape(2, 3, longest + extra, -1)[:, :, :length]
-
-
 @pytest.mark.parametrize("longest", [32, 33, 39], ids=lambda n: f"longest{n}")
 @pytest.mark.parametrize("length", [1, 20, 32])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_the_lra_variant_attends_in_combs_with_zeros_between(length, longest, padded):
     qkv, keep = heads(length), holes(length) if padded else None
     facts = {"block": 8, "longest": longest, "keep": keep}
-    agree(comb_attention(*qkv, **facts), literal_combs(*qkv, **facts), qkv)
+    agree(comb_attention(*qkv, **facts), reference.comb_attention(*qkv, **facts), qkv)
 
 
 def test_a_comb_has_one_group_more_than_the_length_has_blocks():

@@ -1,6 +1,5 @@
 """Longformer against a literal form with one mask per head: values, gradients, state, cost."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from models.families.longformer import STARTS, Longformer
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
+from models.ops.banded.reference import longformer_attention
 from models.positions import alibi_slopes, rotate
 from models.state import size_bytes
 
@@ -43,38 +43,24 @@ def built(*, apart: bool = True, **facts) -> Longformer:
 
 
 def literal(mixer: Longformer, x: Tensor, layout: Layout, *, window=5, dilation=(1,) * 4) -> Tensor:
-    """The definition: all scores, one softmax, every key once; then the rows of global tokens."""
-    (batch, length), causal = x.shape[:2], mixer.traits.causal
-    place = torch.arange(length)
-    distance = place[:, None] - place
-    step = torch.tensor(dilation)[:, None, None]
-    near = (distance % step == 0) & (distance.abs() <= window * step)
-    is_global = torch.zeros(batch, length, dtype=torch.bool)
+    """The definition, from the mixer's projections."""
+    is_global = torch.zeros(x.shape[:2], dtype=torch.bool)
     if layout.is_global is not None:
         is_global |= layout.is_global
     if mixer.sees_cls:
         is_global[:, 0] = True
-    allowed = torch.ones(batch, 1, length, length, dtype=torch.bool)
-    if layout.keep is not None:
-        allowed = allowed & layout.keep[:, None, None]
-    if causal:
-        allowed = allowed & (distance >= 0)
 
-    def attend(names: list[str], sees: Tensor) -> Tensor:
+    def heads(names: list[str]) -> tuple[Tensor, ...]:
         q, k, v = (mixer.split(getattr(mixer, name)(x)) for name in names)
         if mixer.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
-        if mixer.slopes is not None:
-            scores = scores - alibi_slopes(4).double()[:, None, None] * distance.abs()
-        scores = scores.masked_fill(~(sees & allowed), -1e300)
-        weights = (scores - scores.amax(-1, keepdim=True)).exp() * (sees & allowed)
-        return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+        return q, k, v
 
-    o = attend([*STARTS.values()], near | is_global[:, None, None])
-    if is_global.any():
-        top = attend([*STARTS], torch.ones_like(allowed))
-        o = torch.where(is_global[:, None, :, None], top, o)
+    o = longformer_attention(
+        heads([*STARTS.values()]), heads([*STARTS]), is_global,
+        window=window, dilation=dilation, causal=mixer.traits.causal, keep=layout.keep,
+        slopes=None if mixer.slopes is None else alibi_slopes(4),
+    )  # fmt: skip
     return mixer.merge(o)
 
 

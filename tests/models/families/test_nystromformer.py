@@ -1,5 +1,7 @@
 """The Nystromformer against its literal form, its limits, and what padding may not do."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,12 +11,14 @@ from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
 from models.mixer import Layout, Site, Unsupported
 from models.ops.exact import softmax_attention
+from models.ops.low_rank import reference
 from models.ops.low_rank.iterative_inverse import (
     Initialisation,
     Inverse,
     InverseRule,
     iterative_inverse,
 )
+from models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from models.ops.value_convolution import ValueConvolution
 
 EXACT = InverseRule(inverse=Inverse.exact)
@@ -35,40 +39,15 @@ def heads(length: int, width: int = 6) -> list[Tensor]:
     return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
 
 
-def steps(a: Tensor, iterations: int = 6) -> Tensor:
-    """The iteration as the paper writes it, for one matrix."""
-    norm = torch.linalg.matrix_norm(a, 1) * torch.linalg.matrix_norm(a, torch.inf)
-    z, one = a.T / norm, torch.eye(len(a), dtype=a.dtype)
-    for _ in range(iterations):
-        z = 0.25 * z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z)))
-    return z
-
-
 INVERSES = {
-    "six": steps,
+    "six": six_step_inverse,
     "exact": torch.linalg.pinv,
-    "ridge": lambda a: torch.linalg.inv(a.T @ a + 0.1 * torch.eye(len(a)).to(a)) @ a.T,
+    "ridge": partial(ridge_inverse, ridge=0.1),
 }
 
 
 def literal(qkv: list[Tensor], m: int, inverse, keep: Tensor | None = None) -> Tensor:
-    """The equation, row by row and head by head, on the real tokens alone."""
-    q, k, v = qkv
-    out = torch.zeros_like(v)
-    for row in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[row].nonzero()[:, 0]
-        if not len(real):
-            continue
-        for head in range(q.shape[1]):
-            x, y, z = (part[row, head, real] for part in (q, k, v))
-            cuts = [c for c in torch.arange(len(real)).tensor_split(m) if len(c)]
-            means = [torch.stack([part[c].mean(0) for c in cuts]) for part in (x, y)]
-            scale = q.shape[-1] ** -0.5
-            first = (scale * x @ means[1].T).softmax(-1)
-            small = (scale * means[0] @ means[1].T).softmax(-1)
-            last = (scale * means[0] @ y.T).softmax(-1)
-            out[row, head, real] = first @ inverse(small) @ last @ z
-    return out
+    return reference.nystrom_attention(*qkv, m, inverse=inverse, keep=keep)
 
 
 def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):
@@ -172,7 +151,9 @@ def test_empty_rows_and_columns_stay_empty():
     a = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
     a[0, 0, :3, :3] = drawn(3, 3).softmax(-1)
     z = iterative_inverse(a.requires_grad_())
-    torch.testing.assert_close(z[0, 0, :3, :3], steps(a[0, 0, :3, :3]), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(
+        z[0, 0, :3, :3], six_step_inverse(a[0, 0, :3, :3]), rtol=1e-12, atol=1e-13
+    )
     assert not z[0, 0, 3:].any()
     assert not z[0, 0, :, 3:].any()
     assert not z[0, 1].any()

@@ -8,6 +8,10 @@ import torch
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.performer import Kernel, performer_maps
 from models.ops.linear import features as blocked
+from models.ops.linear.reference import (
+    performer_features as features,
+    recurrent_linear_attention,
+)
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
@@ -16,10 +20,9 @@ from tests.models.ops.linear.feature_forms import (
     draw,
     holes,
     in_pieces,
-    recurrent,
     small_blocks,
 )
-from tests.models.ops.linear.performer_forms import KERNELS, dense, features, projection
+from tests.models.ops.linear.performer_forms import KERNELS, dense, projection
 
 __all__ = ["small_blocks"]
 LOOSE = {Kernel.trigonometric: 1e-9, Kernel.tanh: 1e-9, Kernel.cos: 1e-9, Kernel.identity: 1e-9}
@@ -125,7 +128,7 @@ def test_chunks_equal_the_recurrence(kernel):
     (q, k, v), W = draw(21), projection()
     compare(
         lambda: attend(q, k, v, performer_maps(W, kernel), causal=True),
-        lambda: recurrent(features(q, W, kernel), features(k, W, kernel), v),
+        lambda: recurrent_linear_attention(features(q, W, kernel), features(k, W, kernel), v),
         (q, k, v),
         tolerance=LOOSE.get(kernel, 1e-11),
     )

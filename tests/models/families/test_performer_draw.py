@@ -11,8 +11,9 @@ from models.families.linear import Exponential
 from models.families.performer import Kernel, Norms, Performer, draw_projection, performer_maps
 from models.mixer import AfterStep, Flow, Layout, Site, Unsupported
 from models.ops.linear.random_features import PositiveFeatures
+from models.ops.linear.reference import performer_features as features
 from tests.models.ops.linear.feature_forms import DIRECTIONS, attend, draw
-from tests.models.ops.linear.performer_forms import ESTIMATES, features, make, projection
+from tests.models.ops.linear.performer_forms import ESTIMATES, make, projection
 
 # the draw
 

@@ -1,20 +1,17 @@
 """Performer: the authors' stabiliser, the maximum over keys, kernels without projection, lra."""
 
-import math
-
 import pytest
 import torch
 
 from models.families.linear import linear_attention
 from models.families.performer import Kernel, KeyMax, Stabiliser
 from models.mixer import Layout, Unsupported, Variant
+from models.ops.linear import reference
 from tests.models.ops.linear.feature_forms import (
     DIRECTIONS,
     PADDED,
     compare,
     holes,
-    masked,
-    mean,
     small_blocks,
 )
 from tests.models.ops.linear.performer_forms import FUNCTIONS, dense, make
@@ -33,25 +30,6 @@ def inputs(mixer, length, *, seed=0, size=1.0):
     return [x.requires_grad_() for x in (size * q, size * k, v)]
 
 
-def reference(q, k, v, W, epsilon, *, keep=None, causal=False, normalise=True):
-    """The released code's equations, with the whole matrix of weights."""
-    scale, features = W.shape[1] ** -0.25, len(W)
-
-    def phi(x, top):
-        square = (scale * x).square().sum(-1, keepdim=True)
-        return (torch.exp(scale * x @ W.T - square / 2 - top) + epsilon) / math.sqrt(features)
-
-    u_q, u_k = (scale * x.detach() @ W.T for x in (q, k))
-    if keep is not None:
-        u_k = u_k.masked_fill(~keep[:, None, :, None], -1e9)
-    weights = phi(q, u_q.amax(-1, keepdim=True)) @ phi(k, u_k.amax((-2, -1), keepdim=True)).mT
-    weights = masked(weights, keep=keep, causal=causal)
-    if not normalise:
-        return weights @ v
-    total = weights.sum(-1, keepdim=True)
-    return weights @ v / (total + 2e-6 * (total.abs() <= 1e-6))
-
-
 @DIRECTIONS
 @PADDED
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4])
@@ -63,7 +41,7 @@ def test_the_reference_stabiliser_is_the_released_code(epsilon, normalise, padde
     keep = holes(37) if padded else None
     compare(
         lambda: mixer.core(q, k, v, Layout(keep=keep)),
-        lambda: reference(
+        lambda: reference.released_performer_attention(
             q, k, v, mixer.core.projection, epsilon,
             keep=keep, causal=causal, normalise=normalise,
         ),
@@ -76,7 +54,9 @@ def test_the_reference_lets_long_vectors_fade():
     mixer, faithful = make(features=64, **REFERENCE), make(features=64)
     q, k, v = inputs(mixer, 20, size=6.0)
     found = mixer.core(q, k, v, Layout())
-    torch.testing.assert_close(found, reference(q, k, v, mixer.core.projection, 1e-6))
+    torch.testing.assert_close(
+        found, reference.released_performer_attention(q, k, v, mixer.core.projection, 1e-6)
+    )
     assert found.abs().median() < 1e-5
     sound = faithful.core(q, k, v, Layout())
     torch.testing.assert_close(sound, dense(q, k, v, faithful.core.projection, Kernel.softmax))
@@ -150,7 +130,7 @@ def test_without_projection_features_are_elementwise(kernel, causal):
     phi_q, phi_k = (FUNCTIONS[kernel](8**-0.25 * x) + 0.25 for x in (q, k))
     compare(
         lambda: mixer.core(q, k, v, Layout()),
-        lambda: mean(phi_q @ phi_k.mT, v, causal=causal),
+        lambda: reference.linear_attention(phi_q, phi_k, v, causal=causal),
         (q, k, v),
         tolerance=1e-9,
     )
@@ -213,7 +193,7 @@ def test_the_lra_variant_of_relu_has_no_projection_scale_or_mask():
     for keep in (None, holes(30)):
         compare(
             lambda keep=keep: mixer.core(q, k, v, Layout(keep=keep)),
-            lambda: mean((q.relu() + 1e-3) @ (k.relu() + 1e-3).mT, v),
+            lambda: reference.linear_attention(q.relu() + 1e-3, k.relu() + 1e-3, v),
             (q, k, v),
         )
     assert mixer.core.projection is None
@@ -226,7 +206,7 @@ def test_the_lra_variant_of_softmax_is_the_released_code():
     W = mixer.core.projection
     compare(
         lambda: mixer.core(q, k, v, Layout(keep=holes(30))),
-        lambda: reference(q, k, v, W, 1e-6),
+        lambda: reference.released_performer_attention(q, k, v, W, 1e-6),
         (q, k, v),
     )
     assert W.shape == (2, 8)
@@ -257,7 +237,7 @@ def test_the_mixer_attends_across(options):
     k, v = (mixer.split(layer(source)) for layer in (mixer.k_proj, mixer.v_proj))
     W = mixer.core.projection
     if options is REFERENCE:
-        wanted = reference(q, k, v, W, 1e-6, keep=keep)
+        wanted = reference.released_performer_attention(q, k, v, W, 1e-6, keep=keep)
     else:
         wanted = dense(q, k, v, W, options.get("kernel", Kernel.softmax), keep=keep)
     torch.testing.assert_close(found, mixer.merge(wanted), rtol=1e-9, atol=1e-10)

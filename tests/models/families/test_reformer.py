@@ -12,6 +12,7 @@ from models.families.reformer import LogitScale, Reformer, Wrap, bucket_factors
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.hashing.lsh import Rules
 from models.ops.hashing.lsh_lists import hash_buckets
+from models.ops.hashing.reference import lra_reformer_attention
 from models.positions import alibi_slopes, rotate
 from tests.models.ops.hashing.lsh_forms import drawn, literal, logits
 
@@ -147,19 +148,10 @@ def test_buckets_come_from_the_longest_input(length: int, chunk: int, factors: l
 
 
 def lra_written_out(mixer: Reformer, x: Tensor) -> Tensor:
-    """What the code of the Long Range Arena does, one head after another."""
+    """What the code of the Long Range Arena does: zeros fill up to the next multiple of 10."""
     total = x.shape[1] + 10 - x.shape[1] % 10
     padded = torch.cat((x, x.new_zeros(x.shape[0], total - x.shape[1], x.shape[2])), dim=1)
-    u, v = projected(mixer, padded)
-    out = torch.zeros_like(v)
-    for b in range(u.shape[0]):
-        for h in range(u.shape[1]):
-            turned = u[b, h] @ mixer.rotations[0, 0]
-            order = torch.cat((turned, -turned), -1).argmax(-1).argsort(stable=True)
-            chunk = torch.empty_like(order).scatter_(0, order, torch.arange(total) * 10 // total)
-            back = (chunk[:, None] - chunk) % 10
-            scores = (u[b, h] @ u[b, h].T * math.sqrt(u.shape[-1])).masked_fill(back > 1, -1e30)
-            out[b, h] = scores.softmax(-1) @ v[b, h]
+    out = lra_reformer_attention(*projected(mixer, padded), mixer.rotations[0, 0])
     return out.transpose(1, 2).flatten(-2)[:, : x.shape[1]]
 
 

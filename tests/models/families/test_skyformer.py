@@ -19,6 +19,8 @@ from models.families.skyformer import (
 from models.mixer import Layout, Site, Unsupported
 from models.ops.linear import gaussian_product as tiled
 from models.ops.linear.gaussian_product import gaussian_product
+from models.ops.linear.reference import gaussian_weights as kernel
+from models.ops.low_rank import reference
 from models.ops.low_rank.iterative_inverse import Inverse, InverseRule
 
 EXACT = InverseRule(inverse=Inverse.exact)
@@ -40,39 +42,9 @@ def holes(length: int) -> Tensor:
     return torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
 
 
-def kernel(x: Tensor, y: Tensor) -> Tensor:
-    """The Gaussian, from the differences."""
-    distance = (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
-    return torch.exp(-distance / (2 * math.sqrt(x.shape[-1])))
-
-
-def steps(a: Tensor) -> Tensor:
-    """The six-step inverse as the paper writes it."""
-    norm = torch.linalg.matrix_norm(a, 1) * torch.linalg.matrix_norm(a, torch.inf)
-    z, one = a.T / norm, torch.eye(len(a), dtype=a.dtype)
-    for _ in range(6):
-        z = 0.25 * z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z)))
-    return z
-
-
-def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None, gamma=0.1) -> Tensor:
-    """The equation on the real tokens of one row and head after another, sampled independently."""
-    q, k, v = qkv
-    out = torch.zeros_like(v)
-    for row in range(q.shape[0]):
-        real = torch.arange(q.shape[2]) if keep is None else keep[row].nonzero()[:, 0]
-        if not len(real):
-            continue
-        for head in range(q.shape[1]):
-            x, y, z = (part[row, head, real] for part in (q, k, v))
-            places = (draws.double() / 2**DRAW_BITS * len(real)).long()
-            landmarks = torch.cat((x[places[0]], y[places[1]]))
-            small = kernel(landmarks, landmarks) + gamma * torch.eye(len(landmarks)).to(x)
-            root = small.sum(1) ** -0.5
-            inverse = steps(root[:, None] * small * root)
-            middle = root[:, None] * inverse * root
-            out[row, head, real] = kernel(x, landmarks) @ middle @ kernel(landmarks, y) @ z
-    return out
+def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None) -> Tensor:
+    places = draws.double() / 2**DRAW_BITS
+    return reference.skyformer_attention(*qkv, places, kernel=kernel, keep=keep)
 
 
 def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):

@@ -11,6 +11,7 @@ from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.banded import attention as banded
+from models.ops.banded.reference import band, window_attention as dense
 from models.ops.banded.sliding_window import best_block, window_attention
 from models.state import reset, size_bytes
 
@@ -24,21 +25,6 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 def heads(length: int, width: int = 4) -> list[Tensor]:
     return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
-
-
-def support(length: int, window: int, causal: bool) -> Tensor:
-    distance = torch.arange(length)[:, None] - torch.arange(length)
-    return (distance <= window) & (distance >= (0 if causal else -window))
-
-
-def dense(q, k, v, *, window, causal, keep=None) -> Tensor:
-    """The definition, with all scores and a band."""
-    sees = support(q.shape[2], window, causal)
-    if keep is not None:
-        sees = sees & keep[:, None, None, :]
-    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~sees, -1e300)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
-    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
 
 
 def compare(qkv: list[Tensor], *, window: int, block: int, causal: bool, keep=None) -> None:
@@ -122,7 +108,7 @@ def test_weights_sum_to_one_inside_the_band_and_are_zero_outside(causal: bool) -
     identity = torch.eye(40, dtype=torch.float64).expand(2, 3, 40, 40)
     weights = window_attention(q, k, identity, window=7, block=8, causal=causal)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 40, dtype=torch.float64))
-    assert torch.equal(weights > 0, support(40, 7, causal).expand(2, 3, 40, 40))
+    assert torch.equal(weights > 0, band(40, 7, causal=causal).expand(2, 3, 40, 40))
 
 
 @DIRECTIONS
@@ -131,12 +117,12 @@ def test_far_tokens_move_neither_outputs_nor_gradients(causal: bool) -> None:
     x = drawn(2, 50, 12).requires_grad_()
     moved = x.detach().clone()
     moved[:, 25] *= 1e4
-    apart = ~support(50, 6, causal)[:, 25]
+    apart = ~band(50, 6, causal=causal)[:, 25]
     seen, wanted = mixer(moved, Layout()), mixer(x, Layout())
     assert torch.equal(seen[:, apart], wanted[:, apart])
     assert not torch.allclose(seen[:, ~apart], wanted[:, ~apart])
     gradient = torch.autograd.grad(wanted[:, 25].sum(), x)[0]
-    assert torch.equal(gradient.abs().sum((0, 2)) > 0, support(50, 6, causal)[25])
+    assert torch.equal(gradient.abs().sum((0, 2)) > 0, band(50, 6, causal=causal)[25])
 
 
 def built(**facts) -> SlidingWindow:

@@ -10,6 +10,7 @@ from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Positions, Site
 from models.ops.banded.layout import GlobalKeys
+from models.ops.banded.reference import window_attention as dense
 from models.ops.banded.sliding_window import window_attention
 from models.positions import alibi_slopes
 from models.state import size_bytes
@@ -26,31 +27,6 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 def heads(length: int, total: int | None = None) -> list[Tensor]:
     sizes = (length, total or length, total or length)
     return [drawn(2, 3, n, 4, seed=s).requires_grad_() for s, n in enumerate(sizes)]
-
-
-def dense(q, k, v, *, window, causal, dilation=1, behind=None, keep=None, slopes=None, beyond=None):
-    """The definition, with all scores and one mask."""
-    length, total = q.shape[2], k.shape[2]
-    own, place = torch.arange(length)[:, None], torch.arange(total) - (total - length)
-    step = place - own
-    past = window if behind is None else behind
-    sees = (step % dilation == 0) & (step >= -past * dilation) & (step <= window * dilation)
-    sees, step = sees[None, None].expand(len(q), 1, -1, -1), step.expand(len(q), -1, -1)
-    if keep is not None:
-        sees = sees & keep[:, None, None]
-    if beyond is not None:
-        k, v = torch.cat((k, beyond.keys), 2), torch.cat((v, beyond.values), 2)
-        step = torch.cat((step, beyond.place[:, None] - own), -1)
-        real = torch.ones_like(beyond.place) > 0 if beyond.keep is None else beyond.keep
-        sees = torch.cat((sees, real[:, None, None].expand(-1, 1, length, -1)), -1)
-    if causal:
-        sees = sees & (step <= 0)[:, None]
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if slopes is not None:
-        scores = scores - slopes.double()[:, None, None] * step.abs()[:, None]
-    scores = scores.masked_fill(~sees, -1e300)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
-    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
 
 
 def compare(qkv: list[Tensor], *, block: int = 8, **facts) -> None:

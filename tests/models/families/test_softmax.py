@@ -12,6 +12,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
 from models.ops import kv_cache
 from models.ops.exact import softmax_attention, visibility
+from models.ops.reference.exact import softmax_attention as literal
 from models.positions import alibi_slopes
 from models.state import join, reset, select
 
@@ -23,24 +24,6 @@ def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
 
 def heads(length: int, *, scale: float = 1.0, width: int = 4) -> list[Tensor]:
     return [drawn(2, 3, length, width, seed=s, scale=scale).requires_grad_() for s in range(3)]
-
-
-def literal(q: Tensor, k: Tensor, v: Tensor, sees) -> Tensor:
-    """Softmax attention as loops over single numbers; `sees(row, i, j)`."""
-    batch, count, length, width = q.shape
-    rows = []
-    for b in range(batch):
-        for h in range(count):
-            for i in range(length):
-                seen = [j for j in range(length) if sees(b, i, j)]
-                total, norm = torch.zeros(v.shape[-1], dtype=v.dtype), 0.0
-                scores = [(q[b, h, i] * k[b, h, j]).sum() / math.sqrt(width) for j in seen]
-                top = max((s.detach() for s in scores), default=0.0)
-                for j, score in zip(seen, scores, strict=True):
-                    weight = (score - top).exp()
-                    total, norm = total + weight * v[b, h, j], norm + weight
-                rows.append(total / norm if seen else total)
-    return torch.stack(rows).view(batch, count, length, -1)
 
 
 KEEP = torch.tensor([[0, 1, 1, 0, 1, 1, 0], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)

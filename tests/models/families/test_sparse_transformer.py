@@ -1,6 +1,5 @@
 """Both patterns against dense masks, their union against merged sums, reach, cost, LRA's mask."""
 
-import math
 from functools import partial
 
 import pytest
@@ -12,6 +11,11 @@ from models.contract.counting import pretending, saved_bytes
 from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.sparse import key_sets
+from models.ops.sparse.reference import (
+    attention_in_sight as dense,
+    far_pairs as far,
+    near_pairs as near,
+)
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
@@ -34,41 +38,6 @@ def holes(length: int) -> Tensor:
     keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
     keep[1, length // 3 :] = False
     return keep
-
-
-def near(length: int, pattern: Pattern, stride: int, *, causal: bool) -> Tensor:
-    """A1 of the paper."""
-    i, j = torch.arange(length)[:, None], torch.arange(length)
-    inside = (i - j).abs() <= stride
-    if pattern is Pattern.fixed:
-        inside = i // stride == j // stride
-    return inside & (j <= i) if causal else inside
-
-
-def far(
-    length: int, pattern: Pattern, stride: int, summary: int, *, causal: bool, part: int = 0
-) -> Tensor:
-    """A2 of the paper; the upper end l of its remainders means 0."""
-    i, j = torch.arange(length)[:, None], torch.arange(length)
-    inside = (i - j) % stride == 0
-    if pattern is Pattern.fixed:
-        end = stride - part * summary
-        column = (j % stride == 0) | ((j % stride >= end - summary) & (j % stride < end))
-        inside = column.expand(length, length)
-    return inside & (j <= i) if causal else inside
-
-
-def dense(q, k, v, sees, *, keep=None, slopes=None) -> Tensor:
-    """The definition, with all scores and a mask."""
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if slopes is not None:
-        i = torch.arange(q.shape[2])
-        scores = scores - slopes.double()[:, None, None] * (i[:, None] - i).abs()
-    if keep is not None:
-        sees = sees & keep[:, None, None, :]
-    scores = scores.masked_fill(~sees, -1e300)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp() * sees
-    return weights @ v / weights.sum(-1, keepdim=True).clamp(min=1e-300)
 
 
 def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:

@@ -1,7 +1,5 @@
 """YOSO against its literal forms: both modes, both gradients, tables, chunks and padding."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +11,12 @@ from models.mixer import Layout, Site, Unsupported
 from models.ops.hashing import collisions
 from models.ops.hashing.collision_chance import Gradient
 from models.ops.hashing.collisions import Sides, carried, collected, draw_planes, hash_codes, paired
+from models.ops.hashing.reference import (
+    collision_chance as chance,
+    collision_share as shares,
+    cosines,
+    yoso_attention as literal,
+)
 from models.ops.linear import gaussian_product
 
 
@@ -31,46 +35,6 @@ def holes(length: int) -> Tensor:
 
 def planes(hashes: int, tau: int, width: int = 5, seed: int = 0) -> Tensor:
     return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
-
-
-def cosines(q: Tensor, k: Tensor) -> Tensor:
-    return F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
-
-
-def chance(x: Tensor, tau: int) -> Tensor:
-    return (1 - torch.acos(x.clamp(-1, 1)) / math.pi) ** tau
-
-
-def shares(q: Tensor, k: Tensor, directions: Tensor, tau: int) -> Tensor:
-    """The share of hashes in which every sign agrees."""
-    signs = [
-        (x @ directions.to(x)).gt(0).unflatten(-1, (-1, tau)).transpose(2, 3) for x in (q, k)
-    ]  # b h m l t
-    return (signs[0][..., :, None, :] == signs[1][..., None, :, :]).all(-1).double().mean(2)
-
-
-class Surrogate(torch.autograd.Function):
-    """Weights given, and tau / 2 times them as the derivative by the cosine."""
-
-    @staticmethod
-    def forward(ctx, x, weights, tau):
-        ctx.save_for_backward(weights)
-        ctx.tau = tau
-        return weights.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.saved_tensors[0] * (ctx.tau / 2), None, None
-
-
-def literal(q, k, v, weights, *, tau, keep=None):
-    """The sum over all pairs, with a literal surrogate; rows that find nothing are 0."""
-    weights = Surrogate.apply(cosines(q, k), weights.detach(), tau)
-    if keep is not None:
-        weights = weights * keep[:, None, None]
-    y = weights @ v
-    length = torch.where((y == 0).all(-1, keepdim=True), 1, y).norm(dim=-1, keepdim=True)
-    return y / length
 
 
 def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:

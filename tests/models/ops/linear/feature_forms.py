@@ -1,4 +1,4 @@
-"""What the tests of attention by features share: inputs, the literal weighted mean, comparison."""
+"""What the tests of attention by features share: inputs, runs and comparison."""
 
 import pytest
 import torch
@@ -48,29 +48,6 @@ def in_pieces(q, k, v, maps: FeatureMaps, sizes, *, chunk=4):
         o, memory = causal_product(*parts, here, chunk=chunk, memory=memory)
         outputs.append(o)
     return torch.cat(outputs, dim=2)
-
-
-def masked(weights: Tensor, *, keep=None, causal=False) -> Tensor:
-    """Return the weights that count."""
-    if causal:
-        weights = weights.tril()
-    return weights if keep is None else weights * keep[:, None, None, :]
-
-
-def mean(weights: Tensor, v: Tensor, *, keep=None, causal=False) -> Tensor:
-    """Return the values' mean by these weights; 0 where there is none."""
-    weights = masked(weights, keep=keep, causal=causal)
-    total = weights.sum(-1, keepdim=True)
-    return torch.where(total != 0, weights @ v / torch.where(total != 0, total, 1), 0)
-
-
-def recurrent(phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
-    """Return the causal mean token by token: S_i = S_(i-1) + phi(k_i) v_i^T, z_i likewise."""
-    S, z, outputs = 0, 0, []
-    for q_i, k_i, v_i in zip(phi_q.unbind(2), phi_k.unbind(2), v.unbind(2), strict=True):
-        S, z = S + k_i[..., None] * v_i[..., None, :], z + k_i
-        outputs.append((q_i[..., None, :] @ S)[..., 0, :] / (q_i * z).sum(-1, keepdim=True))
-    return torch.stack(outputs, dim=2)
 
 
 def compare(run, reference, inputs, *, tolerance: float = 1e-11):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from feature_forms import DIRECTIONS, PADDED, WIDTH, attend, compare, draw, holes, in_pieces, mean
+from feature_forms import DIRECTIONS, PADDED, WIDTH, attend, compare, draw, holes, in_pieces
 
 from models.families.performer import Performer
 from models.mixer import Layout, Site
@@ -10,6 +10,7 @@ from models.ops.linear import causal_product as causally, features as wholly
 from models.ops.linear.exponent_sums import Exponential, faint
 from models.ops.linear.features import FeatureMaps
 from models.ops.linear.random_features import Kernel, draw_projection, performer_maps
+from models.ops.linear.reference import attention_from_exponents
 
 FEATURES = 7
 SIZES = pytest.mark.parametrize("size", [10, 30])
@@ -24,16 +25,9 @@ def maps_of(kernel, dtype=torch.float64) -> FeatureMaps:
 
 
 def literal(q, k, v, maps, *, causal, keep=None):
-    """Return the mean whose weights are the products of features, by their logarithms."""
     query, key = maps.exponentials
-    scores = (query.exponents(q)[:, :, :, None] + key.exponents(k)[:, :, None]).logsumexp(-1)
-    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
-    seen = (seen.tril() if causal else seen).expand(scores.shape)
-    if keep is not None:
-        seen = seen & keep[:, None, None]
-    top = scores.detach().masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
-    weights = (scores - top.masked_fill(top == -torch.inf, 0)).masked_fill(~seen, -torch.inf).exp()
-    return mean(weights, v)
+    exponents = query.exponents(q), key.exponents(k)
+    return attention_from_exponents(*exponents, v, causal=causal, keep=keep)
 
 
 @pytest.fixture

@@ -1,0 +1,246 @@
+"""Attention by features as the papers write it: every weight by itself, or token by token.
+
+    o_i = sum_j w_ij v_j / sum_j w_ij,    w_ij = phi(q_i) . phi(k_j)
+
+where j runs over the keys that count, and to i where causal; a query whose weights add up to 0 gets
+0. What tests compare the fast forms of this folder with: it forms the n x n weights, has no
+safeguard against overflow, and imports none of ours.
+
+Axis letters beside the project's: m features, f of a projection's rows.
+
+Sources: linear attention, Katharopoulos et al. 2020, arXiv:2006.16236; Shen et al. 2018,
+arXiv:1812.01243; Performer, Choromanski et al. 2020, arXiv:2009.14794; cosFormer, Qin et al. 2022,
+arXiv:2202.08791; Gaussian attention, Chen et al. 2021, arXiv:2111.00035.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+FEATURE_MAPS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "elu1": lambda x: torch.nn.functional.elu(x) + 1,
+    "relu_eps": lambda x: x.relu() + 1e-3,
+    "sqr": lambda x: x**2,
+    "exp": lambda x: x.exp(),
+}
+"""phi of linear attention, entry by entry, by the name that the family gives it."""
+
+GENERALISED_KERNELS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "exp": torch.exp,
+    "gelu": torch.nn.functional.gelu,
+    "sigmoid": torch.sigmoid,
+    "abs": torch.abs,
+    "tanh": torch.tanh,
+    "cos": torch.cos,
+    "identity": lambda x: x,
+    "elu1": lambda x: torch.nn.functional.elu(x) + 1,
+}
+"""f of the Performer's generalised features f(W x) + epsilon."""
+
+
+def counting_weights(
+    weights: Float[Tensor, "b h l s"],
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "b h l s"]:
+    """Return the weights with zeros where a key is padding or later than its query."""
+    if causal:
+        weights = weights.tril()
+    return weights if keep is None else weights * keep[:, None, None, :]
+
+
+def weighted_mean(
+    weights: Float[Tensor, "b h l s"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "b h l v"]:
+    """Return the mean of the values by the weights that count; 0 where they add up to 0."""
+    weights = counting_weights(weights, keep=keep, causal=causal)
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total != 0, weights @ v / torch.where(total != 0, total, 1), 0)
+
+
+def linear_attention(
+    phi_q: Float[Tensor, "b h l m"],
+    phi_k: Float[Tensor, "b h s m"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "b h l v"]:
+    """Return o_i = sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j), with all weights.
+
+    Katharopoulos et al. 2020, equation 4.
+    """
+    return weighted_mean(phi_q @ phi_k.mT, v, keep=keep, causal=causal)
+
+
+def recurrent_linear_attention(
+    phi_q: Float[Tensor, "b h l m"],
+    phi_k: Float[Tensor, "b h l m"],
+    v: Float[Tensor, "b h l v"],
+) -> Float[Tensor, "b h l v"]:
+    """Return causal attention token by token, from the sums over the past.
+
+        S_i = S_(i-1) + phi(k_i) v_i^T,   z_i = z_(i-1) + phi(k_i)
+        o_i = phi(q_i) S_i / phi(q_i) z_i
+
+    Katharopoulos et al. 2020, equations 18 to 20.
+    """
+    S = phi_k.new_zeros(*phi_k.shape[:2], phi_k.shape[-1], v.shape[-1])
+    z = phi_k.new_zeros(*phi_k.shape[:2], phi_k.shape[-1])
+    outputs = []
+    for q_i, k_i, v_i in zip(phi_q.unbind(2), phi_k.unbind(2), v.unbind(2), strict=True):
+        S, z = S + k_i[..., None] * v_i[..., None, :], z + k_i
+        outputs.append((q_i[..., None, :] @ S)[..., 0, :] / (q_i * z).sum(-1, keepdim=True))
+    return torch.stack(outputs, dim=2)
+
+
+def attention_from_exponents(
+    a: Float[Tensor, "b h l m"],
+    c: Float[Tensor, "b h s m"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "b h l v"]:
+    """Return the mean by w_ij = sum_m exp(a_im + c_jm), of exponents of any size.
+
+    Each row's largest weight is taken as 1, so that none overflows and not all vanish.
+    """
+    scores = (a[:, :, :, None] + c[:, :, None]).logsumexp(-1)
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    seen = (seen.tril() if causal else seen).expand(scores.shape)
+    if keep is not None:
+        seen = seen & keep[:, None, None]
+    top = scores.detach().masked_fill(~seen, -torch.inf).amax(-1, keepdim=True)
+    weights = (scores - top.masked_fill(top == -torch.inf, 0)).masked_fill(~seen, -torch.inf).exp()
+    return weighted_mean(weights, v)
+
+
+def efficient_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Return softmax(q) (softmax(k)^T v): over the channels of q, over the length of k.
+
+    Shen et al. 2018; the softmax over the length leaves padding out.
+    """
+    if keep is not None:
+        k = k.masked_fill(~keep[:, None, :, None], -torch.inf)
+    return q.softmax(-1) @ (k.softmax(-2).mT @ v)
+
+
+def positive_features(
+    x: Float[Tensor, "... k"], W: Float[Tensor, "... f k"]
+) -> Float[Tensor, "... f"]:
+    """Return phi(x) = exp(W x - |x|^2 / 2) / sqrt(f), of x already scaled."""
+    return torch.exp(x @ W.mT - x.square().sum(-1, keepdim=True) / 2) / math.sqrt(W.shape[-2])
+
+
+def hyperbolic_features(
+    x: Float[Tensor, "... k"], W: Float[Tensor, "... f k"]
+) -> Float[Tensor, "... m"]:
+    """Return phi(x) = [exp(W x), exp(-W x)] exp(-|x|^2 / 2) / sqrt(2 f)."""
+    return torch.cat((positive_features(x, W), positive_features(x, -W)), dim=-1) / math.sqrt(2)
+
+
+def trigonometric_features(
+    x: Float[Tensor, "... k"], W: Float[Tensor, "... f k"]
+) -> Float[Tensor, "... m"]:
+    """Return phi(x) = [cos W x, sin W x] exp(|x|^2 / 2) / sqrt(f)."""
+    wave = torch.cat(((x @ W.mT).cos(), (x @ W.mT).sin()), dim=-1) / math.sqrt(W.shape[-2])
+    return wave * torch.exp(x.square().sum(-1, keepdim=True) / 2)
+
+
+SOFTMAX_KERNELS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "softmax": positive_features,
+    "hyperbolic": hyperbolic_features,
+    "trigonometric": trigonometric_features,
+}
+"""Features of (x, W) whose products have the mean exp(x . y) over draws of W."""
+
+
+def performer_features(
+    x: Float[Tensor, "... k"], W: Float[Tensor, "... f k"], kernel: str, *, epsilon: float = 1e-3
+) -> Float[Tensor, "... m"]:
+    """Return phi(x / d^(1/4)) of FAVOR+, or f(W x / d^(1/4)) + epsilon of a generalised kernel.
+
+    Args:
+        x: queries or keys, not yet scaled.
+        W: the projection.
+        kernel: a name of `SOFTMAX_KERNELS` or `GENERALISED_KERNELS`.
+        epsilon: of generalised kernels alone.
+    """
+    x = W.shape[-1] ** -0.25 * x
+    if kernel in SOFTMAX_KERNELS:
+        return SOFTMAX_KERNELS[kernel](x, W)
+    return GENERALISED_KERNELS[kernel](x @ W.mT) + epsilon
+
+
+def released_performer_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    W: Float[Tensor, "f k"],
+    epsilon: float,
+    *,
+    keep: Bool[Tensor, "b s"] | None = None,
+    causal: bool = False,
+    normalise: bool = True,
+) -> Float[Tensor, "b h l v"]:
+    """Return what the Performer's released code computes: positive features, stabilised.
+
+        phi(x) = (exp(W x - |x|^2 / 2 - max) + epsilon) / sqrt(f)
+
+    with the maximum of W x over the features of a query, or over all keys and their features; a
+    sum of weights below 1e-6 is raised by 2e-6.
+    """
+    scale, features = W.shape[1] ** -0.25, len(W)
+
+    def phi(x: Tensor, top: Tensor) -> Tensor:
+        square = (scale * x).square().sum(-1, keepdim=True)
+        return (torch.exp(scale * x @ W.T - square / 2 - top) + epsilon) / math.sqrt(features)
+
+    u_q, u_k = (scale * x.detach() @ W.T for x in (q, k))
+    if keep is not None:
+        u_k = u_k.masked_fill(~keep[:, None, :, None], -1e9)
+    weights = phi(q, u_q.amax(-1, keepdim=True)) @ phi(k, u_k.amax((-2, -1), keepdim=True)).mT
+    weights = counting_weights(weights, keep=keep, causal=causal)
+    if not normalise:
+        return weights @ v
+    total = weights.sum(-1, keepdim=True)
+    return weights @ v / (total + 2e-6 * (total.abs() <= 1e-6))
+
+
+def cosine_weights(
+    q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], *, horizon: int
+) -> Float[Tensor, "b h l s"]:
+    """Return cosFormer's w_ij = relu(q_i) . relu(k_j) cos(pi (i - j) / (2 M)), M the horizon.
+
+    Qin et al. 2022; query i and key i have one position.
+    """
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+    cosine = torch.cos(math.pi / 2 * (i - j).to(q) / horizon)
+    return q.relu() @ k.relu().mT * cosine
+
+
+def gaussian_weights(
+    x: Float[Tensor, "... l k"], y: Float[Tensor, "... s k"]
+) -> Float[Tensor, "... l s"]:
+    """Return exp(-|x_i - y_j|^2 / (2 sqrt(d))), from the differences; they add up to no total.
+
+    Chen et al. 2021; d is the width of x and y.
+    """
+    distance = (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+    return torch.exp(-distance / (2 * math.sqrt(x.shape[-1])))

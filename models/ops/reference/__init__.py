@@ -1,0 +1,1 @@
+"""Literal forms of exact attention, sorting and made-up logits, which have no folder."""

@@ -1,0 +1,128 @@
+"""Sinkhorn attention as loops: what tests compare `models.ops.sorting` with.
+
+Every entry of a sort matrix and every query is computed by itself, padding is left out of every
+sum, and none of ours is imported.
+
+Axis letters beside the project's: i query blocks, j source blocks (causal: one more, the null
+block, first).
+
+Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296, sections 3 and 4.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def sort_matrix(
+    scores: Float[Tensor, "i j"],
+    free: Bool[Tensor, "i j"],
+    sort: str,
+    *,
+    iterations: int,
+    causal: bool,
+) -> Float[Tensor, "i j"]:
+    """Return one head's sort matrix, entry by entry over what is free; elsewhere it is 0.
+
+    Args:
+        scores: of each query block for each source block, over the temperature already.
+        free: which source block a query block may take.
+        sort: sinkhorn divides by the sums of columns and rows in turn, softmax by those of rows,
+            topk leaves each row the largest of its probabilities alone.
+        iterations: rounds of sinkhorn.
+        causal: a column is divided by the sum of the rows so far; column 0 is the null block and
+            is never divided.
+    """
+    rows = scores.shape[0]
+    S = torch.where(free, scores.exp(), 0)
+    if sort == "topk":
+        p = S / S.sum(1, keepdim=True).clamp_min(1e-300)
+        return torch.where(p == p.amax(1, keepdim=True), p, 0)
+    for _ in range(iterations if sort == "sinkhorn" else 1):
+        if sort == "sinkhorn":
+            divided = []
+            for i in range(rows):
+                seen = S[: i + 1] if causal else S
+                total = seen.sum(0)
+                if causal:
+                    total = torch.cat((torch.ones_like(total[:1]), total[1:]))
+                divided.append(torch.where(free[i], S[i] / torch.where(total > 0, total, 1), 0))
+            S = torch.stack(divided)
+        total = S.sum(1, keepdim=True)
+        S = S / torch.where(total > 0, total, 1)
+    return S
+
+
+def sinkhorn_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l k"],
+    scores: Float[Tensor, "b h i j"],
+    *,
+    block: int,
+    sort: str,
+    iterations: int = 8,
+    temperature: float = 0.75,
+    null: tuple[Float[Tensor, "h 1 1 k"], Float[Tensor, "h 1 1 k"]] | None = None,
+    keep: Bool[Tensor, "b l"] | None = None,
+) -> Float[Tensor, "b h l k"]:
+    """Return softmax attention of every query to its own block and to the sorted one.
+
+    A sorted block has, at each place, the mean of what the source blocks have at that place, by
+    the sort matrix; padding is in no mean.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values, as wide as the keys.
+        scores: of each query block for each source block.
+        block: tokens of a block.
+        sort: see `sort_matrix`.
+        iterations: see `sort_matrix`.
+        temperature: divides the scores.
+        null: key and value of the null block, where causal; None otherwise.
+        keep: what is no padding.
+    """
+    causal = null is not None
+    batch, count, length, width = q.shape
+    n = -(-length // block)
+    out = torch.zeros_like(q)
+    for b in range(batch):
+        real = [keep is None or bool(keep[b, t]) for t in range(length)]
+        used = [any(real[B * block : (B + 1) * block]) for B in range(n)]
+        rows = [[used[i] and used[j] and (j < i or not causal) for j in range(n)] for i in range(n)]
+        for h in range(count):
+            free = torch.tensor(rows)
+            if causal:
+                free = torch.cat((torch.ones(n, 1, dtype=torch.bool), free), 1)
+            S = sort_matrix(
+                scores[b, h] / temperature, free, sort, iterations=iterations, causal=causal
+            )
+            for t in range(length):
+                first = t // block * block
+                own = [s for s in range(first, min(length, first + block)) if real[s]]
+                own = [s for s in own if s <= t or not causal]
+                keys, values = [k[b, h, s] for s in own], [v[b, h, s] for s in own]
+                for place in range(block):
+                    terms: list[tuple[Tensor, Tensor]] = []
+                    weights: list[Tensor] = []
+                    for j in range(S.shape[1]):
+                        s = (j - causal) * block + place
+                        weight = S[t // block, j]
+                        if null is not None and j == 0:
+                            terms.append((null[0][h, 0, 0], null[1][h, 0, 0]))
+                        elif s < length and real[s] and weight > 0:
+                            terms.append((k[b, h, s], v[b, h, s]))
+                        else:
+                            continue
+                        weights.append(weight)
+                    if not weights or sum(weights) == 0:
+                        continue
+                    shares = torch.stack(weights)
+                    shares = shares if sort == "topk" else shares / shares.sum()
+                    for mixed, part in ((keys, 0), (values, 1)):
+                        mixed.append(shares @ torch.stack([term[part] for term in terms]))
+                if keys:
+                    p = (torch.stack(keys) @ q[b, h, t] / width**0.5).softmax(0)
+                    out[b, h, t] = p @ torch.stack(values)
+    return out
