@@ -24,11 +24,17 @@ ADDED = {
 }
 ROOMS = ("conf", "lra", "models", "reports", "runners", "tasks", "tests")
 GO_OVER_FAMILIES = (
-    "tests/contracts", "tests/lra/test_compose.py", "tests/lra/test_recorded_defaults.py",
-    "tests/lra/test_selection.py", "tests/lra/commands/test_explain.py",
-    "tests/lra/commands/test_list.py", "tests/lra/commands/test_pages.py", "tests/models/backbone/test_attention_weights.py",
-    f"tests/models/families/test_{FAMILY}.py", "tests/test_rules.py",
-)  # fmt: skip
+    "tests/contracts",
+    "tests/lra/test_compose.py",
+    "tests/lra/test_recorded_defaults.py",
+    "tests/lra/test_selection.py",
+    "tests/lra/commands/test_explain.py",
+    "tests/lra/commands/test_list.py",
+    "tests/lra/commands/test_pages.py",
+    "tests/models/backbone/test_attention_weights.py",
+    f"tests/models/families/test_{FAMILY}.py",
+    "tests/test_rules.py",
+)
 PAGES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
 OF_ALL = (
     "test_selection",
@@ -59,10 +65,11 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, one thread, in a folder."""
+    settings = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, **settings},
         capture_output=True,
         text=True,
         timeout=300,
