@@ -38,6 +38,8 @@ MODELS = {
     name: locate(node.get("mixer", node.get("stack"))["class_path"])
     for name, node in nodes("model").items()
 }
+STACKS = {name for name, node in nodes("model").items() if "stack" in node}
+"""Models that are no mixer in the common stack."""
 TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
 CONFIGS = [
     *bundled().values(),

@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from lra.compose import group_file
 from models.families.sdpa import SDPA
 from models.mixer import Unsupported
 from runners import peers
+from runners.external.catalogue import PEERS
 from runners.external.peer import Case, Missing, Pair, Peer, core_of, disagreement, package, twins
 from runners.measurement.hardware import HardwareProfile
 from runners.peers import Peers, compare
@@ -33,6 +35,12 @@ PEER = Peer(
     setting="softmax",
     make=beside(literal),
 )
+
+
+def test_the_preset_has_every_family_with_a_peer() -> None:
+    preset = group_file("experiment", "peers")
+    models = preset["hydra"]["sweeper"]["params"]["model"].split(",")
+    assert sorted(models) == sorted({peer.family for peer in PEERS})
 
 
 def measured(

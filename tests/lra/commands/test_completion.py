@@ -19,8 +19,8 @@ from lra.commands.completion import RUN_FLAGS, candidates, flags
 
 def test_words_of_every_kind() -> None:
     assert {*VERBS} <= {*candidates([""])}
-    assert candidates(["run", "model=perf"]) == ["model=performer"]
-    assert candidates(["run", "model=linear,sof"]) == ["model=linear,softmax"]
+    assert candidates(["run", "model=performe"]) == ["model=performer"]
+    assert candidates(["run", "model=linear,softma"]) == ["model=linear,softmax"]
     assert candidates(["run", "+experiment=quick"]) == ["+experiment=quickstart"]
     assert candidates(["run", "model=performer", "model.mixer.feat"]) == [
         "model.mixer.features=",

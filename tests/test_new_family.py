@@ -1,0 +1,146 @@
+"""A new family is one file, one YAML and one test: in a copy of the project, with no line changed.
+
+The family is in `new_family/`: the mean of the values so far, with a kind of its own.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
+GIVEN = Path(__file__).parent / "new_family"
+FAMILY, KIND = "running_mean", "running means"
+ADDED = {
+    "running_mean.py": f"models/families/{FAMILY}.py",
+    "running_mean.yaml": f"conf/model/{FAMILY}.yaml",
+    "running_mean_checks.py": f"tests/models/families/test_{FAMILY}.py",
+}
+ROOMS = ("conf", "lra", "models", "reports", "runners", "tasks", "tests")
+GO_OVER_FAMILIES = (
+    "tests/contracts",
+    "tests/lra/test_compose.py",
+    "tests/lra/test_recorded_defaults.py",
+    "tests/lra/test_selection.py",
+    "tests/lra/commands/test_explain.py",
+    "tests/lra/commands/test_list.py",
+    "tests/lra/commands/test_pages.py",
+    "tests/models/backbone/test_attention_weights.py",
+    f"tests/models/families/test_{FAMILY}.py",
+    "tests/test_rules.py",
+)
+PAGES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
+OF_ALL = (
+    "test_selection",
+    "test_every_default_is_the_recorded_one",
+    "test_there_are",
+    "test_the_import_rules_hold",
+    "test_choices_of_models_are_compared",
+    "test_traits_are_read_off_instances_without_weights",
+    "test_types_and_values_are_those_that_are_checked_when_it_runs",
+)
+"""Tests that go over all families in one piece; those of one family have its name."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project with the three files."""
+    folder = tmp_path_factory.mktemp("project")
+    left = shutil.ignore_patterns("__pycache__", "published")
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, folder / room, ignore=left)
+    for page in PAGES:
+        shutil.copy(ROOT / page, folder)
+    for name, place in ADDED.items():
+        assert not (ROOT / place).exists(), f"{place} is there: choose another name in this test"
+        shutil.copy(GIVEN / name, folder / place)
+    return folder
+
+
+def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the copy, one thread, in a folder."""
+    settings = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
+    chosen = " or ".join((FAMILY, *OF_ALL))
+    options = ("-q", "-rp", "-p", "no:cacheprovider", "-n", "0", "-k", chosen)
+    done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_FAMILIES)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    passed = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
+    for name in (
+        f"test_mixer_keeps_the_contract[{FAMILY}]",
+        f"test_model_yaml_lists_exactly_the_constructor[{FAMILY}]",
+        f"test_every_option_has_type_and_meaning[model-{FAMILY}]",
+        f"test_every_option_of_a_family_is_on_its_page[{FAMILY}]",
+        f"test_{FAMILY}.py::test_is_the_mean_as_it_is_written[",
+        *OF_ALL,
+    ):
+        assert any(name in line for line in passed), name
+
+
+def test_every_verb_and_every_report_has_it(copy: Path, tmp_path: Path) -> None:
+    """One test, for one process that does it all."""
+    done = python(copy, tmp_path, "-P", str(GIVEN / "visits.py"), FAMILY, KIND)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    known = json.loads(done.stdout.splitlines()[-1])
+    listed(known)
+    chosen(known)
+    verified(known)
+    reported(known)
+    drawn(known)
+
+
+def listed(known: dict[str, Any]) -> None:
+    assert FAMILY in known["list"]
+    assert "model.mixer.gate=sigmoid" in known["options"]
+    assert known["traits"]["directions"] == ["bidirectional", "causal"]
+    assert known["traits"]["state"] is True
+
+
+def chosen(known: dict[str, Any]) -> None:
+    assert known["of its kind"] == [FAMILY]
+    for where in ("all", "causal", "model=all", "families", "families_train"):
+        assert known[where].count(FAMILY) == 1, where
+        assert len(known[where]) > 10, where
+
+
+def verified(known: dict[str, Any]) -> None:
+    (line,) = known["verify"].splitlines()
+    name, _, counts = line.partition(": ")
+    passed, of, every, *_ = counts.split()
+    assert (name, passed, of) == (FAMILY, every, "of")
+    assert int(every) > 40
+
+
+def reported(known: dict[str, Any]) -> None:
+    (rows,) = (rows for name, rows in known["tables"].items() if name.startswith("efficiency"))
+    assert rows
+    assert any("time" in name for name in known["figures"])
+    for part in ("attention with equal weights", "| gate | sigmoid |", "## Measured: first"):
+        assert part in known["page"]
+    assert f"## {KIND.capitalize()}" in known["overview"]
+    assert f"[{FAMILY}]({FAMILY}.md)" in known["overview"]
+    assert known["page figures"]
+
+
+def drawn(known: dict[str, Any]) -> None:
+    """In the panel of its kind, and like no other family."""
+    assert known["panels"][KIND] == [FAMILY]
+    others = [look for name, look in known["looks"].items() if name != FAMILY]
+    assert known["looks"][FAMILY] not in others
