@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.isolation.progress import phase
-from runners.records import Measurement
+from runners.records import Measurement, baseline_model
 from tasks.baselines.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
 
@@ -40,5 +40,5 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
             labels["examples"] = str(len(floor.outcomes))
         for metric, value in {"accuracy": floor.accuracy, **floor.measures}.items():
             yield Measurement(
-                metric=metric, value=value, model=f"floor/{floor.name}", labels=labels
+                metric=metric, value=value, model=baseline_model(floor.name), labels=labels
             )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from runners.records import Measurement, Status
+from runners.records import Measurement, Status, baseline_of
 
 HEADLINES = ("bits_per_character", "word_perplexity", "perplexity", "accuracy")
 """Scores on the test split by which a cell is summed up: the first that it has."""
@@ -54,7 +54,7 @@ def failure(rows: list[Measurement]) -> Measurement | None:
 
 def _named(row: Measurement) -> str:
     if row.model:
-        return row.model.removeprefix("floor/")
+        return baseline_of(row.model) or row.model
     factor = row.labels.get("factor")
     return row.metric if factor is None else f"{row.metric} at {factor} x"
 
