@@ -1,4 +1,4 @@
-"""Names that keep differently configured runs of one model apart in tables and figures."""
+"""Columns that keep differently configured runs of one model apart in tables and figures."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -8,15 +8,14 @@ import pandas as pd
 
 from lra.catalogue import roots
 from lra.yaml_text import load
-from runners.records import digest
+from reports.names import display_name
+from runners.records import baseline_of
 
 AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source")
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""
-_LONGEST = 160
-"""Characters that a name may gain."""
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, str]:
@@ -30,19 +29,23 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str]:
 
 
 def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return `rows` with models renamed where one name stands for several configurations.
+    """Return `rows` with models named apart where one name stands for several configurations.
 
     Cells of the same model, task and runner whose identities differ in more than length, mode and
     seed are different things: their names gain the keys that differ, as in
-    `performer (mixer.features=64)`. A table that averaged over them would be wrong. An option that
+    `performer (features=64)`. A table that averaged over them would be wrong. An option that
     is younger than some of the cells tells them from the others only where it is not its default.
 
     Args:
         rows: frame with the columns of `runners.records.COLUMNS`.
         cells: cell.json of each cell by its key, of which `described` and `identity` are read.
+
+    Returns:
+        The rows; `model` is the name to display, and two columns more say what it is made of:
+        `family`, the name as stored, and `options`, a mapping of those that differ, by dotted name.
     """
-    names: dict[tuple[str, str], str] = {}
-    own = rows[~rows["model"].str.startswith("floor/")]
+    apart: dict[tuple[str, str], dict[str, str]] = {}
+    own = rows[rows["model"].map(baseline_of).isna()]
     distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
     for key, group in distinct.groupby(["model", "task", "runner"], sort=False):
         model = str(key[0])
@@ -58,15 +61,12 @@ def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
         # What else differs says better how the weights came about than the key of a training.
         differing = [key for key in differing if not key.startswith(TRAININGS)] or differing
-        if not differing:
-            continue
-        for cell, values in flat.items():
-            what = (f"{_short(key)}={_text(values.get(key, 'none'))}" for key in differing)
-            names[model, cell] = f"{model} ({_text(', '.join(what), _LONGEST)})"
-    if not names:
-        return rows
-    pairs = zip(rows["model"], rows["cell"], strict=True)
-    return rows.assign(model=[names.get((model, cell), model) for model, cell in pairs])
+        for cell, values in flat.items() if differing else ():
+            apart[model, cell] = {key: values.get(key, "none") for key in differing}
+    families = list(rows["model"])
+    options = [apart.get(pair, {}) for pair in zip(families, rows["cell"], strict=True)]
+    names = [display_name(f, o) if o else f for f, o in zip(families, options, strict=True)]
+    return rows.assign(model=names, family=families, options=pd.Series(options, rows.index, object))
 
 
 def _flat(described: Mapping[str, Any]) -> dict[str, str]:
@@ -110,10 +110,7 @@ def own_name(cell: Mapping[str, Any]) -> str:
         words = [word.partition("=") for word in cell.get("overrides", ())]
         prefix = "model.mixer."
         given = {k.removeprefix(prefix): v for k, _, v in words if k.startswith(prefix)}
-    if not given:
-        return model
-    told = ", ".join(f"{key}={_text(value)}" for key, value in sorted(given.items()))
-    return f"{model} ({_text(told, _LONGEST)})"
+    return display_name(model, dict(sorted(given.items())))
 
 
 @cache
@@ -126,14 +123,6 @@ def _defaults(model: str) -> Mapping[str, str] | None:
     return found
 
 
-def _text(value: str, longest: int = 60) -> str:
-    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
-    if len(value) <= longest and value.isprintable():
-        return value
-    kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
-    return f"{kept}… {digest(value, digits=8)}"
-
-
 def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str, str]) -> bool:
     """Return whether cells differ in `key`; in a training, those of one seed that have it."""
     if not key.startswith(TRAININGS):
@@ -143,7 +132,3 @@ def _differs(key: str, flat: Mapping[str, Mapping[str, str]], seeds: Mapping[str
         if key in values:
             found.setdefault(seeds[cell], set()).add(values[key])
     return any(len(values) > 1 for values in found.values())
-
-
-def _short(key: str) -> str:
-    return key.removeprefix("mixer.").removeprefix("backbone.")

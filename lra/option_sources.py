@@ -32,6 +32,10 @@ class Parameter(NamedTuple):
     """Each allowed value with its meaning, where there is a list of them."""
     meaning: str
     default: str
+    switch: bool = False
+    """Whether it is true or false, or perhaps null."""
+    optional: bool = False
+    """Whether it may be null."""
 
 
 class Found(NamedTuple):
@@ -191,7 +195,22 @@ def _parameter(
         values += _members(choice)
         meaning = meaning or " ".join((ast.get_docstring(choice) or "").split())
     shown = "" if default is None else ast.unparse(default)
-    return Parameter(spelt(annotation, bool(values)), tuple(values), meaning, shown)
+    kinds = [ast.unparse(each) for each in _united(annotation)]
+    return Parameter(
+        type=spelt(annotation, bool(values)),
+        values=tuple(values),
+        meaning=meaning,
+        default=shown,
+        switch=kinds[0] == "bool",
+        optional=kinds[-1] == "None",
+    )
+
+
+def _united(annotation: ast.expr) -> list[ast.expr]:
+    """Return the types that an annotation joins by `|`."""
+    if isinstance(annotation, ast.BinOp):
+        return [*_united(annotation.left), *_united(annotation.right)]
+    return [annotation]
 
 
 def spelt(annotation: ast.expr, chosen: bool = False) -> str:

@@ -130,8 +130,12 @@ class Crossover:
         if self.interval is None:
             return ""
         low, high = self.interval.low, self.interval.high
-        ends = [f"{end:,.0f}" if math.isfinite(end) else "∞" for end in (low, high)]
-        return ", ".join(f"≤ {self.shortest:,}" if end == "0" else end for end in ends).join("[]")
+        return f"[{self._end(low)}, {self._end(high)}]"
+
+    def _end(self, length: float) -> str:
+        if length == 0.0:
+            return f"≤ {self.shortest:,}"
+        return f"{length:,.0f}" if math.isfinite(length) else "∞"
 
 
 def _checked(lengths: Sequence[float], values: Sequence[float], least: int) -> tuple[Array, Array]:

@@ -27,12 +27,12 @@ from reports.figures.panels import line_figures
 from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.page import render
 from reports.rows import (
-    FLOOR,
     MARKS,
     TIMED,
     cost_points,
     cost_rows,
     labels_of,
+    names_by_group,
     prepare,
     settings,
     shown,
@@ -89,6 +89,7 @@ class _Draft:
     folder: Path
     looks: dict[str, Look]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Names of models by the kind of their family."""
     sections: list[_Section] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -142,8 +143,9 @@ def write_report(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
-        models = [str(n) for n in frame["name"].unique() if not str(n).startswith(FLOOR)]
-        draft = _Draft(Path(temporary), looks(models), groups or {}, left_out=[*left_out])
+        models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
+        by_kind = names_by_group(frame, groups or {})
+        draft = _Draft(Path(temporary), looks(models), by_kind, left_out=[*left_out])
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)

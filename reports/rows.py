@@ -1,7 +1,7 @@
 """From stored rows to what tables and figures need: names, labels, settings, cost points."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.names import display_name
 from reports.stems import stem
-from runners.records import COLUMNS, Status
+from runners.records import COLUMNS, Status, baseline_of
 
-FLOOR = "floor/"
 FAITHFUL = "faithful"
 """The variant that needs no mention: the paper's."""
 MARKS: dict[str, str] = {
@@ -95,6 +95,14 @@ def disturbed(row: Mapping[str, Any]) -> str:
     return str(row["labels"].get("disturbed", ""))
 
 
+def first_position(row: Mapping[str, Any]) -> int:
+    """Return where in its window a row's part begins: the one place that reads this label.
+
+    It is stored as `12` or as `1,024–2,047`.
+    """
+    return int(str(row["labels"]["part"]).partition("–")[0].replace(",", ""))
+
+
 def labels_of(value: Any) -> dict[str, str]:
     """Read one entry of the labels column: a mapping, its JSON text, or nothing."""
     if isinstance(value, str):
@@ -116,7 +124,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
 
     A name is the model's, with its variant where that is not the paper's own, the families of its
     layers where they differ, and what its weights come from where it was not simply trained; `base`
-    is the name without the last.
+    is the name without the last. What it is made of stands beside it: `family`, the registered
+    name; `options`, a mapping of those that tell it from others (both as `lra.names.tell_apart`
+    leaves them, or the model column and none); `departures`, the words of its labels. `baseline` is
+    the name of the baseline that a row is about, "" for a model.
 
     Raises:
         NoRows: the frame is empty.
@@ -131,20 +142,58 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     labels = [labels_of(v) for v in frame["labels"]]
     frame["labels"] = pd.Series(labels, dtype=object)
     frame["samples"] = [samples_of(v) for v in frame["samples"]]
-    variants = [found.get("variant", FAITHFUL).replace(FAITHFUL, "") for found in labels]
-    layers = [found.get("layers", "") for found in labels]
-    starts = [f"from {found['start']}" if "start" in found else "" for found in labels]
-    for column, facts in (("base", (variants, layers)), ("name", (variants, layers, starts))):
-        departures = [", ".join(filter(None, each)) for each in zip(*facts, strict=True)]
-        frame[column] = [
-            f"{m} ({v})" if v else str(m) for m, v in zip(frame["model"], departures, strict=True)
-        ]
+    models = [str(model) for model in frame["model"]]
+    if "family" not in frame:
+        nothing: list[dict[str, str]] = [{} for _ in models]
+        frame = frame.assign(family=models, options=pd.Series(nothing, dtype=object))
+    frame["baseline"] = [baseline_of(model) or "" for model in models]
+    departures = [_departures(found) for found in labels]
+    starts = [(f"from {found['start']}",) if "start" in found else () for found in labels]
+    frame["base"] = list(map(_with, models, departures))
+    frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
+    frame["name"] = list(map(_with, models, frame["departures"]))
     frame["split"] = [found.get("split", "") for found in labels]
     for mark in ("regime", "tokenizer", "start"):
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
     return frame
+
+
+def _departures(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what labels say of how a model departs from its paper's."""
+    variant = labels.get("variant", FAITHFUL)
+    return tuple(filter(None, ("" if variant == FAITHFUL else variant, labels.get("layers", ""))))
+
+
+def _with(model: str, departures: Sequence[str]) -> str:
+    return display_name(model, {}, departures)
+
+
+def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
+    """Return another name of a row's model, made from the columns that `prepare` adds.
+
+    Args:
+        row: of a prepared frame, or its columns `family`, `options` and `departures`.
+        further: words that it gains.
+        without: options that it does not name, by dotted name.
+    """
+    options = {name: value for name, value in row["options"].items() if name not in without}
+    return display_name(row["family"], options, row["departures"], further)
+
+
+def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the names of models in each group of families.
+
+    Args:
+        rows: with the columns `name` and `family`.
+        groups: families by the title of their group.
+    """
+    known = rows[["name", "family"]].drop_duplicates()
+    return {
+        title: [str(name) for name in known["name"][known["family"].isin(list(members))]]
+        for title, members in groups.items()
+    }
 
 
 def shown(value: Any) -> str:

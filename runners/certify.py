@@ -7,7 +7,7 @@ from typing import ClassVar
 from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.isolation.progress import phase
-from runners.records import Measurement
+from runners.records import Measurement, baseline_model, baseline_of
 from runners.runner import Runner, Work
 from tasks.baselines.certificate import Certifiable, certified
 from tasks.task import SPLITS, Certified, Task
@@ -34,7 +34,7 @@ class Certify(Runner):
     @classmethod
     def title(cls, row: Measurement) -> str:
         """Return the name of the floor."""
-        return (row.model or row.metric).removeprefix("floor/")
+        return baseline_of(row.model or "") or row.metric
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:
@@ -53,5 +53,5 @@ def certify(task: Task, *, split: str) -> Iterator[Measurement]:
             labels["examples"] = str(len(floor.outcomes))
         for metric, value in {"accuracy": floor.accuracy, **floor.measures}.items():
             yield Measurement(
-                metric=metric, value=value, model=f"floor/{floor.name}", labels=labels
+                metric=metric, value=value, model=baseline_model(floor.name), labels=labels
             )

@@ -22,6 +22,8 @@ COLUMNS = (
     "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
     "value", "unit", "status", "reason", "samples", "step", "labels",
 )  # fmt: skip
+BASELINE = "floor/"
+"""Begins the model column of a row that holds the score of a baseline, which is no model."""
 LONGEST_REASON = 2000
 """Characters of a stored reason."""
 CELL_COLUMNS = COLUMNS[COLUMNS.index("runner") : COLUMNS.index("metric")]
@@ -64,7 +66,7 @@ class Measurement:
     samples: tuple[float, ...] = ()
     """Every raw sample behind `value`, in the order taken."""
     model: str | None = None
-    """Overrides the cell's model column: `floor/majority` and the like."""
+    """Overrides the cell's model column: `floor/majority` and the like, see `baseline_model`."""
     step: int | None = None
     """Optimiser step, for curves; None for final values."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -178,6 +180,16 @@ def row(cell: Cell, measurement: Measurement, created: str) -> dict[str, Any]:
     if measurement.model is not None:
         full["model"] = measurement.model
     return {column: full[column] for column in COLUMNS}
+
+
+def baseline_model(name: str) -> str:
+    """Return what stands in the model column of a baseline's rows."""
+    return f"{BASELINE}{name}"
+
+
+def baseline_of(model: str) -> str | None:
+    """Return the name of the baseline that a model column stands for; None for a model."""
+    return model.removeprefix(BASELINE) if model.startswith(BASELINE) else None
 
 
 def legible(text: str, at_most: int = LONGEST_REASON) -> str:

@@ -96,6 +96,48 @@ def test_reports_know_of_runners_only_the_rows():
     assert {name for name in found if name and name.startswith("runners")} - allowed == set()
 
 
+TAKES_APART = frozenset(
+    {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
+     "removesuffix", "splitlines"}
+)  # fmt: skip
+SETS_TEXT = {"latex", "layout", "page", "stems", "tables"}
+"""Modules of reports that make text of text: mark-up, file names, lines of a figure."""
+READS_TEXT = {
+    ("rows", "first_position"),  # a label that is stored so
+    ("rows", "short"),  # a stored reason, without the place of its log
+    ("names", "_without"),  # the path of an option, of which a name is made
+    ("report", "_inline_svg"),
+    ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
+    ("mirror", "_run"),  # lines of JSON that a child process writes
+    ("process", "_one_line"),  # the text of an error
+}
+
+
+def taken_apart(source):
+    """Return the functions of a module that take a text apart."""
+    found = set()
+    for function in ast.walk(ast.parse(source)):
+        for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                expressions = ast.unparse(node.func.value) == "re"
+                if node.func.attr in TAKES_APART or expressions:
+                    found.add(function.name)
+    return found
+
+
+def test_reports_read_columns_and_no_names():
+    # What a name or a number is made of travels beside it: nobody parses what was printed.
+    planted = "import re\ndef a(n): return n.partition(' (')\ndef b(n): return re.sub('x', '', n)"
+    assert taken_apart(planted + "\ndef c(n): return n.family") == {"a", "b"}
+    found = {
+        (file.stem, name)
+        for file in sources("reports")
+        if file.stem not in SETS_TEXT
+        for name in taken_apart(file.read_text())
+    }
+    assert found == READS_TEXT
+
+
 def test_no_file_is_long():
     long = [file for file in sources(*ROOMS) if len(file.read_text().splitlines()) > 400]
     assert named(long) == []

@@ -134,9 +134,9 @@ def _values(key: str, chosen: dict[str, Path]) -> list[str]:
     options = shared_options if key.startswith("model.backbone.") else own_options
     for option in options(chosen[group]):
         if option.key == key:
-            if option.type.startswith("true or false"):
+            if option.switch:
                 return ["true", "false"]
-            return [*option.values, *(["null"] if option.type.endswith("or null") else [])]
+            return [*option.values, *(["null"] if option.optional else [])]
     return []
 
 
@@ -185,7 +185,7 @@ def _options(group: str, name: str, own: Sequence[Path], current: str) -> list[s
         if not separator:
             found.append(f"{last}=")
         elif last == key:
-            values = ["true", "false"] if option.type.startswith("true or") else [*option.values]
+            values = ["true", "false"] if option.switch else [*option.values]
             found += [f"{key}={value}" for value in values]
     return found
 

@@ -34,6 +34,10 @@ class Option:
     values: dict[str, str]
     """Allowed values and what each means; empty where any of the type will do."""
     meaning: str
+    switch: bool = False
+    """Whether it is true or false, or perhaps null."""
+    optional: bool = False
+    """Whether it may be null."""
 
 
 def own_options(file: Path) -> list[Option]:
@@ -110,6 +114,8 @@ def _typed(
                 default=default,
                 values=dict(parameter.values),
                 meaning=_joined(parameter, comment),
+                switch=parameter.switch,
+                optional=parameter.optional,
             )
         )
     return found

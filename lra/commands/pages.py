@@ -130,12 +130,12 @@ def linked(paper: str) -> str:
 
 def measured(name: str, source: Path, frame: pd.DataFrame, folder: Path) -> list[str]:
     """Return what the rows of one file say about a family, with the command that made them."""
-    from reports.rows import FLOOR, cost_points, cost_rows, settings
+    from reports.rows import cost_points, cost_rows, settings
     from reports.sections.accuracy import accuracy_table, splits
     from reports.sections.efficiency import crossover_table, efficiency_table, growth_table, modes
     from reports.tables import escape_markdown, to_markdown
 
-    own = frame[(frame["model"] == name) | frame["model"].str.startswith(FLOOR)]
+    own = frame[(frame["model"] == name) | (frame["baseline"] != "")]
     lines: list[str] = []
     for split in splits(own) if (own["model"] == name).any() else []:
         found = accuracy_table(own, split)

@@ -104,7 +104,7 @@ def mirror(
     known = {run: was.cells for run, was in state.items() if (was.sweep, was.kind) == (sweep, RUN)}
     plans = plan_runs(rows, sweep=sweep, cells=cells, names=names, known=known, own=own)
     files = [Path(p).resolve() for p in report_files]
-    report = plan_report(raw(rows, cells), files, sweep=sweep, rows_folder=folder / "rows")
+    report = plan_report(raw(rows), files, sweep=sweep, rows_folder=folder / "rows")
     plans.append(report)
 
     content = {plan.id: plan.content() for plan in plans}

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from reports.dashboard.cells import curves, shared_out
-from reports.rows import FLOOR, TIMED, disturbed, labels_of, prepare, shown
+from reports.rows import TIMED, disturbed, labels_of, prepare, shown
 from runners.records import COLUMNS, canonical, digest
 
 Scalar = float | int | str | None
@@ -89,14 +89,14 @@ def plan_runs(
     never replace each other, and its name from these cells alone.
 
     Args:
-        rows: of the sweep; model names are taken from `cells` where these have them.
+        rows: of the sweep, as they are stored or as `lra.names.tell_apart` returns them.
         sweep: names the group.
-        cells: what the store says of each cell: `identity`, `columns`, `config`.
+        cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.
         known: runs that exist, by id: what `contents` said of their cells, which stay together.
         own: cells to send; by default all that have rows.
     """
-    frame = prepare(raw(rows, cells))
+    frame = prepare(raw(rows))
     found = {str(cell): part for cell, part in frame.groupby("cell", sort=False)}
     plans = []
     wanted = set(found) if own is None else set(own) & set(found)
@@ -119,18 +119,14 @@ def contents(rows: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def raw(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the rows with each model as its cell names it, not as a report tells it from others.
+def raw(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with each model as it is stored, not as a report tells it from others.
 
     Names of reports depend on what else they show.
     """
-    pairs = zip(rows["cell"], rows["model"], strict=True)
-    columns = {key: cell.get("columns", {}) for key, cell in cells.items()}
-    names = [
-        model if str(model).startswith(FLOOR) else columns.get(cell, {}).get("model") or model
-        for cell, model in pairs
-    ]
-    return rows.assign(model=names)
+    if "family" not in rows:
+        return rows
+    return rows.assign(model=rows["family"]).drop(columns=["family", "options"])
 
 
 def _plan(
@@ -144,8 +140,8 @@ def _plan(
     first = part.iloc[0]
     runner, task, device = (shown(first[c]) for c in ("runner", "task", "device"))
     keys = [str(c) for c in part["cell"].unique()]
-    floors = part["name"].astype(str).str.startswith(FLOOR)
-    base = "floors" if floors.all() else str(part[~floors]["name"].iloc[0])
+    models = part["name"][part["baseline"] == ""]
+    base = "floors" if models.empty else str(models.iloc[0])
     name = names.get(keys[0], base) if base != "floors" else base
     seed = shown(first["seed"])
     lengths = _by_length(part)
@@ -256,7 +252,7 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
 
 def _quality(row: Any) -> str:
     told = _told(row.labels)
-    if str(row.name).startswith(FLOOR):
+    if row.baseline:
         told = [str(row.name), *told]
     if row.metric in {"span", "occlusion_agreement"}:
         return "/".join((str(row.metric), *told))

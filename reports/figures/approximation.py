@@ -1,6 +1,6 @@
 """Figures of the approximation lab: error against budget, against time, against length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -246,26 +246,34 @@ def feature_data(data: pd.DataFrame) -> pd.DataFrame:
     return own
 
 
-def feature_pages(data: pd.DataFrame) -> list[pd.DataFrame]:
+def feature_pages(data: pd.DataFrame, further: Mapping[str, str]) -> list[pd.DataFrame]:
     """Return what `feature_data` returned in parts that one figure each can hold."""
-    own = pd.Series(_places(data), index=data.index)
+    own = pd.Series(_places(data, further), index=data.index)
     return [data[own.isin(part)] for part in chunks(sorted(set(own)), PANELS)]
 
 
-def _places(data: pd.DataFrame) -> list[tuple[int, str]]:
-    return [(int(n), _further(str(m))) for n, m in zip(data["length"], data["model"], strict=True)]
+def _places(data: pd.DataFrame, further: Mapping[str, str]) -> list[tuple[int, str]]:
+    return [(int(n), further[str(m)]) for n, m in zip(data["length"], data["model"], strict=True)]
 
 
-def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figure:
+def feature_figure(
+    data: pd.DataFrame, further: Mapping[str, str], *, mode: str, subtitle: str = ""
+) -> Figure:
     """Draw what `feature_data` returned against the number of features.
 
     A panel for each length and each setting of further options. Colours tell the kernels apart,
     solid lines orthogonal from dashed independent draws. The dotted line falls as the root of the
     number of features.
+
+    Args:
+        data: the errors.
+        further: the words of the other settings, by model: see `further_words`.
+        mode: which of the data.
+        subtitle: what they have in common.
     """
     own = over_layers(data[data["mode"] == mode])
-    places = sorted(set(_places(own)))
-    own = own.assign(further=[further for _, further in _places(own)])
+    own = own.assign(further=[words for _, words in _places(own, further)])
+    places = sorted(set(_places(own, further)))
     labels = [
         f"{name}, {word}"
         for kernel, (name, *_) in KERNELS.items()
@@ -275,8 +283,8 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
     with style():
         made = _sheet(len(places))
         handles: dict[str, Line2D] = {}
-        for axes, (length, further) in zip(made.axes, places, strict=True):
-            here = own[(own["length"] == length) & (own["further"] == further)]
+        for axes, (length, words) in zip(made.axes, places, strict=True):
+            here = own[(own["length"] == length) & (own["further"] == words)]
             for kernel, (name, color, marker) in KERNELS.items():
                 for draw, word in DRAWS.items():
                     line = here[(here["kernel"] == kernel) & (here["orthogonal"] == draw)]
@@ -293,7 +301,7 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
             )
             _doubling(axes, [int(b) for b in budgets])
             _vertical(axes, "output_error")
-            axes.set_title(f"{length:,} tokens{further}", size=8.5)
+            axes.set_title(f"{length:,} tokens{words}", size=8.5)
             axes.set_ylabel("output error (relative)", size=8)
             axes.set_xlabel("features", size=8)
             axes.tick_params(labelsize=7)
@@ -304,14 +312,3 @@ def feature_figure(data: pd.DataFrame, *, mode: str, subtitle: str = "") -> Figu
             handles=[handles[label] for label in [*labels, ROOT]],
         )
     return made.figure
-
-
-def _further(name: str) -> str:
-    """Return what a model's name says beside the kernel and the draw, for a title."""
-    _, _, options = name.partition(" (")
-    kept = [
-        option.removeprefix("runner.")
-        for option in options.removesuffix(")").split(", ")
-        if option and not option.startswith(("kernel=", "orthogonal="))
-    ]
-    return "".join(f", {option}" for option in kept)

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, chunks, sheet
-from reports.rows import FLOOR, model_order, shown
+from reports.rows import first_position, model_order, shown
 
 TRAINING = ("task", "task_version", "source")
 EVALUATION = (*TRAINING, "length", "regime", "tokenizer")
@@ -60,8 +60,8 @@ def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
     parts = rows[
         (rows["metric"] == "loss_by_position") & (rows["split"] == split) & (rows["status"] == "ok")
     ]
-    parts = parts[~parts["name"].astype(str).str.startswith(FLOOR)]
-    first = [int(found["part"].split("–")[0].replace(",", "")) for found in parts["labels"]]
+    parts = parts[parts["baseline"] == ""]
+    first = [first_position({"labels": found}) for found in parts["labels"]]
     texts = [shown(value) for value in parts["length"]]
     return _means(parts.assign(place=first, length=texts), EVALUATION, "place")
 

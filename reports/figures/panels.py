@@ -1,7 +1,8 @@
 """Many models at once: the scaling figure as small panels, one per kind of model.
 
 Every panel has the same axes and repeats the references in grey, so that a line can be compared
-across panels. One panel per group of `groups`; models that no group names share a last one.
+across panels. One panel per group of `groups`, which are names of models by title; models that no
+group names share a last one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,14 +46,11 @@ _GREYS = {
 
 
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the models of each panel, by its title; empty panels are left out.
-
-    A name with options in brackets, as in `performer (mixer.features=64)`, goes with its family.
-    """
+    """Return the models of each panel, by its title; empty panels are left out."""
     left = [name for name in names if name not in BACKGROUND]
     found: dict[str, list[str]] = {}
     for title, members in groups.items():
-        own = [name for name in left if name.partition(" (")[0] in members]
+        own = [name for name in left if name in members]
         if own:
             found[title] = model_order(own)
             left = [name for name in left if name not in own]
@@ -145,7 +143,7 @@ def panel_figure(
         return arrange(
             made,
             title=title,
-            subtitle=f"{subtitle}; {about}".removeprefix("; "),
+            subtitle="; ".join(filter(None, (subtitle, about))),
             handles=greys,
             legend_title="in every panel" if references else "",
             notes=[*why_absent(data), *zeros(data)],

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from reports.rows import AMBIGUOUS, FLOOR, MARKS, MISSING, model_order, short, shown
+from reports.names import display_name
+from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
 from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
 from reports.tables import Column, Entry, Row, Table
 
@@ -98,17 +99,20 @@ def accuracy_table(
         Column(group=c[0], title=_title(c, with_length=c[0] not in same_length)) for c in columns
     )
     table_rows = []
-    names = [str(n) for n in final["name"].unique()]
-    models = model_order([n for n in names if not n.startswith(FLOOR)])
     found = final[final["status"] == "ok"].groupby("name")["value"].mean()
-    floors = sorted((n for n in names if n.startswith(FLOOR)), key=lambda n: (found.get(n, 0), n))
+    by_baseline = final[final["baseline"] != ""].drop_duplicates("name").to_dict("records")
+    titles = {
+        str(r["name"]): display_name(r["baseline"].replace("_", " "), {}, r["departures"])
+        for r in by_baseline
+    }
+    floors = sorted(titles, key=lambda n: (found.get(n, 0), n))
+    models = model_order([str(n) for n in final["name"][final["baseline"] == ""]])
     places = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
     for name in [*models, *floors]:
-        entries = tuple(entry(places.get((name, c), nothing), name, score) for c in columns)
-        floor = name in floors
-        title = name.removeprefix(FLOOR).replace("_", " ") if floor else name
-        table_rows.append(Row(title=title, entries=entries, section=FLOORS if floor else ""))
+        entries = tuple(entry(places.get((name, c), nothing), score) for c in columns)
+        section = FLOORS if name in titles else ""
+        table_rows.append(Row(title=titles.get(name, name), entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
     if score.shares:
@@ -135,7 +139,7 @@ def _title(column: tuple[str, ...], *, with_length: bool) -> str:
     return f"{title}, length {length}" if with_length and length != "–" else title
 
 
-def entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
+def entry(rows: pd.DataFrame, score: Score) -> Entry:
     """Return one place of a table from its rows: one for each seed, or why there is no number."""
     if rows.empty:
         return Entry(text="–", status=MISSING, notes=("not run",))
@@ -157,8 +161,8 @@ def entry(rows: pd.DataFrame, name: str, score: Score) -> Entry:
     interval: Interval | None = mean_interval(values)
     if interval is None and examples and score.shares:
         interval = wilson_interval(min(mean, 1.0), examples)
-    if name.startswith(FLOOR):
-        notes += tuple(sorted({s for s in (f.get("sentence", "") for f in good["labels"]) if s}))
+    told = good["labels"][good["baseline"] != ""]
+    notes += tuple(sorted({s for s in (found.get("sentence", "") for found in told) if s}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)

@@ -5,12 +5,15 @@ from typing import Any
 
 import pandas as pd
 
+from reports.names import BEGINNINGS, option_words
 from reports.rows import MARKS, Value, model_order, short
 from reports.sections.efficiency import significant, trusted
 from reports.statistics import percentiles
 from reports.tables import Column, Entry, Row, Table
 
 RUNNER = "approximation"
+KERNEL, ORTHOGONAL = "mixer.kernel", "mixer.orthogonal"
+"""Options of random features, as labels name them too: colours and dashes tell them."""
 ROUNDING = 1e-9
 """Relative errors below are rounding."""
 MEASURES = {
@@ -20,10 +23,12 @@ MEASURES = {
 }
 """Metrics that are drawn against the budget, and their titles; mass follows a number of keys."""
 PLACE = ("mode", "length", "model", "option", "budget")
+TIMES = (
+    "core_time", "core_time_p20", "core_time_p80", "reference_time", "time_ratio", "disturbed",
+)  # fmt: skip
 COLUMNS = (
     *PLACE, "target", "kernel", "orthogonal", "layer", "measure", "k", "value", "low", "high",
-    "draws", "status", "reason", "core_time", "core_time_p20", "core_time_p80", "reference_time",
-    "time_ratio", "disturbed",
+    "draws", "status", "reason", *TIMES,
 )  # fmt: skip
 
 
@@ -41,7 +46,7 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     """
     known = approximation_rows(rows)
     labels = pd.DataFrame(list(known["labels"]), index=known.index)
-    for name in ("budget", "option", "target", "layer", "k", "mixer.kernel", "mixer.orthogonal"):
+    for name in ("budget", "option", "target", "layer", "k", KERNEL, ORTHOGONAL):
         known = known.assign(**{name: labels.get(name)})
     known = known.assign(model=known["name"])
     exact = _pooled(known[known["reference"] != ""], ("mode", "length", "model"), "core_time")
@@ -69,6 +74,16 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
+def further_words(rows: pd.DataFrame) -> dict[str, str]:
+    """Return what tells each model from others beside kernel and draw, by its name, for a title."""
+    found = {}
+    for row in approximation_rows(rows).drop_duplicates("name").to_dict("records"):
+        options = {k: v for k, v in row["options"].items() if k not in (KERNEL, ORTHOGONAL)}
+        words = [*option_words(options, (*BEGINNINGS, "runner.")), *row["departures"]]
+        found[str(row["name"])] = "".join(f", {word}" for word in words)
+    return found
+
+
 def _pooled(
     rows: pd.DataFrame, place: Sequence[str], metric: str
 ) -> dict[tuple[Any, ...], tuple[float, ...]]:
@@ -85,8 +100,8 @@ def _facts(part: pd.DataFrame) -> dict[str, Any]:
     first = part.iloc[0]
     return {
         "target": first["target"],
-        "kernel": first["mixer.kernel"],
-        "orthogonal": first["mixer.orthogonal"],
+        "kernel": first[KERNEL],
+        "orthogonal": first[ORTHOGONAL],
     }
 
 
@@ -131,9 +146,7 @@ def over_layers(data: pd.DataFrame) -> pd.DataFrame:
     """Return the data with the mean over layers in place of each; extremes are over all of them."""
     known = data[data["value"].notna()]
     keys = [*PLACE, "target", "kernel", "orthogonal", "measure", "k"]
-    times = {
-        c: (c, "first") for c in COLUMNS if c.endswith(("time", "p20", "p80", "ratio", "disturbed"))
-    }
+    times = {column: (column, "first") for column in TIMES}
     return known.groupby(keys, dropna=False, as_index=False, sort=True).agg(
         value=("value", "mean"), low=("low", "min"), high=("high", "max"),
         layers=("layer", "size"), draws=("draws", "sum"), **times,

@@ -1,6 +1,6 @@
 """What a report shows of the approximation lab."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from reports.sections.approximation import (
     approximation_rows,
     approximation_table,
     describe,
+    further_words,
 )
 from reports.stems import stem
 from reports.tables import Table
@@ -45,7 +46,7 @@ def approximation_parts(
         return
     parts = settings(rows, COST_SETTING)
     for part in parts:
-        data = approximation_data(part.rows)
+        data, words = approximation_data(part.rows), further_words(part.rows)
         where = f" ({part.title})" if len(parts) > 1 else ""
         for mode in sorted(set(data["mode"])):
             tag = f"{stem(mode)}{part.suffix}"
@@ -53,7 +54,7 @@ def approximation_parts(
             if table is not None:
                 yield f"approximation-{tag}", f"Approximations, {describe(mode)}{where}", table
             own = data[(data["mode"] == mode) & data["value"].notna()]
-            for file, text, draw, shown in _figures(own, mode, looks, part.title):
+            for file, text, draw, shown in _figures(own, mode, looks, part.title, words):
                 heading = f"{text[0].upper()}{text[1:]}, {describe(mode)}{where}"
                 names = page_names(f"{file}-{tag}", heading, len(shown))
                 for plotted, (name, title) in zip(shown, names, strict=True):
@@ -62,7 +63,7 @@ def approximation_parts(
 
 
 def _figures(
-    own: pd.DataFrame, mode: str, looks: dict[str, Look], title: str
+    own: pd.DataFrame, mode: str, looks: dict[str, Look], title: str, further: Mapping[str, str]
 ) -> Iterator[tuple[str, str, Callable[[pd.DataFrame], Figure], list[pd.DataFrame]]]:
     """Yield stem, text, drawing and numbers of the figures of one mode; the numbers in pages."""
     lengths = sorted(int(n) for n in set(own["length"]))
@@ -82,5 +83,6 @@ def _figures(
         yield "approximation-length", "error against length", draw, pages(shared, ())
     features = feature_data(errors)
     if len(features):
-        draw = partial(feature_figure, mode=mode, subtitle=title)
-        yield "approximation-features", "random features", draw, feature_pages(features)
+        draw = partial(feature_figure, further=further, mode=mode, subtitle=title)
+        shown = feature_pages(features, further)
+        yield "approximation-features", "random features", draw, shown

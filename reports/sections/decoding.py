@@ -12,7 +12,16 @@ from reports.figures.curves import page_names
 from reports.figures.drawing import Look, save
 from reports.figures.panels import line_figures
 from reports.figures.scaling import COLUMNS, line_records
-from reports.rows import MISSING, Record, Value, ambiguous, merged, model_order, settings
+from reports.rows import (
+    MISSING,
+    Record,
+    Value,
+    ambiguous,
+    merged,
+    model_order,
+    named,
+    settings,
+)
 from reports.sections.efficiency import MEBIBYTE, mark, significant, trusted
 from reports.statistics import median_interval
 from reports.tables import Column, Entry, Row, Table
@@ -27,7 +36,10 @@ TITLES = {
 AXES = {"token_time": "time of one token", "state_bytes": "state of one text"}
 RECOMPUTED = (0.8, 2.4)
 """Dashes of lines without a state, which have their model's colour and no marker."""
-_NEEDED = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
+_NEEDED = [
+    "name", "family", "options", "departures", "mode", "length", "seed", "cell", "metric", "value",
+    "status", "reason", "samples", "disturbed",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +75,10 @@ class DecodePoint:
         return Value(value=value.value / self.batch_size)
 
 
-def line_name(model: str, mode: str) -> str:
-    """Return what a line is called: recomputing is named, in the brackets of the model's options.
-
-    Brackets, because the panels of many models go by what stands before them.
-    """
-    if mode == "state":
-        return model
-    if model.endswith(")"):
-        return f"{model[:-1]}, {MODES.get(mode, mode)})"
-    return f"{model} ({MODES.get(mode, mode)})"
+def line_name(row: Mapping[str, Any]) -> str:
+    """Return what the line of a row is called: recomputing is named, in its last brackets."""
+    mode = str(row["mode"])
+    return str(row["name"]) if mode == "state" else named(row, MODES.get(mode, mode))
 
 
 def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +92,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
     Places with several configurations under one name are marked, not merged.
     """
     places: dict[tuple[str, str, int], list[Record]] = {}
-    for record in decode_rows(rows)[[*_NEEDED, "samples", "disturbed"]].to_dict("records"):
+    for record in decode_rows(rows)[_NEEDED].to_dict("records"):
         place = (str(record["name"]), str(record["mode"]), int(record["length"]))
         places.setdefault(place, []).append({str(k): v for k, v in record.items()})
     found = []
@@ -103,7 +109,7 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
         values = {metric: merged(own) for metric, own in by_metric.items()}
         found.append(
             DecodePoint(
-                name=line_name(model, mode),
+                name=line_name(records[0]),
                 model=model,
                 mode=mode,
                 length=length,
@@ -159,6 +165,7 @@ def decode_figures(
 ) -> Iterator[tuple[str, str, pd.DataFrame, Figure | None]]:
     """Yield stem, heading, data and drawing of each figure; no drawing where there is no number."""
     found, about = decode_looks(points, looks), f"{batches(points)}; {setting}"
+    own = {title: [p.name for p in points if p.model in names] for title, names in groups.items()}
     for quantity, title in TITLES.items():
         data = decode_data(points, quantity)
         file = f"decoding-{quantity.replace('_', '-')}"
@@ -166,7 +173,7 @@ def decode_figures(
             yield file, title, data, None
             continue
         axes = ("context (tokens)", AXES[quantity])
-        drawn = line_figures(data, found, groups, subtitle=about, title=title, names=axes)
+        drawn = line_figures(data, found, own, subtitle=about, title=title, names=axes)
         names = page_names(file, title, len(drawn))
         for (part, figure), (name, heading) in zip(drawn, names, strict=True):
             yield name, heading, part, figure

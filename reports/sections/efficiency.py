@@ -26,7 +26,9 @@ from reports.tables import Column, Entry, Row, Table
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
-PASSES = {"step": "training step (forward, backward, update)", "forward": "forward pass"}
+PASSES = {"step": "training step", "forward": "forward pass"}
+PARTS = {"step": "forward, backward, update"}
+"""What a pass consists of, where that needs saying."""
 MEBIBYTE = 2**20
 WIDEST_FACTOR = 2.0
 """Ratio of the ends of an interval around 1, above which no speed factor is printed."""
@@ -50,12 +52,13 @@ def references(points: Sequence[CostPoint]) -> list[str]:
 
 def describe_pass(mode: str) -> str:
     """Return what one timed pass of this mode is."""
-    return PASSES.get(mode, mode)
+    name = mode_name(mode)
+    return f"{name} ({PARTS[mode]})" if mode in PARTS else name
 
 
 def mode_name(mode: str) -> str:
     """Return a mode as a short heading."""
-    return describe_pass(mode).partition(" (")[0]
+    return PASSES.get(mode, mode)
 
 
 def significant(value: float, digits: int = 3) -> str:

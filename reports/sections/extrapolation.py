@@ -37,13 +37,13 @@ def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """
     own = rows[(rows["runner"] == "extrapolate") & (rows["split"] == "test")].copy()
     for label in ("factor", "tokens", "trained_tokens"):
-        own[label] = [found.get(label, "") for found in own["labels"]]
+        own[label] = [float(found.get(label, "nan")) for found in own["labels"]]
     chosen = {}
     for task, part in own.groupby("task"):
         known = set(part["metric"])
         chosen[task] = next((score.metric for score in SCORES if score.metric in known), "")
     told = own["metric"] == own["task"].map(chosen)
-    return own[told | ((own["factor"] == "") & (own["status"] != "ok"))]
+    return own[told | (own["factor"].isna() & (own["status"] != "ok"))]
 
 
 def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -54,17 +54,17 @@ def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(TASK), sort=True, dropna=False):
-        places = part[part["factor"] != ""]
+        places = part[part["factor"].notna()]
         if places.empty:
             continue
         metric = str(places["metric"].iloc[0])
         axis: dict[float, tuple[int, int]] = {}
         for row in places.sort_values("status").to_dict("records"):  # ok comes before the failures
-            axis.setdefault(float(row["factor"]), (int(row["tokens"]), int(row["trained_tokens"])))
+            axis.setdefault(row["factor"], (int(row["tokens"]), int(row["trained_tokens"])))
         for name in model_order([str(n) for n in part["name"]]):
             own = part[part["name"] == name]
             for factor, (tokens, trained) in sorted(axis.items()):
-                at = own[own["factor"].isin({f"{factor:g}", ""})]
+                at = own[own["factor"].isin((factor, np.nan))]
                 record = dict(zip(TASK, key, strict=True)) | _point(at)
                 record |= {"metric": metric, "model": name, "factor": factor}
                 records.append(record | {"tokens": tokens, "trained_tokens": trained})
@@ -178,11 +178,11 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
                 Column(group=str(task[0]), title=f"{tokens:,}", key=f"{task[0]}-{factor:g}x")
             )
             at = (rows[list(TASK)] == task).all(axis=1)
-            by_column.append(rows[at & rows["factor"].isin({f"{factor:g}", ""})])
+            by_column.append(rows[at & rows["factor"].isin((factor, np.nan))])
         table_rows = tuple(
             Row(
                 title=name,
-                entries=tuple(_short(at[at["name"] == name], name, score) for at in by_column),
+                entries=tuple(_short(at[at["name"] == name], score) for at in by_column),
             )
             for name in names
         )
@@ -206,9 +206,9 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
     return found
 
 
-def _short(rows: pd.DataFrame, name: str, score: Score) -> Entry:
+def _short(rows: pd.DataFrame, score: Score) -> Entry:
     """Return the table's entry without its interval, which would not fit."""
-    full = entry(rows, name, score)
+    full = entry(rows, score)
     if full.value is None:
         return full
     return replace(full, text=f"{score.factor * full.value:.{score.digits}f}")

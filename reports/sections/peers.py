@@ -5,7 +5,6 @@ another function stands in the table without a ratio.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from reports.figures.curves import page_names
 from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, chunks, sheet, wrap
-from reports.rows import MARKS, Value, short
+from reports.rows import MARKS, Value, named, short
 from reports.sections.efficiency import describe_pass, significant, trusted
 from reports.statistics import median_interval
 from reports.stems import stem
 from reports.tables import Column, Entry, Row, Table
+from runners.records import Status
 
 KEY = ["family", "peer", "causal"]
 _ROWS = 30
@@ -31,7 +31,8 @@ _NAMES = 2.4
 """Inches."""
 LABELS = ("peer", "setting", "version")
 PASSES = {"step": "forward and backward pass", "forward": "forward pass"}
-DIRECTION = re.compile(r"(, )?runner\.direction=\w+(?(1)|(, )?)")
+DIRECTION = "runner.direction"
+"""An option that has a column and words of its own."""
 COMPARED = {"step": "Outputs and gradients were"}
 COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 """Short to long."""
@@ -40,8 +41,7 @@ COLOURS = ("#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594", "#041f4a")
 def peer_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of comparisons with peers, their labels as columns."""
     own = rows[rows["runner"] == "peers"].copy()
-    # The direction has a column and words of its own.
-    own["name"] = [DIRECTION.sub("", str(name)).replace(" ()", "") for name in own["name"]]
+    own["name"] = [named(row, without={DIRECTION}) for row in own.to_dict("records")]
     for name in (*LABELS, "side", "compared_in"):
         own[name] = [labels.get(name, "") for labels in own["labels"]]
     return own
@@ -87,7 +87,7 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     if found is None:
         return Entry(text="–")
     if found["status"] != "ok":
-        text = "unlike" if "another function" in found["reason"] else MARKS[found["status"]]
+        text = "unlike" if _unlike(rows, found) else MARKS[found["status"]]
         return Entry(text=text, status=found["status"], notes=(short(found["reason"]),))
     value = float(found["value"])
     interval = median_interval(found["samples"]) if len(found["samples"]) > 1 else None
@@ -97,6 +97,11 @@ def _entry(rows: pd.DataFrame, metric: str) -> Entry:
     notes = _rounding(rows) if metric == "peer_speedup" else ()
     entry = Entry(text=text, value=value, interval=interval, notes=notes)
     return trusted(entry, Value(value=value, disturbed=found["disturbed"]))
+
+
+def _unlike(rows: pd.DataFrame, found: dict[str, Any]) -> bool:
+    """Return whether both were compared and found to differ; what cannot run has no difference."""
+    return found["status"] == Status.unsupported and bool((rows["metric"] == "peer_error").any())
 
 
 def _rounding(rows: pd.DataFrame) -> tuple[str, ...]:

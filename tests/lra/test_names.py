@@ -41,6 +41,27 @@ def test_options_do_not() -> None:
     assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "floor/majority", "other"]
 
 
+def test_a_name_stands_beside_what_it_is_made_of() -> None:
+    def identity(features: int, direction: str) -> dict[str, Any]:
+        return {"mixer": {"features": features}, "runner": {"direction": direction}}
+
+    rows = tell_apart(
+        _rows(("a", "m"), ("b", "m"), ("b", "floor/majority"), ("c", "other")),
+        {"a": identity(4, "causal"), "b": identity(8, "both"), "c": identity(99, "both")},
+    )
+    assert list(rows["model"][:2]) == [
+        "m (features=4, runner.direction=causal)", "m (features=8, runner.direction=both)",
+    ]  # fmt: skip
+    assert list(rows["family"]) == ["m", "m", "floor/majority", "other"]
+    assert list(rows["options"]) == [
+        {"mixer.features": "4", "runner.direction": "causal"},
+        {"mixer.features": "8", "runner.direction": "both"},
+        {},
+        {},
+    ]
+    assert all(column in rows for column in COLUMNS)
+
+
 def test_what_labels_name_is_not_named_twice() -> None:
     plain = {"mixer": {"variant": "faithful"}}
     hybrid = {"mixer": {"variant": "lra", "layers": ["m", "o"], "others": {"o": {"bias": True}}}}

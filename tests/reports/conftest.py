@@ -29,8 +29,9 @@ def row(metric: str, value: float | None, **columns: Any) -> dict[str, Any]:
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
-    """Rows as the store returns them, column types included."""
-    table = pd.DataFrame(list(rows), columns=list(COLUMNS))
+    """Rows as the store returns them, column types included; or as names are told apart."""
+    told = [column for column in ("family", "options") if rows and column in rows[0]]
+    table = pd.DataFrame(list(rows), columns=[*COLUMNS, *told])
     integers = ("schema", "task_version", "length", "seed", "threads", "step")
     kinds: dict[str, str] = {**dict.fromkeys(integers, "Int64"), "causal": "boolean"}
     return table.astype({**kinds, "value": "float64", "created": "datetime64[us, UTC]"})

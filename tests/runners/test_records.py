@@ -18,6 +18,8 @@ from runners.records import (
     Measurement,
     Outcomes,
     Status,
+    baseline_model,
+    baseline_of,
     canonical,
     digest,
     legible,
@@ -145,6 +147,13 @@ def test_a_row_has_exactly_the_columns_and_the_unit_of_its_metric():
 def test_a_floor_names_itself():
     measurement = Measurement(metric="accuracy", value=0.2, model="floor/majority")
     assert row(make_cell(), measurement, "")["model"] == "floor/majority"
+
+
+def test_a_baseline_is_known_by_its_model_column() -> None:
+    assert baseline_model("majority") == "floor/majority"
+    assert baseline_of("floor/majority") == "majority"
+    assert baseline_of("performer") is None
+    assert baseline_of("my floor/majority") is None
 
 
 def test_what_travels_between_processes_arrives():

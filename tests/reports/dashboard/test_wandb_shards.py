@@ -232,8 +232,12 @@ def test_a_run_is_called_the_same_whatever_else_the_store_holds(sweep: Sweep) ->
         (alone,) = plan_runs(part(sweep, keys), sweep="s", cells=sweep.cells)
         assert (alone.id, alone.name, alone.tags) == (plan.id, plan.name, plan.tags)
     # as a report renames models that it must tell apart
-    renamed = sweep.rows.assign(model=[f"{m} (features=64)" if m == "linear" else m
-                                       for m in sweep.rows["model"]])  # fmt: skip
+    stored = sweep.rows["model"]
+    renamed = sweep.rows.assign(
+        model=[f"{m} (features=64)" if m == "linear" else m for m in stored],
+        family=stored,
+        options=[{"mixer.features": "64"} if m == "linear" else {} for m in stored],
+    )
     named = plan_runs(renamed, sweep="s", cells=sweep.cells)
     assert [(p.id, p.name) for p in named] == [(p.id, p.name) for p in whole]
     told = plan_runs(renamed, sweep="s", cells=sweep.cells,

@@ -18,11 +18,13 @@ from reports.figures.approximation import (
     time_figure,
 )
 from reports.figures.drawing import looks
+from reports.names import display_name
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.approximation import (
     approximation_data,
     approximation_table,
+    further_words,
     measures,
     of_measure,
     over_layers,
@@ -156,15 +158,27 @@ def variants(make: SimpleNamespace) -> pd.DataFrame:
         ("softmax", "true", 1.0), ("softmax", "false", 2.0), ("trigonometric", "true", 9.0),
     ):  # fmt: skip
         further = {"mixer.kernel": kernel, "mixer.orthogonal": draw}
-        name = f"performer (kernel={kernel}, orthogonal={draw}, runner.deviation=0.5)"
-        cells = rows_of(make, further=further, error=error)
-        rows += [{**row, "model": name, "cell": name} for row in cells]
+        rows += told_apart(
+            rows_of(make, further=further, error=error), {**further, "runner.deviation": "0.5"}
+        )
     return make.frame(*rows)
 
 
+def told_apart(rows: list[dict[str, Any]], options: dict[str, str]) -> list[dict[str, Any]]:
+    """Rows of a Performer as `lra.names.tell_apart` names them."""
+    name = display_name("performer", options)
+    own = {"model": name, "cell": name, "family": "performer", "options": options}
+    return [{**row, **own} for row in rows]
+
+
 def test_kernels_and_draws_of_random_features(variants: pd.DataFrame) -> None:
-    found = feature_data(approximation_data(prepare(variants)))
-    figure = feature_figure(found, mode="random")
+    rows = prepare(variants)
+    found = feature_data(approximation_data(rows))
+    assert set(found["model"]) == {
+        f"performer (kernel={kernel}, orthogonal={draw}, runner.deviation=0.5)"
+        for kernel, draw in (("softmax", "true"), ("softmax", "false"), ("trigonometric", "true"))
+    }
+    figure = feature_figure(found, further_words(rows), mode="random")
     (axes,) = figure.axes
     assert axes.get_title(loc="left") == "256 tokens, deviation=0.5"
     drawn = lines(figure, 0)
@@ -227,9 +241,8 @@ def test_features_have_twelve_panels_at_most(
     for i in range(30):
         for kernel in ("softmax", "trigonometric"):
             further = {"mixer.kernel": kernel, "mixer.orthogonal": "true"}
-            name = f"performer (kernel={kernel}, runner.deviation={i})"
-            cells = rows_of(make, further=further)
-            rows += [{**row, "model": name, "cell": name} for row in cells]
+            own = {"mixer.kernel": kernel, "runner.deviation": str(i)}
+            rows += told_apart(rows_of(make, further=further), own)
     names = sorted({row["model"] for row in rows})
     shown = drawings(monkeypatch, make.frame(*rows), names, tmp_path)
     own = [figure for stem, figure in shown.items() if "features" in stem]
@@ -272,3 +285,10 @@ def test_a_report_shows_it_and_no_cost_table(
     assert f"unsupported: {why} (length 512)" in (tmp_path / "a" / "report.md").read_text()
     names = {p.name for p in write_report(variants, tmp_path / "b", title="x")}
     assert "approximation-features-random.svg" in names
+
+
+def test_a_variant_is_titled_in_full(make: SimpleNamespace) -> None:
+    rows = told_apart(rows_of(make), {"mixer.kernel": "softmax", "mixer.note": "a, kernel=b (c)"})
+    labelled = [{**row, "labels": {**row["labels"], "variant": "lra"}} for row in rows]
+    (words,) = further_words(prepare(make.frame(*labelled))).values()
+    assert words == ", note=a, kernel=b (c), lra"

@@ -10,7 +10,7 @@ from reports.figures.drawing import looks
 from reports.figures.panels import AT_MOST, OTHERS, panel_figure, panels
 from reports.figures.scaling import scaling_data
 from reports.report import write_report
-from reports.rows import cost_points, prepare
+from reports.rows import cost_points, names_by_group, prepare
 
 GROUPS = {"kernels": ["linear", "performer"], "windows": ["local"], "unused": ["nobody"]}
 
@@ -29,9 +29,9 @@ def many(make: SimpleNamespace) -> pd.DataFrame:
 
 
 def test_every_model_has_one_panel_and_references_none() -> None:
-    names = ["softmax", "linear", "performer (mixer.features=8)", "local", "stray"]
+    names = ["softmax", "linear", "performer", "local", "stray"]
     assert panels(names, GROUPS) == {
-        "kernels": ["linear", "performer (mixer.features=8)"],
+        "kernels": ["linear", "performer"],
         "windows": ["local"],
         OTHERS: ["stray"],
     }
@@ -63,3 +63,17 @@ def test_a_report_of_many_models_uses_panels(make: SimpleNamespace, tmp_path: Pa
     write_report(rows, tmp_path, title="many", groups=GROUPS)
     drawing = (tmp_path / "time-step.svg").read_text()
     assert all(title in drawing for title in ("kernels", "windows"))
+
+
+def test_a_model_goes_with_its_family_whatever_its_name(make: SimpleNamespace) -> None:
+    rows = many(make)
+    family = rows["model"]
+    told = rows.assign(
+        model=[f"{name} (features=8)" if name == "performer" else name for name in family],
+        family=family,
+        options=[{"mixer.features": "8"} if name == "performer" else {} for name in family],
+    )
+    found = names_by_group(prepare(told), GROUPS)
+    assert found == {
+        "kernels": ["linear", "performer (features=8)"], "windows": ["local"], "unused": [],
+    }  # fmt: skip

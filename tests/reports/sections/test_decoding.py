@@ -122,8 +122,29 @@ def test_configurations_under_one_name_are_not_merged(
 
 
 def test_names_of_lines() -> None:
-    assert line_name("softmax", "state") == "softmax"
-    assert line_name("luna (lra)", "recompute") == "luna (lra, recomputed)"
+    def called(mode: str, options: dict[str, str], *departures: str) -> str:
+        parts = {"family": "luna", "options": options, "departures": departures}
+        return line_name({"name": "as it is", "mode": mode, **parts})
+
+    assert called("state", {}) == "as it is"
+    assert called("recompute", {}) == "luna (recomputed)"
+    assert called("recompute", {}, "lra") == "luna (lra, recomputed)"
+    assert called("recompute", {"mixer.size": "8"}) == "luna (size=8, recomputed)"
+    assert called("recompute", {"mixer.size": "8"}, "lra") == "luna (size=8) (lra, recomputed)"
+
+
+def test_panels_hold_the_lines_of_their_models(make: SimpleNamespace) -> None:
+    names = [f"m{i}" for i in range(8)]
+    found = [
+        row for name in names for mode in ("state", "recompute")
+        for row in written(make, name, mode, 256, 1e-3)
+    ]  # fmt: skip
+    points = decode_points(prepare(make.frame(*found)))
+    groups = {"first": names[:3], "second": names[3:]}
+    (_, _, _, figure), *_ = decode_figures(points, looks(names), groups, setting="cpu")
+    assert figure is not None
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["first", "second (1 of 2)", "second (2 of 2)"]
 
 
 def test_a_recomputing_line_has_its_models_colour(rows: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from reports.names import display_name
 from reports.rows import prepare
 from reports.sections.peers import peer_rows, peer_table, speed_data, speed_figure
 
@@ -29,12 +30,20 @@ def compared(
     ]
 
 
-def unlike(make: SimpleNamespace, model: str, peer: str, length: int) -> dict[str, Any]:
+def without(
+    make: SimpleNamespace, model: str, peer: str, length: int, reason: str
+) -> dict[str, Any]:
     labels = {"peer": peer, "setting": "64 slots", "version": "1"}
     return make.row(
-        "peer_speedup", None, status="unsupported", reason=UNLIKE, labels=labels, runner="peers",
+        "peer_speedup", None, status="unsupported", reason=reason, labels=labels, runner="peers",
         mode="step", model=model, length=length,
     )  # fmt: skip
+
+
+def unlike(make: SimpleNamespace, model: str, peer: str, length: int) -> list[dict[str, Any]]:
+    last = without(make, model, peer, length, UNLIKE)
+    apart = {"metric": "peer_error", "value": 3.0, "status": "ok", "reason": "", "unit": "1"}
+    return [{**last, **apart}, last]
 
 
 @pytest.fixture
@@ -45,7 +54,8 @@ def rows(make: SimpleNamespace) -> pd.DataFrame:
                 *compared(make, "linformer", "package A", 1024, 1.5),
                 *compared(make, "linformer", "package A", 2048, 2.0, bytes_ratio=0.25),
                 *compared(make, "linear", "package B", 1024, 12.0, causal=True),
-                unlike(make, "linear", "package C", 1024),
+                *unlike(make, "linear", "package C", 1024),
+                without(make, "linear", "package D", 1024, "computes another function only"),
                 make.row("accuracy", 0.5, labels={"split": "test"}),
             )
         )
@@ -64,6 +74,7 @@ def test_the_table_shows_ratios_bytes_and_what_is_unlike(rows: pd.DataFrame) -> 
     assert texts["peak", "linformer: package A (64 slots)"] == ["0.500", "0.250"]
     assert texts["time", "linear: package B (64 slots, causal)"][1] == "–"
     assert texts["time", "linear: package C (64 slots)"] == ["unlike", "–"]
+    assert texts["time", "linear: package D (64 slots)"] == ["unsupported", "–"]
     assert UNLIKE in table.footnotes()
     assert ("peak", "linear: package C (64 slots)") not in texts
 
@@ -83,19 +94,23 @@ def test_a_ratio_says_where_float32_alone_differs(make: SimpleNamespace) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("options", "wanted"),
     [
-        ("linear (runner.direction=causal)", "linear"),
-        ("linear (features=64, runner.direction=causal)", "linear (features=64)"),
-        ("linear (runner.direction=causal, seed=1)", "linear (seed=1)"),
-        ("linear", "linear"),
+        ({"runner.direction": "causal"}, "linear"),
+        ({"mixer.features": "64", "runner.direction": "causal"}, "linear (features=64)"),
+        ({"runner.direction": "causal", "seed": "1"}, "linear (seed=1)"),
+        ({"mixer.note": "runner.direction=causal"}, "linear (note=runner.direction=causal)"),
+        ({}, "linear"),
     ],
 )
 def test_a_name_does_not_repeat_the_direction(
-    make: SimpleNamespace, name: str, wanted: str
+    make: SimpleNamespace, options: dict[str, str], wanted: str
 ) -> None:
-    rows = make.frame(*compared(make, "linear", "package A", 1024, 1.5)).assign(name=name)
-    assert set(peer_rows(rows)["name"]) == {wanted}
+    rows = make.frame(*compared(make, "linear", "package A", 1024, 1.5))
+    told = rows.assign(
+        model=display_name("linear", options), family="linear", options=[options] * len(rows)
+    )
+    assert set(peer_rows(prepare(told))["name"]) == {wanted}
 
 
 def test_there_is_no_table_without_comparisons(rows: pd.DataFrame) -> None:

@@ -1,0 +1,59 @@
+"""What a model is called: put together from columns in one place, and taken apart nowhere.
+
+`reports.rows.prepare` keeps the parts as columns: `family`, the registered name; `options`, those
+by which runs of one family differ; `departures`, what labels say beside them. Who wants another
+name of the same model makes it from these.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from runners.records import digest
+
+BEGINNINGS = ("mixer.", "backbone.")
+"""Of the names of options; nobody misses them."""
+_LONGEST, _LONGEST_VALUE = 160, 60
+"""Characters of all options, and of the value of one."""
+
+
+def display_name(
+    family: str,
+    options: Mapping[str, str],
+    departures: Sequence[str] = (),
+    further: Sequence[str] = (),
+) -> str:
+    """Return a model's name, as in `performer (features=64) (lra)`.
+
+    Args:
+        family: its registered name.
+        options: those that tell it from others of its family, by dotted name.
+        departures: its variant, where that is not the paper's, and the like.
+        further: words of one figure or table; they stand in the last brackets.
+    """
+    brackets = []
+    if options:
+        brackets.append(fitting(", ".join(option_words(options)), _LONGEST))
+    if departures:
+        brackets.append(", ".join(departures))
+    if further:
+        brackets.append(", ".join([*brackets[-1:], *further]))
+        del brackets[-2:-1]
+    return " ".join([family, *(f"({words})" for words in brackets)])
+
+
+def option_words(options: Mapping[str, str], beginnings: Sequence[str] = BEGINNINGS) -> list[str]:
+    """Return options as words, `features=64`, their names without any of `beginnings`."""
+    return [f"{_without(name, beginnings)}={fitting(v)}" for name, v in options.items()]
+
+
+def _without(name: str, beginnings: Sequence[str]) -> str:
+    for beginning in beginnings:
+        name = name.removeprefix(beginning)
+    return name
+
+
+def fitting(value: str, longest: int = _LONGEST_VALUE) -> str:
+    """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
+    if len(value) <= longest and value.isprintable():
+        return value
+    kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
+    return f"{kept}… {digest(value, digits=8)}"
