@@ -100,8 +100,8 @@ SHIPPED = {
 @pytest.fixture(autouse=True)
 def quick_floors(monkeypatch):
     """Fit floors briefly: what is asked of them holds for a floor of any strength."""
-    for module in ("local_floors", "window_floor"):
-        monkeypatch.setattr(f"tasks.{module}.EPOCHS", 1)
+    for module in ("n_grams", "image_windows"):
+        monkeypatch.setattr(f"tasks.baselines.{module}.EPOCHS", 1)
     monkeypatch.setattr("tasks.baselines.n_grams.FIT_EXAMPLES", 200)
     monkeypatch.setattr("tasks.baselines.image_windows.FIT_PIXELS", 200 * 32 * 32)
 
