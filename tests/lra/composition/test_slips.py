@@ -24,7 +24,7 @@ TYPED = (
     ("seed=range(0,5)", "lra run -m 'seed=range(0,5)'"),
     ("model.layers=fnet,sdpa", "As one list: 'model.layers=[fnet,sdpa]'"),
     ("model=*", "lra run -m 'model=glob(*)'"),
-    ("-m model=all", "lra run -m 'model=glob(*)'"),
+    ("-m task=all", "lra run -m 'task=glob(*)'"),
     ("hardware=gpu", "unknown hardware 'gpu': a GPU is one of a100, h100, h200, laptop_gpu."),
     ("hardware=cuda", "on this machine: hardware="),
     ("hardware=H100", "did you mean 'h100'"),

@@ -66,8 +66,8 @@ def test_changed_code_is_named_by_module(tmp_path, capsys, cell) -> None:
     write(results, cell, fingerprint=summary(old), sources=old)
     line = line_of(results, capsys, "model=linear")
     assert (
-        "code changed since it ran (models.families.linear, models.gone (gone), "
-        "models.backbone.stack (new))" in line
+        "code changed since it ran (models.backbone.stack (new), models.families.linear, "
+        "models.gone (gone))" in line
     )
 
 

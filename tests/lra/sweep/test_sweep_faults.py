@@ -166,7 +166,7 @@ def test_whatever_a_constructor_does_is_its_row(tmp_path, capsys):
     store = Store(tmp_path)
     ended = {}
     for key, own in rows.groupby("cell"):
-        constructor = store.describe(key)["identity"]["mixer"]["constructor"]
+        constructor = store.describe(key)["described"]["mixer"]["constructor"]
         ended[constructor] = set(own["status"])
         if constructor:
             (row,) = own.itertuples()
