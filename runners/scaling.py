@@ -5,9 +5,8 @@ gradient clipping off, fused AdamW, gradients set to None. Inputs are random tok
 the given length, no padding, made before the clock starts. The batch is `token_budget // length`
 sequences (at least one), or a fixed number: the two are never mixed in one run. References (exact
 attention through SDPA, and literal softmax) are the same backbone with another mixer, timed in
-turns with the model in the same process, so that a ratio compares neighbours in time.
-
-A reference that is refused or runs out of memory costs only its own rows.
+turns with the model in the same process, so that a ratio compares neighbours in time. One that is
+refused or runs out of memory costs only its own rows.
 """
 
 import gc
@@ -21,14 +20,14 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone.config import TOKEN_HEADS
-from models.backbone.model import Backbone, Facts, Head
+from models.backbone.model import Backbone, Facts
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.mixer import Unsupported
 from runners.isolation.child import MEMORY_WORDS
 from runners.isolation.progress import phase, within
 from runners.measurement.device import DTYPES, autocast
 from runners.measurement.hardware import HardwareProfile
+from runners.measurement.inputs import random_inputs
 from runners.measurement.measure import (
     in_turns,
     machine_rates,
@@ -133,11 +132,10 @@ class Scaling(Timing, Runner):
     def headline(cls, rows: Sequence[Measurement]) -> str:
         """Return time and memory of a sequence, and what disturbed the first."""
         found = values(rows)
-        if "time" not in found:
-            return ""
         memory = found.get("peak_tensor_bytes")
         spent = "" if memory is None else f", {memory / 2**20:.0f} MiB"
-        return f"{found['time'] * 1e3:.1f} ms{spent}{disturbed(rows, 'time')}"
+        time = found.get("time")
+        return f"{time * 1e3:.1f} ms{spent}{disturbed(rows, 'time')}" if time is not None else ""
 
     def sequences(self, length: int, budget: int) -> int:
         """Return how many sequences of `length` a batch holds; under a budget, at least one."""
@@ -225,7 +223,7 @@ class _Bench:
         self.config, self.hardware = config, hardware
         self.device = torch.device(str(hardware.device))
         self.sequences = config.sequences(length, hardware.token_budget)
-        self.tokens, self.target = _inputs(self.sequences, length, facts, seed)
+        self.tokens, self.target = random_inputs(self.sequences, length, facts, seed)
         self.tokens, self.target = self.tokens.to(self.device), self.target.to(self.device)
         self.model: Backbone | None = None
         self.seconds = 0.0
@@ -316,19 +314,6 @@ class _Bench:
     def trusted(self, labels: Mapping[str, str], name: str = OWN) -> dict[str, str]:
         """Return labels, with a mark where the times of this call were disturbed."""
         return marked(labels, self.watched, self.watched.samples(name))
-
-
-def _inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    parts = 2 if facts.head is Head.pair else 1
-    shape = (sequences, parts, length)
-    if facts.scalars:
-        tokens = torch.randn(shape, generator=generator)
-    else:
-        tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
-    if facts.head in TOKEN_HEADS:
-        return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
-    return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)
 
 
 def _skipped(reason: str) -> Measurement:

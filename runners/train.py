@@ -299,11 +299,10 @@ class Trainer:
                 each=give_way,
                 examples=at_most,
             )
-        if not math.isfinite(found.measured["loss"]):
-            raise Diverged(
-                f"the {split} loss was {found.measured['loss']} after step {self.step} of "
-                f"{self.optim.steps}; {_CALMER}"
-            )
+        loss = found.measured["loss"]
+        if not math.isfinite(loss):
+            at = f"step {self.step} of {self.optim.steps}"
+            raise Diverged(f"the {split} loss was {loss} after {at}; {_CALMER}")
         return found
 
     def conclude(self, stop: threading.Event) -> Iterator[Item]:

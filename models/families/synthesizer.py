@@ -163,6 +163,8 @@ class Synthesizer(Family):
             causal=site.causal,
             max_length=site.max_length,
             operations=Growth(2.0),
+            # a factorised row keeps a + b logits for a token, and a b is the length
+            memory=Growth(1.5 if Component.factorised_dense in has else 1.0),
             row_stochastic=True,
             weight_dropout=True,
             random_draws=Component.fixed_random in has,

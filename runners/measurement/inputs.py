@@ -1,0 +1,21 @@
+"""Random inputs of a model whose cost is measured."""
+
+import torch
+from torch import Tensor
+
+from models.backbone.config import TOKEN_HEADS
+from models.backbone.model import Facts, Head
+
+
+def random_inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tensor, Tensor]:
+    """Return tokens [b p l] and a target for each example, or for each token."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = 2 if facts.head is Head.pair else 1
+    shape = (sequences, parts, length)
+    if facts.scalars:
+        tokens = torch.randn(shape, generator=generator)
+    else:
+        tokens = torch.randint(1, max(2, facts.vocabulary), shape, generator=generator)
+    if facts.head in TOKEN_HEADS:
+        return tokens, torch.randint(0, facts.vocabulary, (sequences, length), generator=generator)
+    return tokens, torch.randint(0, facts.classes, (sequences,), generator=generator)
