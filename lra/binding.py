@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
@@ -76,6 +77,18 @@ def schema(target: Callable[..., Any]) -> type:
         else:
             specification.append((name, hints[name], field(default=parameter.default)))
     return make_dataclass("Options", specification, kw_only=True)
+
+
+@lru_cache(maxsize=1024)
+def defaults(target: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the options of `target` that have a default, as plain JSON; nothing may change it."""
+    found = {}
+    for entry in fields(schema(target)):
+        if entry.default is not MISSING:
+            found[entry.name] = plain(entry.default)
+        elif entry.default_factory is not MISSING:
+            found[entry.name] = plain(entry.default_factory())
+    return MappingProxyType(found)
 
 
 def _copy(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """From the name of a runner to its class, ours or one of a package of the user's own."""
 
 from collections.abc import Mapping, Sequence
+from inspect import isabstract
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.catalogue import names, roots
@@ -33,6 +34,10 @@ def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[
         raise ConfigError(
             f"runner.class_path: {class_path} is no runner; wanted a dataclass that derives from "
             "runners.runner.Runner"
+        )
+    if isabstract(found):
+        raise ConfigError(
+            f"runner.class_path: {class_path} has no method run(work), which yields a cell's rows"
         )
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from lra.catalogue import choices
+from lra.catalogue import choices, names
 from lra.yaml_text import load
 
 ALL, CAUSAL = "all", "causal"
@@ -50,8 +50,10 @@ def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
     key, _, value = word.partition("=")
     if key != "model":
         return word
-    known = sets(config_dirs)
     parts = [part.strip() for part in value.split(",")]
+    if {*parts} <= {*names("model", config_dirs)}:  # no file has to be opened
+        return word
+    known = sets(config_dirs)
     if not {*parts} & ({*known} - {*known[ALL]}):
         return word
     found = dict.fromkeys(

@@ -4,7 +4,7 @@ A new runner is one file with a frozen dataclass that derives from `Runner`, and
 `class_path` and the defaults of its options.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum, auto
 from pathlib import Path
@@ -94,7 +94,7 @@ class Work(Protocol):
         ...
 
 
-class Runner:
+class Runner(ABC):
     """Base of a runner's options, a frozen dataclass whose fields are the keys of its YAML."""
 
     outcome: ClassVar[str] = "accuracy"
@@ -162,7 +162,6 @@ class Runner:
     @abstractmethod
     def run(self, work: Work) -> Iterator[object]:
         """Yield the rows of one cell, `runners.records.Measurement`, and its outcomes."""
-        raise NotImplementedError
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:

@@ -8,13 +8,13 @@ configuration file, no interval of logs or checkpoints, no place of a file.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.binding import plain, schema
+from lra.binding import defaults, plain, schema
 from lra.class_path import locate
 from lra.compose import Run, bundled_family, core_of, group_file
 from lra.configuration import ConfigError
@@ -194,17 +194,12 @@ def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str
         target: the class or function whose options they are.
         options: as plain JSON, each by its name; those of other names are left out.
     """
+    usual = defaults(target)
     found = {}
     for entry in fields(schema(target)):
-        if entry.name not in options:
+        if (name := entry.name) not in options:
             continue
-        if entry.default is not MISSING:
-            usual = plain(entry.default)
-        elif entry.default_factory is not MISSING:
-            usual = plain(entry.default_factory())
-        else:
-            found[entry.name] = options[entry.name]
-            continue
-        if options[entry.name] != usual or type(options[entry.name]) is not type(usual):
-            found[entry.name] = options[entry.name]
+        value = options[name]
+        if name not in usual or value != usual[name] or type(value) is not type(usual[name]):
+            found[name] = value
     return found

@@ -7,11 +7,10 @@ its version would give old rows to a new question.
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from lra.binding import plain, schema
+from lra.binding import defaults
 from lra.catalogue import names
 from lra.class_path import locate
 from lra.compose import build_task, group_file
@@ -19,17 +18,6 @@ from lra.runner_class import bundled
 from tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")
-
-
-def defaults(target: Any) -> dict[str, Any]:
-    """Return the options of a class that have a default, as plain JSON."""
-    found = {}
-    for entry in fields(schema(target)):
-        if entry.default is not MISSING:
-            found[entry.name] = plain(entry.default)
-        elif entry.default_factory is not MISSING:
-            found[entry.name] = plain(entry.default_factory())
-    return found
 
 
 def today() -> dict[str, dict[str, Any]]:
@@ -42,15 +30,15 @@ def today() -> dict[str, dict[str, Any]]:
         node = group_file("model", name)
         family = locate(str((node.get("mixer") or node["stack"])["class_path"]))
         version = getattr(family, "version", 1)
-        found[f"model {name}"] = {"version": version, "defaults": defaults(family)}
+        found[f"model {name}"] = {"version": version, "defaults": dict(defaults(family))}
     for name in names("task"):
         task = locate(str(group_file("task", name)["class_path"]))
-        found[f"task {name}"] = {**_facts(name, task), "defaults": defaults(task)}
+        found[f"task {name}"] = {**_facts(name, task), "defaults": dict(defaults(task))}
     configs = {"backbone": BackboneConfig, "optim": OptimConfig}
     configs |= {f"runner {name}": kind for name, kind in bundled().items()}
     for name, config in configs.items():
         version = getattr(config, "version", 1)
-        found[name] = {"version": version, "defaults": defaults(config)}
+        found[name] = {"version": version, "defaults": dict(defaults(config))}
     return found
 
 

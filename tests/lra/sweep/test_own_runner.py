@@ -76,6 +76,8 @@ def test_its_options_are_its_fields(
 def test_what_is_no_runner_is_refused() -> None:
     with pytest.raises(ConfigError, match="is no runner"):
         runner_class({"name": "train", "class_path": "models.families.linear.LinearAttention"})
+    with pytest.raises(ConfigError, match=r"has no method run\(work\)"):
+        runner_class({"name": "train", "class_path": "runners.runner.Runner"})
     with pytest.raises(UnknownName, match="train"):
         runner_class({"name": "trian"})
 
