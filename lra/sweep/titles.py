@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra.binding import plain
 from lra.runner_class import runner_of
 from runners.records import Cell, canonical, digest
 
@@ -105,6 +106,9 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     By the name on the command line, as canonical JSON.
     """
     flat = _flat(planned.cell.described)
+    # as they were given; `described` has them as they run
+    given = {"mixer": planned.run.mixer_options, "backbone": plain(planned.run.backbone)}
+    flat |= {name: value for name, value in _flat(given).items() if name in flat}
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.described), **flat}
     by_length = runner_of(planned.cell).by_length
