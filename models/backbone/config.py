@@ -109,7 +109,7 @@ class BackboneConfig:
     evaluation_memory: int | None = None
     """The same while evaluating; None = as while training."""
     pooling: Pooling = Pooling.cls
-    """Ignored by models that answer at every position."""
+    """Of models that answer once for a sequence."""
     padding: Padding = Padding.masked
     interaction: Interaction = Interaction.nli
     """Read by the pair head alone."""
@@ -117,7 +117,8 @@ class BackboneConfig:
     """After the mixer, inside the network and after it."""
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
-    """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
+    """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
+    `Backbone.effective_attention_dropout`."""
     tied_embeddings: bool = True
     """Read by models that answer with tokens, as are the next three."""
     softmax: Softmax = Softmax.full

@@ -11,7 +11,7 @@ from typing import Union, get_args, get_origin
 
 import pytest
 import torch
-from choices_of_configs import MODELS, STACKS
+from choices_of_configs import MODELS, STACKS, outcome
 from torch.utils.flop_counter import FlopCounterMode
 
 from lra.binding import schema
@@ -175,7 +175,8 @@ class Tried:
 
 
 SIGHTS = [
-    Tried.promised, Tried.evaluated, Tried.shortened, Tried.trained, Tried.streamed, Tried.cost, Tried.redrawn,
+    Tried.promised, Tried.evaluated, Tried.shortened, Tried.trained, Tried.streamed, Tried.cost,
+    Tried.redrawn,
 ]  # fmt: skip
 
 
@@ -191,11 +192,8 @@ def built(family, where, options, made):
     """Return the family, or why it is refused."""
     key = (where, repr(sorted(options.items())))
     if key not in made:
-        try:
-            made[key] = Tried(family, where, options)
-        except ValueError as error:
-            assert len(str(error)) > 20
-            made[key] = str(error)
+        made[key] = outcome(lambda: Tried(family, where, options))
+    assert not isinstance(made[key], str) or len(made[key]) > 30
     return made[key]
 
 
@@ -225,3 +223,39 @@ def test_every_option_acts_or_is_refused(family, where):
                     silent.add(f"{name}={value} beside {switch or 'nothing'}")
     silent = {each for each in silent if each.partition("=")[0] not in SAME}
     assert not silent
+
+
+DROPPED = 0.5
+
+
+def computed(mixer, stack):
+    """Return the output and the gradient of one pass in training, drawn anew."""
+    x = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(2))
+    torch.manual_seed(3)
+    return bits(mixer.train()(Flow(x), Layout()).x if stack else mixer(x, Layout()))
+
+
+@pytest.mark.parametrize("where", SITES)
+@pytest.mark.parametrize("family", BUILT, ids=lambda family: family.__name__)
+def test_attention_dropout_acts_exactly_where_it_is_declared(family, where):
+    """With every single choice: what is described as 0 is 0."""
+    facts = dict(width=WIDTH, heads=HEADS, max_length=LENGTH, **SITES[where])
+    frame = BackboneConfig(width=WIDTH, positions=Positions.none, pooling=Pooling.mean)
+
+    def mixer(options, dropout):
+        generator = torch.Generator().manual_seed(1)
+        site = Site(**facts, generator=generator, attention_dropout=dropout)
+        torch.manual_seed(0)
+        return family(site, frame, **options) if BUILT[family] else family(site, **options)
+
+    site = Site(**facts)
+    choices = ({name: value} for name, tried in values_of(family).items() for value in tried)
+    for choice in ({}, *choices):
+        options = settled(family, site, choice, {*choice})
+        made = outcome(lambda options=options: mixer(options, DROPPED))
+        if isinstance(made, str):
+            continue
+        acts = computed(made.train(), BUILT[family]) != computed(
+            mixer(options, 0.0).train(), BUILT[family]
+        )
+        assert acts == made.traits.weight_dropout, choice

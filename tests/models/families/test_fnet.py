@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
         FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
     with pytest.raises(
-        ValueError, match="norm has nothing .* form=linear: got ortho; leave it at none"
+        ValueError, match=r"norm has nothing .* form=linear: got ortho; leave it at none"
     ):
         FNet(site(), form=Form.linear, norm=Norm.ortho)
     with pytest.raises(
