@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra.binding import plain
 from lra.runner_class import runner_of
 from runners.records import Cell, canonical, digest
 
@@ -106,9 +105,11 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     By the name on the command line, as canonical JSON.
     """
     flat = _flat(planned.cell.described)
-    # as they were given; `described` has them as they run
-    given = {"mixer": planned.run.mixer_options, "backbone": plain(planned.run.backbone)}
-    flat |= {name: value for name, value in _flat(given).items() if name in flat}
+    model = planned.cell.config.get("model", {})
+    given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
+    for name, value in _flat(given).items():  # `described` has them as they run
+        if name in flat and json.loads(flat[name]) != json.loads(value):
+            flat[name] = value
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.described), **flat}
     by_length = runner_of(planned.cell).by_length
