@@ -202,7 +202,7 @@ def test_landmarks_stay_until_their_time_has_come():
 
 
 def test_kernelised_attention_has_no_draws_and_takes_another_source():
-    mixer = built(form=Form.kernelised)
+    mixer = Skyformer(Site(width=12, heads=3, max_length=64), form=Form.kernelised).double()
     assert not [*mixer.buffers()]
     mixer.after_step(1, torch.Generator())
     x, source = drawn(2, 9, 12), drawn(2, 15, 12, seed=1)
