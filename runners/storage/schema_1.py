@@ -1,6 +1,7 @@
 """Reads what schema 1 said of a cell as this version says it; its rows are those of today.
 
 There an identity held every option and the Python path of each class, and its hash was the key.
+Options of `approximation` that are one model's were mappings of all models.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a cell of schema 1, spelled out as in `runners.records.Cell`."""
     found = dict(identity)
     if isinstance(runner := found.get("runner"), Mapping):
-        found["runner"] = {k: v for k, v in runner.items() if k not in _INTERVALS}
+        found["runner"] = _of_model(
+            {k: v for k, v in runner.items() if k not in _INTERVALS}, found.get("model")
+        )
     if isinstance(task := found.get("task"), Mapping):
         found["task"] = {k: _without_path(v) if k == "options" else v for k, v in task.items()}
     if isinstance(mixer := found.get("mixer"), Mapping):
@@ -24,6 +27,22 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
         if found.get("device") == "cpu" and "machine" not in found:
             found.setdefault("threads", 1)
     return found
+
+
+def _of_model(options: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return a runner's options, of mappings by model what is of one."""
+    by_model = [options.get(name) for name in ("budget", "targets", "own_budgets")]
+    if not all(isinstance(one, Mapping) for one in by_model):
+        return options
+    option, target, budgets = (one.get(model) for one in by_model if isinstance(one, Mapping))
+    kept = {k: v for k, v in options.items() if k not in ("budget", "targets")}
+    return {
+        **kept,
+        "option": option,
+        "target": target or {},
+        "budgets": budgets or options.get("budgets"),
+        "own_budgets": {},
+    }
 
 
 def _family(options: Any) -> Any:
