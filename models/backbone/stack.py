@@ -29,7 +29,7 @@ from models.mixer import (
 )
 
 NORM_EPSILON = 1e-5
-"""What a norm adds to the variance, unless told otherwise."""
+"""What a norm adds to the variance, unless an option says otherwise."""
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
@@ -62,7 +62,7 @@ def family(mixer: object) -> str:
     return type(mixer).__name__
 
 
-def admit(
+def checked_mixer(
     mixer: Mixer,
     *,
     positions: Positions,
@@ -124,7 +124,7 @@ def admit(
     return mixer
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One mixer and one position-wise network, each behind a norm, each with a residual.
 
     With `chunks`, the network works on that many pieces of the length one after the other and
@@ -206,7 +206,7 @@ class Block(nn.Module):
         return flow._replace(x=mixer(flow.x, layout))
 
 
-class PostNormBlock(Block):
+class PostNormBlock(TransformerBlock):
     """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
@@ -233,7 +233,7 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[TransformerBlock],
         *,
         width: int,
         checkpointing: bool = False,
@@ -249,8 +249,12 @@ class Stack(nn.Module):
             (family(block.mixer), cast(Any, block.mixer).traits.supports) for block in blocks
         ]
 
-    def admitted(self, layout: Layout) -> tuple[Layout, Blank]:
-        """Return what the mixers are told, and the tokens that enter them as zeros."""
+    def checked(self, layout: Layout) -> tuple[Layout, Blank]:
+        """Return the layout that the mixers get, and the tokens that enter them as zeros.
+
+        Raises:
+            Unsupported: Some mixer would ignore a fact of the layout.
+        """
         blank = None
         if self.zeroed and layout.keep is not None:
             blank = ~layout.keep[..., None]
@@ -272,7 +276,7 @@ class Stack(nn.Module):
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
         flow = self.opened(flow)
-        layout, blank = self.admitted(layout)
+        layout, blank = self.checked(layout)
         given = flow.state is not None
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
@@ -298,7 +302,7 @@ class Stack(nn.Module):
         """Return every mixer's empty state; `Unsupported` where one has none."""
         states = []
         for block in self.blocks:
-            mixer = cast(Block, block).mixer
+            mixer = cast(TransformerBlock, block).mixer
             if not isinstance(mixer, Remembers):
                 raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
             states.append(mixer.initial_state(batch_size, memory))

@@ -141,8 +141,8 @@ class CosformerCore(FeatureCore):
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
         """Continue after what `state` has seen, at `layout.start` or where the state ended."""
-        *memory, place = state
-        start = place if layout.start is None else layout.start
+        *memory, position = state
+        start = position if layout.start is None else layout.start
         o, after = super().extend(q, k, v, layout._replace(start=start), tuple(memory))
         return o, (*after, start + q.shape[2])
 

@@ -102,7 +102,7 @@ def linear_attention(
     causal: bool = False,
     chunk: int = 64,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend over all kept keys or, when causal, over those up to each query's own place."""
+    """Attend over all kept keys or, when causal, over those up to each query's own position."""
     check_direction(feature_map, causal)
     maps = linear_maps(feature_map, q.shape[-1])
     if causal:
