@@ -25,7 +25,7 @@ from lra.yaml_text import load
 from runners.records import Status
 
 if TYPE_CHECKING:
-    from models.backbone.model import Backbone, BackboneConfig, Facts, StackFactory
+    from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
     from models.mixer import MixerFactory
     from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
@@ -348,12 +348,12 @@ def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in drop}
 
 
-def facts(run: Run, max_length: int | None = None) -> "Facts":
+def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
     """Return what the task tells the model; with `max_length`, what a cost measurement does.
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from models.backbone.config import TOKEN_HEADS, Facts, Head
+    from models.backbone.config import TOKEN_HEADS, Head, TaskFacts
     from runners.runner import Direction
 
     spec = run.task.spec
@@ -364,7 +364,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
     elif direction is Direction.bidirectional and head is Head.language_modelling:
         head = Head.classification
     answers_tokens = head in TOKEN_HEADS
-    return Facts(
+    return TaskFacts(
         head=head,
         vocabulary=spec.vocabulary or PIXEL_VALUES,
         classes=spec.classes if answers_tokens else max(spec.classes, 2),
@@ -380,7 +380,7 @@ def build_model(
     *,
     max_length: int | None = None,
     name: str = "model",
-    own_facts: "Facts | None" = None,
+    own_facts: "TaskFacts | None" = None,
 ) -> "Backbone":
     """Build the run's model, or the reference `name` in the same backbone.
 

@@ -10,7 +10,7 @@ from lra.compose import core_of, group_file, make
 from lra.composition.hydra_entry import entries
 from lra.configuration import ConfigError
 from lra.selection import sets, spelt_out
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported
 from runners.external.catalogue import PEERS
 
@@ -31,7 +31,7 @@ def test_causal_ones_are_those_that_can_be_built_so(name: str) -> None:
     mixers, stack, _ = core_of(node, [])
     options = {**(node.get("backbone") or {}), "depth": 2, "width": 32, "heads": 2}
     config = make(BackboneConfig, options, "model.backbone")
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.language_modelling, vocabulary=10, classes=10, max_length=128, padded=False
     )
     try:
