@@ -1,13 +1,17 @@
-"""Reads what schema 1 said of a cell as this version says it; its rows are those of today.
+"""Reads what schema 1 wrote of cells and rows as this version writes it.
 
-There an identity held every option and the Python path of each class, and its hash was the key.
+There an identity held every option and the Python path of each class, and its hash was the key. A
+baseline was called a floor.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from runners.records import BASELINE
+
 _PATH = "class_path"
 _INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
+_FLOOR = "floor/"
 
 
 def described(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +28,14 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
         if found.get("device") == "cpu" and "machine" not in found:
             found.setdefault("threads", 1)
     return found
+
+
+def model(columns: Mapping[str, Any]) -> str:
+    """Return the model column of a row or a cell: baselines under today's name."""
+    name = str(columns["model"])
+    if name == "floor" and columns["runner"] == "certify":
+        return BASELINE.removesuffix("/")
+    return BASELINE + name.removeprefix(_FLOOR) if name.startswith(_FLOOR) else name
 
 
 def _family(options: Any) -> Any:
