@@ -29,7 +29,7 @@ from models.mixer import (
 )
 
 NORM_EPSILON = 1e-5
-"""What a norm adds to the variance, unless told otherwise."""
+"""What a norm adds to the variance, unless an option says otherwise."""
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
@@ -62,7 +62,7 @@ def family(mixer: object) -> str:
     return type(mixer).__name__
 
 
-def admit(
+def checked_mixer(
     mixer: Mixer,
     *,
     positions: Positions,
@@ -105,9 +105,9 @@ def admit(
             "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
             "last, or mean"
         )
-    if padded and "keep" not in traits.honours:
+    if padded and "keep" not in traits.supports:
         raise Unsupported(
-            f"{family(mixer)} cannot leave padding out (traits.honours lacks keep): got a task "
+            f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
             "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
             "another family"
         )
@@ -124,7 +124,7 @@ def admit(
     return mixer
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One mixer and one position-wise network, each behind a norm, each with a residual.
 
     With `chunks`, the network works on that many pieces of the length one after the other and
@@ -206,7 +206,7 @@ class Block(nn.Module):
         return flow._replace(x=mixer(flow.x, layout))
 
 
-class PostNormBlock(Block):
+class PostNormBlock(TransformerBlock):
     """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
@@ -233,7 +233,7 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[TransformerBlock],
         *,
         width: int,
         checkpointing: bool = False,
@@ -245,12 +245,16 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
-        self.honoured = [
-            (family(block.mixer), cast(Any, block.mixer).traits.honours) for block in blocks
+        self.supported = [
+            (family(block.mixer), cast(Any, block.mixer).traits.supports) for block in blocks
         ]
 
-    def admitted(self, layout: Layout) -> tuple[Layout, Blank]:
-        """Return what the mixers are told, and the tokens that enter them as zeros."""
+    def checked(self, layout: Layout) -> tuple[Layout, Blank]:
+        """Return the layout that the mixers get, and the tokens that enter them as zeros.
+
+        Raises:
+            Unsupported: Some mixer would ignore a fact of the layout.
+        """
         blank = None
         if self.zeroed and layout.keep is not None:
             blank = ~layout.keep[..., None]
@@ -261,18 +265,18 @@ class Stack(nn.Module):
     def refuse(self, layout: Layout) -> None:
         """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
         facts = {name for name, value in layout._asdict().items() if value is not None}
-        for layer, (name, honours) in enumerate(self.honoured):
-            if ignored := sorted(facts - honours):
+        for layer, (name, supports) in enumerate(self.supported):
+            if ignored := sorted(facts - supports):
                 raise Unsupported(
-                    f"{name} (layer {layer}) does not honour {', '.join(ignored)}: it honours "
-                    f"{', '.join(sorted(honours)) or 'nothing'}; choose another family, or a task "
+                    f"{name} (layer {layer}) does not support {', '.join(ignored)}: it supports "
+                    f"{', '.join(sorted(supports)) or 'nothing'}; choose another family, or a task "
                     f"without {', '.join(ignored)}"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
         flow = self.opened(flow)
-        layout, blank = self.admitted(layout)
+        layout, blank = self.checked(layout)
         given = flow.state is not None
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
@@ -298,7 +302,7 @@ class Stack(nn.Module):
         """Return every mixer's empty state; `Unsupported` where one has none."""
         states = []
         for block in self.blocks:
-            mixer = cast(Block, block).mixer
+            mixer = cast(TransformerBlock, block).mixer
             if not isinstance(mixer, Remembers):
                 raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
             states.append(mixer.initial_state(batch_size, memory))

@@ -5,8 +5,8 @@
 where a = a(i, j) is the first level at which i and j stand in the same block or in neighbouring
 ones, blocks being of C clusters of 2^a tokens, and Q(i, a), K(j, a) are the means of q and k over
 the clusters of i and j: at level 0 the tokens themselves. When causal, j <= i, and Q(i, a) is the
-query of the first token of i's cluster, since a mean would know of later ones. So the weights form
-a hierarchical matrix: exact near the diagonal, constant on ever larger squares away from it.
+query of the first token of i's cluster, since a mean would depend on later ones. So the weights
+form a hierarchical matrix: exact near the diagonal, constant on ever larger squares away from it.
 
 Cost       per token and head, forward: 20 C d operations (12 C d at level 0), causal 12 C d, and
            twice that backward; 5 C numbers kept per token and head (causal: 3 C) besides q, k, v
@@ -53,7 +53,7 @@ class _Local(NamedTuple):
     total: Float[Tensor, "m c 1"]
     weights: list[Float[Tensor, "m c _"]]
     """By reach."""
-    spared: list[Bool[Tensor, "m c _"]]
+    dropout_masks: list[Bool[Tensor, "m c _"]]
     """By dropout; none without it."""
 
 
@@ -88,16 +88,18 @@ def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
     top = weights[0].amax(-1, keepdim=True)
     for scores in weights[1:]:
         torch.maximum(top, scores.amax(-1, keepdim=True), out=top)
-    total, spared = torch.zeros_like(top), []
+    total, dropout_masks = torch.zeros_like(top), []
     out = work.scratch(q, v.shape[2])[1:-1]
     for index, (scores, value) in enumerate(zip(weights, stretch.near(v), strict=True)):
         used = scores.sub_(top).exp_()
         total += used.sum(-1, keepdim=True)
         if work.dropout:
-            spared.append(torch.empty_like(used, dtype=torch.bool).bernoulli_(1 - work.dropout))
-            used = used * spared[-1]
+            dropout_masks.append(
+                torch.empty_like(used, dtype=torch.bool).bernoulli_(1 - work.dropout)
+            )
+            used = used * dropout_masks[-1]
         add_product(out, used, value, 1 / (1 - work.dropout), anew=not index)
-    return _Local(out, top, total, weights, spared)
+    return _Local(out, top, total, weights, dropout_masks)
 
 
 def _pull(
@@ -105,13 +107,13 @@ def _pull(
     given: Float[Tensor, "n c v"],
     balance: Float[Tensor, "m c 1"],
     weights: list[Float[Tensor, "m c _"]],
-    spared: list[Bool[Tensor, "m c _"]],
+    dropout_masks: list[Bool[Tensor, "m c _"]],
 ) -> list[Float[Tensor, "n c _"]]:
     """Return the gradients of queries, keys and values; add that of the bias; use up `given`."""
     stretch, (q, k, v) = work.stretch, work.qkv
     scores, used = [torch.bmm(given[1:-1], value.mT) for value in stretch.near(v)], weights
     if work.dropout:
-        factors = [each * (1 / (1 - work.dropout)) for each in spared]
+        factors = [each * (1 / (1 - work.dropout)) for each in dropout_masks]
         used = [each * factor for each, factor in zip(weights, factors, strict=True)]
         scores = [each.mul_(factor) for each, factor in zip(scores, factors, strict=True)]
     for each, weight in zip(scores, weights, strict=True):
@@ -148,8 +150,8 @@ class _HierarchicalAttention(torch.autograd.Function):
         with full_precision(q):
             fine = [plan.lay(x, keep) for x in (q, k, v)]
             counts = plan.counts(keep, fine[0])
-            asked, means = plan.shares(counts)
-            sides = zip(fine, (asked, means, means), strict=True)
+            query_shares, key_shares = plan.shares(counts)
+            sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)
             lifted = [plan.lift(x, shares) for x, shares in sides]
             parts = zip(plan.stretches, *lifted, plan.logarithms(counts), strict=True)
             found = [
@@ -163,8 +165,10 @@ class _HierarchicalAttention(torch.autograd.Function):
             for local in found:
                 for weights in local.weights:
                     weights.mul_(local.top)
-            kept = [x for local in found for x in (*local.weights, *local.spared)]
-            ctx.save_for_backward(bias, keep, o, *fine, *inherited, *asked, *means, *kept)
+            saved_weights = [x for local in found for x in (*local.weights, *local.dropout_masks)]
+            ctx.save_for_backward(
+                bias, keep, o, *fine, *inherited, *query_shares, *key_shares, *saved_weights
+            )
             ctx.plan, ctx.scale, ctx.dropout = plan, scale, dropout
             ctx.dtypes = q.dtype, k.dtype, v.dtype
         return o
@@ -176,19 +180,24 @@ class _HierarchicalAttention(torch.autograd.Function):
         bias, keep, o, *saved = ctx.saved_tensors
         rest = iter(saved)
         fine, inherited = [*islice(rest, 3)], [*islice(rest, len(plan.stretches))]
-        asked, means = ([*islice(rest, len(plan.levels) - 1)] for _ in range(2))
+        query_shares, key_shares = ([*islice(rest, len(plan.levels) - 1)] for _ in range(2))
         dbias = None if bias is None else torch.zeros_like(bias)
         pulled = []
         with full_precision(gradient):
-            sides = zip(fine, (asked, means, means), strict=True)
+            sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)
             lifted = [plan.lift(x, shares) for x, shares in sides]
             parts = zip(plan.stretches, *lifted, *plan.give(gradient, o, inherited), strict=True)
             for stretch, *qkv, given, balance in parts:
                 count = len(stretch.reaches)
-                weights, spared = [*islice(rest, count)], [*islice(rest, count * bool(ctx.dropout))]
+                weights, dropout_masks = (
+                    [*islice(rest, count)],
+                    [*islice(rest, count * bool(ctx.dropout))],
+                )
                 work = _Work(plan, stretch, qkv, dbias, ctx.scale, ctx.dropout)
-                pulled.append(_pull(work, given, balance, weights, spared))
-            sides = zip(zip(*pulled, strict=True), (asked, means, means), strict=True)
+                pulled.append(_pull(work, given, balance, weights, dropout_masks))
+            sides = zip(
+                zip(*pulled, strict=True), (query_shares, key_shares, key_shares), strict=True
+            )
             found = [plan.lower([*buffers], shares) for buffers, shares in sides]
             if keep is not None:
                 found = [x.masked_fill_(~keep[:, None, :, None], 0) for x in found]

@@ -19,7 +19,7 @@ length works, the last block being shorter. The code behind its numbers does som
 
 - Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
   which lie G apart, not a block. G is one more than N / C even where C divides N.
-- The C G - N places that are left over are keys of 0 with values of 0, and are attended to: they
+- The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
   weigh exp(0) each. (They are put behind the projections here and before them there, which is the
   same where projections have no bias, as there.)
 - Not reproduced: that code lays its padding mask over contiguous blocks, so that it hides other
@@ -98,16 +98,16 @@ def comb_attention(
     """
     length = q.shape[2]
     groups = longest // block + 1
-    places = groups * block
+    slots = groups * block
     if keep is None and length < longest:
         keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
     if keep is not None:
-        keep = F.pad(F.pad(keep, (0, longest - length)), (0, places - longest), value=True)
-    k, v = (F.pad(x, (0, 0, 0, places - length)) for x in (k, v))
+        keep = F.pad(F.pad(keep, (0, longest - length)), (0, slots - longest), value=True)
+    k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (k, v))
     combs = Rectangles(
         rows=q.shape[0] * q.shape[1],
         length=length,
-        keys_length=places,
+        keys_length=slots,
         classes=groups,
     )
     return union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
@@ -194,7 +194,7 @@ class LocalCore(nn.Module):
         """Return an empty state: the keys and values that a later token may see, and their count.
 
         They stand at the right, the latest last; the count is that of all tokens so far, because
-        blocks are counted from the first. However long the memory is asked for, more is never seen.
+        blocks are counted from the first. Whatever memory is requested, more is never seen.
         """
         if not self.traits.causal:
             raise Unsupported("blocks that are seen whole have no state along time: set causal")
@@ -216,8 +216,8 @@ class LocalCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query.
 
-        Rows may be at different places of their blocks, so pieces of the new tokens are worked on
-        with all that any place in a block could see, and a mask.
+        Rows may be at different positions of their blocks, so pieces of the new tokens are worked
+        on with all that any position in a block could see, and a mask.
         """
         del layout  # distances and blocks follow from the count of the state
         old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)

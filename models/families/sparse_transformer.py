@@ -52,7 +52,7 @@ from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 
 
-class Pattern(StrEnum):
+class SparsePattern(StrEnum):
     """Which pair of patterns."""
 
     fixed = auto()
@@ -71,7 +71,7 @@ class HeadUse(StrEnum):
 class Sparsity:
     """The two patterns over positions, as sets of keys and as a rule."""
 
-    pattern: Pattern
+    pattern: SparsePattern
     stride: int
     summary: int
     causal: bool
@@ -83,7 +83,7 @@ class Sparsity:
 
     def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
         """Return the near set; `first` tokens before the pattern are not in it."""
-        fixed = self.pattern == Pattern.fixed
+        fixed = self.pattern == SparsePattern.fixed
         block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
         block = min(block, length)
         look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
@@ -106,7 +106,7 @@ class Sparsity:
         `first` tokens before the pattern are seen by all.
         """
         stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
-        if self.pattern == Pattern.strided:
+        if self.pattern == SparsePattern.strided:
             classes, least = min(stride, length), 0 if alone else 2
         else:
             every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
@@ -132,13 +132,13 @@ class Sparsity:
 
     def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
         """Say whether key j is in the near set of query i, later keys aside."""
-        if self.pattern == Pattern.fixed:
+        if self.pattern == SparsePattern.fixed:
             return i // self.stride == j // self.stride
         return (i - j).abs() <= self.stride
 
     def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
         """Say whether key j is in the far set of query i, later keys aside."""
-        if self.pattern == Pattern.strided:
+        if self.pattern == SparsePattern.strided:
             return (i - j) % self.stride == 0
         columns = torch.tensor(self.remainders(part), device=j.device)
         return torch.isin(j % self.stride, columns).expand_as(i - j)
@@ -153,7 +153,7 @@ class SparseCore(nn.Module):
         self,
         site: Site,
         *,
-        pattern: Pattern,
+        pattern: SparsePattern,
         head_use: HeadUse,
         stride: int | None,
         summary: int | None,
@@ -165,7 +165,7 @@ class SparseCore(nn.Module):
         for name, value in (("stride", stride), ("summary", summary)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} counts tokens, at least 1: got {value}")
-        if lra and (pattern != Pattern.fixed or head_use != HeadUse.merged):
+        if lra and (pattern != SparsePattern.fixed or head_use != HeadUse.merged):
             raise ValueError(
                 f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
                 f"head_use={head_use}; set these, or variant=faithful"
@@ -188,7 +188,7 @@ class SparseCore(nn.Module):
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
         stride = self.sparsity.stride
-        if pattern == Pattern.fixed and summary >= stride:
+        if pattern == SparsePattern.fixed and summary >= stride:
             raise ValueError(
                 f"summary must be less than the stride, or every token is seen by all: got "
                 f"summary={summary}, stride={stride}; choose a smaller summary"
@@ -234,7 +234,7 @@ class SparseCore(nn.Module):
             yield slice(0, heads), (keys,)
         else:
             yield slice(0, half), (sparsity.near(batch * half, length),)
-            if self.pattern == Pattern.strided:
+            if self.pattern == SparsePattern.strided:
                 rows = batch * (heads - half)
                 yield slice(half, heads), (sparsity.far(rows, length, alone=True),)
                 return
@@ -300,7 +300,7 @@ class SparseCore(nn.Module):
         """
         del layout  # positions follow from the count of the state
         seen = kv_cache.append(state, k, v)
-        mask = seen.visible & self.sees(seen.place, seen.place - seen.distance)
+        mask = seen.visible & self.sees(seen.query, seen.query - seen.distance)
         if self.slopes is not None:
             bias = -self.slopes[:, None, None].to(q.dtype) * seen.distance
             mask = bias.masked_fill(~mask, -torch.inf)
@@ -331,7 +331,7 @@ class SparseTransformer(MultiHead):
         self,
         site: Site,
         *,
-        pattern: Pattern = Pattern.fixed,
+        pattern: SparsePattern = SparsePattern.fixed,
         head_use: HeadUse = HeadUse.merged,
         stride: int | None = None,
         summary: int | None = None,

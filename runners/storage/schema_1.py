@@ -1,7 +1,8 @@
 """Reads what schema 1 wrote of cells and rows as this version writes it.
 
-There an identity held every option and the Python path of each class, and its hash was the key. A
-baseline was called a floor.
+There an identity held every option and the Python path of each class, and its hash was the key.
+Options of `approximation` that are one model's were mappings of all models. A baseline was called a
+floor.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,9 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a cell of schema 1, spelled out as in `runners.records.Cell`."""
     found = dict(identity)
     if isinstance(runner := found.get("runner"), Mapping):
-        found["runner"] = {k: v for k, v in runner.items() if k not in _INTERVALS}
+        found["runner"] = _of_model(
+            {k: v for k, v in runner.items() if k not in _INTERVALS}, found.get("model")
+        )
     if isinstance(task := found.get("task"), Mapping):
         found["task"] = {k: _without_path(v) if k == "options" else v for k, v in task.items()}
     if isinstance(mixer := found.get("mixer"), Mapping):
@@ -36,6 +39,22 @@ def model(columns: Mapping[str, Any]) -> str:
     if name == "floor" and columns["runner"] == "certify":
         return BASELINE.removesuffix("/")
     return BASELINE + name.removeprefix(_FLOOR) if name.startswith(_FLOOR) else name
+
+
+def _of_model(options: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return a runner's options, of mappings by model what is of one."""
+    by_model = [options.get(name) for name in ("budget", "targets", "own_budgets")]
+    if not all(isinstance(one, Mapping) for one in by_model):
+        return options
+    option, target, budgets = (one.get(model) for one in by_model if isinstance(one, Mapping))
+    kept = {k: v for k, v in options.items() if k not in ("budget", "targets")}
+    return {
+        **kept,
+        "option": option,
+        "target": target or {},
+        "budgets": budgets or options.get("budgets"),
+        "own_budgets": {},
+    }
 
 
 def _family(options: Any) -> Any:

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
@@ -78,5 +78,5 @@ def model(*, dropout: float = 0.0, redraw_every: int = 0, seed: int = 0) -> Back
         if redraw_every
         else LinearAttention
     )
-    facts = Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
+    facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
     return Backbone(config, facts, [mixer], seed=seed)

@@ -7,7 +7,7 @@ buffer: nothing is gathered, and the matrix products of all examples, heads and 
 batch. The gap holds zeros and is masked, as are the corners of each block outside the band.
 
 With dilation D, queries see every D-th token alone: a row then becomes D rows, one per remainder of
-the place by D, and each has an ordinary band. Keys that every query sees besides its band (global
+the position by D, each with an ordinary band. Keys that every query sees besides its band (global
 tokens) are further columns of the block's scores, under the same softmax. ALiBi costs nothing: the
 band of zeros that hides the corners holds distances instead, multiplied by each head's slope.
 """
@@ -44,7 +44,7 @@ class GlobalKeys(NamedTuple):
 
     keys: Float[Tensor, "b h g k"]
     values: Float[Tensor, "b h g v"]
-    place: Int[Tensor, "b g"]
+    positions: Int[Tensor, "b g"]
     """Counted from the first query. Matters for distances, and causal queries see no later ones."""
     keep: Bool[Tensor, "b g"] | None = None
 
@@ -56,8 +56,8 @@ class GlobalKeys(NamedTuple):
         """Say which query sees which; None where all see all."""
         seen = None if self.keep is None else self.keep[:, None]
         if causal:
-            place = torch.arange(length, device=self.place.device)
-            behind = self.place[:, None] <= place[:, None]
+            queries = torch.arange(length, device=self.positions.device)
+            behind = self.positions[:, None] <= queries[:, None]
             seen = behind if seen is None else behind & seen
         return seen
 
@@ -93,7 +93,7 @@ class Fold(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Number of queries of a row in the buffer, which is one remainder of a row's places."""
+        """Number of queries of a row in the buffer, which is one remainder of a row's positions."""
         return -(-self.length // self.dilation)
 
     @property
@@ -117,19 +117,19 @@ class Fold(NamedTuple):
         return self.block + self.halo * (1 if self.causal else 2)
 
     def lay(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
-        """Copy rows into a buffer: queries from the row's first place on, keys a halo later."""
+        """Copy rows into a buffer: queries from the row's first slot on, keys a halo later."""
         rows, width = self.rows * self.dilation, x.shape[-1]
         tail = self.reach - self.block if keys else 0
         buffer = x.new_empty(rows * self.stride + tail, width, dtype=sum_dtype(x))
         body = buffer[: rows * self.stride].view(*x.shape[:2], self.dilation, self.stride, width)
-        self._place(body, x, self.first if keys else 0)
+        self._write(body, x, self.first if keys else 0)
         buffer[rows * self.stride :] = 0
         return buffer
 
-    def _place(
+    def _write(
         self, body: Float[Tensor, "b h dilation stride k"], x: Float[Tensor, "b h s k"], first: int
     ) -> None:
-        """Write rows from the place `first` on, and zeros elsewhere."""
+        """Write rows from the slot `first` on, and zeros elsewhere."""
         whole, rest = divmod(x.shape[2], self.dilation)
         behind = first + whole
         body[..., :first, :] = 0
@@ -217,17 +217,17 @@ class Fold(NamedTuple):
         padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
         before = F.pad(padded.cumsum(1), (0, 0, 1, 0))
         total = padded.shape[1]
-        place = torch.arange(self.past // step, total, device=keep.device)
+        position = torch.arange(self.past // step, total, device=keep.device)
         past, future = self.reaches
-        first, behind = (place - past).clamp(min=0), (place + future + 1).clamp(max=total)
+        first, behind = (position - past).clamp(min=0), (position + future + 1).clamp(max=total)
         return (before[:, behind] > before[:, first]).flatten(1, 2)[:, : self.length]
 
     def row(self, part: slice, device: torch.device) -> Int[Tensor, " m"]:
         """Return the row of the buffer in which each block of `part` lies."""
         return torch.arange(part.start, part.stop, device=device) * self.block // self.stride
 
-    def places(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
-        """Return where the queries of `part` stand among the queries of their example."""
+    def query_positions(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
+        """Return the positions of the queries of `part` among those of their example."""
         start = torch.arange(part.start, part.stop, device=device)[:, None] * self.block
         step = start % self.stride + torch.arange(self.block, device=device)
         return step * self.dilation + self.row(part, device)[:, None] % self.dilation
@@ -257,10 +257,10 @@ class Scores(NamedTuple):
     band: Float[Tensor, "c w"]
     gaps: Float[Tensor, "m 1 w"]
     slopes: Float[Tensor, "m 1 1"] | None
-    place: Int[Tensor, "b g"] | None
-    """Where the keys beyond the band stand."""
+    positions: Int[Tensor, "b g"] | None
+    """Of the keys beyond the band."""
     real: Bool[Tensor, "b g"] | None
-    """Which of them are."""
+    """False for keys beyond the band that are padding."""
 
     @classmethod
     def of(
@@ -277,13 +277,13 @@ class Scores(NamedTuple):
             row = fold.row(slice(0, fold.blocks), like.device)
             slopes = slopes.to(plain.dtype)[row // fold.dilation % heads, None, None]
         band = fold.band(plain, sloped=slopes is not None)
-        place, real = (None, None) if beyond is None else (beyond.place, beyond.keep)
-        return cls(fold, heads, band, fold.gaps(keep, plain, heads), slopes, place, real)
+        positions, real = (None, None) if beyond is None else (beyond.positions, beyond.keep)
+        return cls(fold, heads, band, fold.gaps(keep, plain, heads), slopes, positions, real)
 
     @property
     def width(self) -> int:
         """Number of scores of a query."""
-        return self.fold.reach + (0 if self.place is None else self.place.shape[1])
+        return self.fold.reach + (0 if self.positions is None else self.positions.shape[1])
 
     def begin(self, part: slice) -> Float[Tensor, "m c w"]:
         """Return the scores of some blocks without the products."""
@@ -293,21 +293,21 @@ class Scores(NamedTuple):
             torch.add(bias, self.gaps[part], out=inside)
         else:
             torch.addcmul(self.gaps[part], self.slopes[part], bias, out=inside)
-        if self.place is not None:
-            self._begin_beyond(scores[..., self.fold.reach :], part, self.place)
+        if self.positions is not None:
+            self._begin_beyond(scores[..., self.fold.reach :], part, self.positions)
         return scores
 
     def _begin_beyond(
-        self, scores: Float[Tensor, "m c g"], part: slice, places: Int[Tensor, "b g"]
+        self, scores: Float[Tensor, "m c g"], part: slice, positions: Int[Tensor, "b g"]
     ) -> None:
         scores.zero_()
         example = self.row(part) // self.heads
-        place = places[example][:, None]
-        own = self.fold.places(part, place.device)[..., None]
+        key = positions[example][:, None]
+        query = self.fold.query_positions(part, key.device)[..., None]
         if self.slopes is not None:
-            scores -= self.slopes[part] * (own - place).abs()
+            scores -= self.slopes[part] * (query - key).abs()
         if self.fold.causal:
-            scores.masked_fill_(place > own, NEVER)
+            scores.masked_fill_(key > query, NEVER)
         if self.real is not None:
             scores.masked_fill_(~self.real[example][:, None], NEVER)
 

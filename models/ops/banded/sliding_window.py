@@ -163,7 +163,7 @@ class SlidingWindowCore(nn.Module):
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty state: the last keys and values in reach, and how many are filled.
 
-        They stand at the right, the latest last. However long the memory is asked for, more than
+        They stand at the right, the latest last. Whatever memory is requested, more than
         `window * dilation` is never seen.
         """
         if not self.traits.causal:

@@ -53,10 +53,10 @@ def hash_codes(
     if not bits:
         return torch.zeros(rows, 1, length, dtype=torch.int32, device=x.device)
     hashes = bits // tau
-    place = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
+    bit_value = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
     # Signs become numbers by a product, a few hashes at a time.
     some = torch.eye(math.gcd(hashes, 8), dtype=x.dtype, device=x.device)
-    packing, planes = (some[:, None] * place[:, None]).flatten(0, 1), planes.to(x.dtype)
+    packing, planes = (some[:, None] * bit_value[:, None]).flatten(0, 1), planes.to(x.dtype)
     by_head = x.view(-1, heads, length, width)
     codes = []
     for part in spans(length, max(64, CODE_ELEMENTS // (rows * bits))):

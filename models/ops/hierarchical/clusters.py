@@ -117,9 +117,9 @@ class Stretch(NamedTuple):
         ]
         furthest = steps[-1][0]
         buffer[:furthest].zero_()
-        for place, piece in reversed(steps):
-            target = buffer[place : place + self.asking]
-            add_product(target, piece.mT, x, scale, anew=place == furthest)
+        for offset, piece in reversed(steps):
+            target = buffer[offset : offset + self.asking]
+            add_product(target, piece.mT, x, scale, anew=offset == furthest)
         return buffer
 
     def cut(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
@@ -193,7 +193,7 @@ class Plan(NamedTuple):
         """Return the shares for queries, and for keys and values.
 
         Clusters are means of their real tokens. A causal query is the first real token instead: a
-        mean would tell it of later ones.
+        mean would depend on later ones.
         """
         pairs = [halves(count) for count in counts[:-1]]
         means = [second / (first + second).clamp(min=1) for first, second in pairs]

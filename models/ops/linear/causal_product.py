@@ -144,7 +144,7 @@ class _Block(NamedTuple):
     """[v 1], zero for padding."""
     carried: Float[Tensor, "bhn c w"]
     """The same, as it enters the sums."""
-    kept: Float[Tensor, "bhn c 1"] | None
+    mask: Float[Tensor, "bhn c 1"] | None
     scores: Float[Tensor, "bhn c c"]
     states: Float[Tensor, "bhn m w"]
     """[S z] before each chunk."""
@@ -166,11 +166,11 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     features, log = maps.key(k)
     phi_k = features.flatten(0, 2)
     values = augment(rows.v.view(*layout, width), 1.0, dtype).flatten(0, 2)
-    keep = kept = None
+    keep = mask = None
     if rows.keep is not None:
         keep = rows.keep.view(b, -1, chunk)
-        kept = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
-        values *= kept
+        mask = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
+        values *= mask
     scores = torch.bmm(phi_q, phi_k.mT)
     levels, carried, last = None, values, memory.level
     if log is not None:
@@ -180,7 +180,7 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
     states, sums = _scan(memory.sums, gained, None if levels is None else levels.decay)
     return _Block(
-        q, k, phi_q, phi_k, values, carried, kept, scores.tril_(),
+        q, k, phi_q, phi_k, values, carried, mask, scores.tril_(),
         states.flatten(0, 2), levels, Memory(sums, last),
     )  # fmt: skip
 
@@ -195,8 +195,8 @@ def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple
     return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
 
 
-def _place(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
-    """Return `whole` with `part` in its place; `part` itself where that is all of it."""
+def _write(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
+    """Return `whole` with `part` written to `rows`; `part` itself where that is all of it."""
     if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
         return part.to(whole.dtype)
     whole[:, :, rows] = part
@@ -235,8 +235,8 @@ class _CausalProduct(torch.autograd.Function):
                 if maps.normalise:
                     factor = maps.reciprocal(total[..., -1])
                     part = part * factor[..., None]
-                    inverse = _place(inverse, rows, factor)
-                o = _place(o, rows, part)
+                    inverse = _write(inverse, rows, factor)
+                o = _write(o, rows, part)
                 memory = block.memory
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
@@ -269,7 +269,7 @@ class _CausalProduct(torch.autograd.Function):
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
                 dq, dk, dv = (
-                    _place(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    _write(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
                     for target, part in zip((dq, dk, dv), parts[:3], strict=True)
                 )
                 dsums = parts[3]
@@ -298,8 +298,8 @@ def _pull_block(
     if levels is not None:
         dv *= levels.key
     dv.baddbmm_(block.scores.mT, g[..., :-1])
-    if block.kept is not None:
-        dv *= block.kept
+    if block.mask is not None:
+        dv *= block.mask
     shape = (*block.q.shape[:-1], maps.width)
     dq = maps.query.pull(dphi_q.view(shape), block.phi_q.view(shape), block.q)
     dk = maps.key.pull(dphi_k.view(shape), block.phi_k.view(shape), block.k)
@@ -361,8 +361,8 @@ class FeatureCore(nn.Module, ABC):
         v: Float[Tensor, "b h s v"],
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend to all kept keys or, when causal, to those up to each query's own place."""
-        if "keep" not in self.traits.honours:
+        """Attend to all kept keys or, when causal, to those up to each query's own position."""
+        if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
         if not self.traits.causal:

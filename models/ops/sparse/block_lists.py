@@ -108,8 +108,8 @@ class Masks:
             own = added[..., self.diagonal * block : (self.diagonal + 1) * block]
             own.masked_fill_(later, NEVER)
         if self.slopes is not None:
-            place = (self.offsets[part][..., None] + within).flatten(1)
-            distance = (place[:, None] - within[:, None]).abs_().to(added.dtype)
+            position = (self.offsets[part][..., None] + within).flatten(1)
+            distance = (position[:, None] - within[:, None]).abs_().to(added.dtype)
             added.addcmul_(distance, self.slopes[part][..., None].to(added.dtype), value=-LOG2_E)
         return added
 
@@ -150,7 +150,7 @@ class BlockListAttention(torch.autograd.Function):
             out = values.new_empty(*queries.shape[:2], v.shape[-1])
             logs = values.new_empty(*queries.shape[:2], 1)
             tiny = torch.finfo(out.dtype).tiny
-            spared: list[Tensor] = []
+            dropout_masks: list[Tensor] = []
             for part in masks.passes():
                 nothing = logs[part].zero_()
                 weights = masks.scores(part, queries[part], masks.listed(keys, part), nothing)
@@ -159,24 +159,24 @@ class BlockListAttention(torch.autograd.Function):
                 total = weights.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=tiny)
                 torch.add(top, total.log2(), out=logs[part])
                 if dropout:
-                    alive = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-                    weights *= alive
+                    mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+                    weights *= mask
                     total *= 1 - dropout
-                    spared += [alive] if remember else []
+                    dropout_masks += [mask] if remember else []
                 torch.bmm(weights, masks.listed(values, part), out=out[part])
                 out[part] /= total
         if remember:
             ctx.lists, ctx.dropout = lists, dropout
-            ctx.save_for_backward(q, k, v, out, logs, keep, slopes, *spared)
+            ctx.save_for_backward(q, k, v, out, logs, keep, slopes, *dropout_masks)
         return out.view(*q.shape[:3], -1).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
         """Return the gradients by q, k and v."""
-        q, k, v, out, logs, keep, slopes, *spared = ctx.saved_tensors
+        q, k, v, out, logs, keep, slopes, *dropout_masks = ctx.saved_tensors
         lists: Lists = ctx.lists
-        scale, alive = q.shape[-1] ** -0.5, iter(spared)
+        scale, masks_of = q.shape[-1] ** -0.5, iter(dropout_masks)
         with full_precision(gradient):
             masks = Masks(lists, keep, slopes, k)
             queries, keys, values, given = (by_block(x, lists.block) for x in (q, k, v, gradient))
@@ -188,7 +188,7 @@ class BlockListAttention(torch.autograd.Function):
                 change = torch.bmm(given[part], masks.listed(values, part).mT)
                 used = weights
                 if ctx.dropout:
-                    factor = next(alive) * (1 / (1 - ctx.dropout))
+                    factor = next(masks_of) * (1 / (1 - ctx.dropout))
                     used, change = weights * factor, change.mul_(factor)
                 change.sub_(mean[part]).mul_(weights)
                 torch.baddbmm(dq[part], change, beside, beta=0, alpha=scale, out=dq[part])

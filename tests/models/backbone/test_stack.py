@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.stack import Block, FeedForward, Stack, admit
+from models.backbone.stack import FeedForward, Stack, TransformerBlock, checked_mixer
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8
@@ -26,7 +26,7 @@ class Streaming(Plain):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         x = self.linear(flow.x)
         stream = x if flow.stream is None else flow.stream
-        return flow._replace(x=x + stream, stream=stream).charge("size", x.square().mean())
+        return flow._replace(x=x + stream, stream=stream).add_penalty("size", x.square().mean())
 
 
 class Counting(Plain):
@@ -40,7 +40,7 @@ class Counting(Plain):
 
 def stack(*mixers: nn.Module, dropout: float = 0.0, checkpointing: bool = False) -> Stack:
     blocks = [
-        Block(
+        TransformerBlock(
             mixer,
             width=WIDTH,
             feed_forward=FeedForward.gelu,
@@ -68,7 +68,7 @@ def test_a_block_is_the_pre_norm_formula():
 
 def test_a_block_without_network():
     torch.manual_seed(0)
-    block = Block(
+    block = TransformerBlock(
         Plain(), width=WIDTH, feed_forward=FeedForward.none, feed_forward_width=16, dropout=0.0
     )
     x = torch.randn(2, 5, WIDTH)
@@ -98,11 +98,11 @@ def test_stream_and_penalties_pass_through_every_layer():
     ],
 )
 def test_a_fact_that_a_layer_ignores_is_refused(fact, value):
-    model = stack(Plain(honours=frozenset({fact})), Plain(honours=frozenset()))
+    model = stack(Plain(supports=frozenset({fact})), Plain(supports=frozenset()))
     layout = Layout(**{fact: value})
-    with pytest.raises(Unsupported, match=rf"Plain \(layer 1\) does not honour {fact}"):
+    with pytest.raises(Unsupported, match=rf"Plain \(layer 1\) does not support {fact}"):
         model(Flow(torch.randn(2, 5, WIDTH)), layout)
-    stack(Plain(honours=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
+    stack(Plain(supports=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
 
 
 def test_states_are_kept_by_layer():
@@ -155,7 +155,7 @@ def test_checkpointing_keeps_less():
 
 
 def rotary(traits: frozenset[str]) -> None:
-    admit(Plain(positions=traits), positions=Positions.rotary, causal=False, max_length=4)
+    checked_mixer(Plain(positions=traits), positions=Positions.rotary, causal=False, max_length=4)
 
 
 def test_rotary_needs_a_mixer_that_applies_it():
@@ -166,12 +166,12 @@ def test_rotary_needs_a_mixer_that_applies_it():
 
 def test_a_causal_model_needs_causal_mixers():
     with pytest.raises(Unsupported, match="Plain looks at later tokens"):
-        admit(Plain(), positions=Positions.none, causal=True, max_length=4)
+        checked_mixer(Plain(), positions=Positions.none, causal=True, max_length=4)
 
 
 def test_a_mixer_with_a_shorter_end_is_refused():
     with pytest.raises(Unsupported, match="Plain ends at length 3: the model needs 4"):
-        admit(Plain(max_length=3), positions=Positions.none, causal=False, max_length=4)
+        checked_mixer(Plain(max_length=3), positions=Positions.none, causal=False, max_length=4)
 
 
 def test_a_mixer_that_is_no_module_is_refused():
@@ -182,7 +182,7 @@ def test_a_mixer_that_is_no_module_is_refused():
             return x
 
     with pytest.raises(TypeError, match=r"must be an nn\.Module: got Loose"):
-        admit(Loose(), positions=Positions.none, causal=False, max_length=4)
+        checked_mixer(Loose(), positions=Positions.none, causal=False, max_length=4)
 
 
 def test_site_picks_per_layer_options():

@@ -1,4 +1,4 @@
-"""What schema 1 called a floor is read as a baseline, from stores and from published files."""
+"""What schema 1 wrote of cells and rows is read in the words of this version."""
 
 from pathlib import Path
 
@@ -6,10 +6,18 @@ import pytest
 
 from runners.records import Measurement, baseline_of
 from runners.storage.formats import read_cell, read_rows_file
+from runners.storage.schema_1 import described
 from runners.store import Store, read_rows
 from tests.runners.storage.stored_cells import ENVIRONMENT, make_cell
 
 PUBLISHED = Path(__file__).parents[3] / "reports" / "published"
+RUNNER = {
+    "name": "approximation",
+    "budgets": [16, 32],
+    "budget": {"performer": "features", "yoso": "hashes"},
+    "own_budgets": {"yoso": [4]},
+    "targets": {"yoso": {"mode": "expectation"}},
+}
 
 
 def write(root: Path, name: str, **columns: str) -> Path:
@@ -54,3 +62,15 @@ def test_published_rows_of_baselines_have_todays_name() -> None:
     read = [row for path in PUBLISHED.glob("quickstart-*.jsonl") for row in read_rows_file(path)]
     certified = {row["model"] for row in read if row["runner"] == "certify"}
     assert {baseline_of(model) for model in certified} >= {"majority", "root_operator"}
+
+
+def test_of_mappings_by_model_the_models_own_part_stays() -> None:
+    shared = {"name": "approximation", "own_budgets": {}}
+    assert described({"model": "performer", "runner": RUNNER})["runner"] == {
+        **shared, "option": "features", "budgets": [16, 32], "target": {},
+    }  # fmt: skip
+    assert described({"model": "yoso", "runner": RUNNER})["runner"] == {
+        **shared, "option": "hashes", "budgets": [4], "target": {"mode": "expectation"},
+    }  # fmt: skip
+    other = {"model": "yoso", "runner": {"name": "train", "log_every_steps": 5}}
+    assert described(other)["runner"] == {"name": "train"}

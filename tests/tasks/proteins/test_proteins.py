@@ -19,7 +19,7 @@ from written_proteins import (
 )
 
 from lra.compose import build_task_by_name
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
 from runners.training.evaluate import evaluate
@@ -293,7 +293,7 @@ def test_an_evaluation_equals_a_direct_computation(file, options, batch_size):
     task = prepared(path=file, max_length=24, **options)
     head = Head[task.spec.kind.name]
     config = BackboneConfig(width=16, heads=2, depth=2, feed_forward_width=32)
-    facts = Facts(head=head, vocabulary=29, classes=29, max_length=24, padded=True)
+    facts = TaskFacts(head=head, vocabulary=29, classes=29, max_length=24, padded=True)
     model = Backbone(config, facts, [SoftmaxAttention], seed=3).double().eval()
     places, losses, hits = masks(task, "test", batch_size=1), [], []
     for row, text in enumerate(stored(task, "test")):
