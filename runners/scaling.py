@@ -39,7 +39,7 @@ from runners.measurement.measure import (
 )
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch, Watched
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Runner, Work, disturbed, values
 from runners.training.objective import whole_batch
@@ -49,7 +49,7 @@ _RATES = frozenset({"flops_per_second", "utilisation"})
 """What is divided by the time, and no better than it."""
 
 
-class Mode(StrEnum):
+class CostMode(StrEnum):
     """What is measured."""
 
     forward = auto()
@@ -74,7 +74,7 @@ class Scaling(Timing, Runner):
     by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
-    modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
     direction: Direction = Direction.task
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
     """Families that are measured beside the model."""
@@ -121,7 +121,7 @@ class Scaling(Timing, Runner):
             lambda name: work.build(max_length=work.length, name=name),
             model=work.model,
             length=work.length,
-            mode=Mode[work.mode],
+            mode=CostMode[work.mode],
             config=self,
             hardware=work.hardware,
             seed=work.seed,
@@ -147,7 +147,7 @@ def scale(
     *,
     model: str,
     length: int,
-    mode: Mode,
+    mode: CostMode,
     config: Scaling,
     hardware: HardwareProfile,
     seed: int,
@@ -185,7 +185,7 @@ def scale(
     phase("measuring memory")
     own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
-    if mode is Mode.step:
+    if mode is CostMode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
@@ -214,7 +214,7 @@ class _Bench:
         facts: TaskFacts,
         *,
         length: int,
-        mode: Mode,
+        mode: CostMode,
         config: Scaling,
         hardware: HardwareProfile,
         seed: int,
@@ -229,7 +229,7 @@ class _Bench:
         self.seconds = 0.0
         self.kernel = ""
         self.watch = Watch(self.device)
-        self.watched = Watched(kept=[], every=[])
+        self.watched = Watched(retained=[], every=[])
 
     def prepare(self, name: str) -> Callable[[], object]:
         """Build a model and return the call to measure."""
@@ -239,7 +239,7 @@ class _Bench:
                 block.compile()
         if name == OWN:
             self.model = model
-        if self.mode is Mode.forward:
+        if self.mode is CostMode.forward:
             model.eval()
             return lambda: self._forward(model)
         model.train()
@@ -285,10 +285,10 @@ class _Bench:
 
             def once() -> None:
                 outcome = model(tokens, target)
-                if self.mode is Mode.step:
+                if self.mode is CostMode.step:
                     torch.autograd.backward(whole_batch(outcome))
 
-            with torch.set_grad_enabled(self.mode is Mode.step):
+            with torch.set_grad_enabled(self.mode is CostMode.step):
                 return count_operations(once)
 
     def facts_of_the_model(self, call: Callable[[], object]) -> Iterator[Measurement]:
@@ -380,7 +380,7 @@ def _times(
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
     yield Measurement(metric="timed_steps", value=float(len(own)))
     yield Measurement(metric="stalls", value=float(stalls(own)))
-    yield from told(watched)
+    yield from watch_rows(watched)
     for name in calls:
         if name == OWN:
             continue

@@ -31,7 +31,6 @@ from runners.storage.formats import (
     Damaged,
     cell_folders,
     fingerprint_of,
-    kept,
     no_search_for_cycles,
     pack_outcomes,
     pretty,
@@ -41,6 +40,7 @@ from runners.storage.formats import (
     read_rows_file,
     rows_files,
     rows_text,
+    skipping_damaged,
     unpack_outcomes,
 )
 from runners.storage.row_check import first_fault
@@ -301,14 +301,14 @@ def read_rows(
     store = Store(root)
     folders: list[Path] = []
     rows: list[dict[str, Any]] = []
-    with kept(left_out):
+    with skipping_damaged(left_out):
         if sweep is None:
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with no_search_for_cycles():
         for folder in folders:
-            with kept(left_out):
+            with skipping_damaged(left_out):
                 newest = read_newest_rows(folder)
                 if newest is not None:
                     rows.extend(newest[1])

@@ -255,13 +255,13 @@ def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Pat
     """
     found: list[Path] = []
     for group in children(root / "cells"):
-        with kept(left_out):
+        with skipping_damaged(left_out):
             found += children(group)
     return sorted(found)
 
 
 @contextmanager
-def kept(left_out: list[BadStore] | None) -> Iterator[None]:
+def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
     """Add what is wrong to a list, where there is one, and go on behind the block."""
     try:
         yield
@@ -336,10 +336,10 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
         rows = [_parse(line, path, number, way_out) for number, line in enumerate(lines, start=1)]
     fault = first_fault(rows)
     if fault is not None:
-        place = f"{path}, line {fault.line}: "
+        where = f"{path}, line {fault.line}: "
         if fault.newer:
-            raise BadStore(place + fault.message)
-        raise Damaged(f"{place}{fault.message}; {way_out}")
+            raise BadStore(where + fault.message)
+        raise Damaged(f"{where}{fault.message}; {way_out}")
     followed = [line.endswith(" ") for line in lines[:-1]]
     if any(followed) and not all(followed):
         number = followed.index(False) + 2
