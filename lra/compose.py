@@ -276,12 +276,21 @@ def _of_the_task(word: str) -> str:
     return word if ours.startswith("task.") else f"{signs}task.{key}"
 
 
-def _runner(node: Mapping[str, Any], plugins: Sequence[str]) -> "tuple[Control, Runner]":
+def _runner(
+    node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
+) -> "tuple[Control, Runner]":
+    """Return what steers the sweep, and the runner's options for one model."""
     options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
     rest = {k: v for k, v in node.items() if k not in steering | {"name", "about", "class_path"}}
-    return control, make(options, rest, "runner")
+    runner: Runner = make(options, rest, "runner")
+    about = model.get("about")
+    try:
+        own = runner.of_model(str(model["name"]), about if isinstance(about, Mapping) else {})
+    except ValueError as error:
+        raise ConfigError(f"model.about.{error}") from error
+    return control, make(options, {**rest, **own}, "runner") if own else runner
 
 
 def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> Run:
@@ -314,7 +323,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     tasks = {} if tasks is None else tasks
     if (spelt := repr((task_node, plugins))) not in tasks:
         tasks[spelt] = build_task(task_node, plugins)
-    control, runner = _runner(config["runner"], plugins)
+    control, runner = _runner(config["runner"], model, plugins)
     return Run(
         config=config,
         model=model["name"],

@@ -133,6 +133,19 @@ class Runner(ABC):
         """In a word for tables, what weights a run starts from; None where none are meant."""
         return None
 
+    def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options that depend on the run's model, in place of those that were given.
+
+        Args:
+            model: Its name.
+            about: What its YAML file says of it.
+
+        Raises:
+            ValueError: The file says what cannot be; the message begins with its key in `about`.
+        """
+        del model, about
+        return {}
+
     def starts_from(self) -> Sequence[str]:
         """Return what a sweep trains first: `OWN`, or families in the same backbone."""
         return ()

@@ -88,9 +88,7 @@ def measured(
     families: Families = PERFORMER, layers: list[Heads] | None = None, **options: Any
 ) -> list[Measurement]:
     given = {"timed_steps": 3, "long_timed_steps": 3, "warmup_steps": 1, "top": [1, 4]} | options
-    config = Approximation(
-        **{"budget": {"it": families.option}, "budgets": [4, 16], "draws": 3} | given
-    )
+    config = Approximation(**{"option": families.option, "budgets": [4, 16], "draws": 3} | given)
     stream = approximate(
         families, layers or [heads()], model="it", config=config, hardware=CPU, labels={"a": "b"}
     )
@@ -236,8 +234,9 @@ def test_a_mixer_without_a_core_is_refused() -> None:
 
 
 def test_a_family_without_a_budget_is_refused() -> None:
-    with pytest.raises(Unsupported, match="choose one of performer"):
-        Approximation(budget={"performer": "features"}).option("fnet")
+    with pytest.raises(Unsupported, match="fnet approximates no attention"):
+        Approximation().budget_option("fnet")
+    assert Approximation(option="features").budget_option("performer") == "features"
 
 
 def test_a_refused_budget_costs_only_its_own_row() -> None:
