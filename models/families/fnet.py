@@ -14,7 +14,7 @@ Cost       fft: 2.5 l D log2(l D) operations forward and as many backward; matmu
            random: 2 l^2 D (matmul: twice that) and 2 l D^2. The Fourier forms keep nothing for the
            backward pass: the map is linear, and symmetric, so that its gradient is itself.
 Speed      a fast transform never reaches the rate of matrix products: a layer of width 256 takes
-           5.9 times the floor that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
+           5.9 times the bound that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
 Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h are l, d.
 Differs    Blocks of this project put the norm before the mixer, the paper's after the residual
            sum. In the published linear form every sequence has the length of A; here a shorter

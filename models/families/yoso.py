@@ -21,7 +21,7 @@ Differs    planes are a buffer, drawn when the mixer is built and again every `r
            of the optimiser, so that evaluation repeats; the authors draw in every pass. The cosine
            is clamped to [-1, 1]: rounding alone passes 1 for a fifth of all equal pairs. A row
            whose codes meet no key is 0, and has no gradient.
-Speed      hashed, a layer of width 256 takes 3.6 times the floor of its products and bytes at 8,192
+Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
            tokens on a CPU: the rest is sorting by code and gathering tokens in that order.
 Mind       tau is about log2 of the length: `tau: null` takes it from the longest sequence of the
            site, 11 for 2,048 tokens. There is no causal form.

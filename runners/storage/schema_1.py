@@ -1,14 +1,18 @@
-"""Reads what schema 1 said of a cell as this version says it; its rows are those of today.
+"""Reads what schema 1 wrote of cells and rows as this version writes it.
 
 There an identity held every option and the Python path of each class, and its hash was the key.
-Options of `approximation` that are one model's were mappings of all models.
+Options of `approximation` that are one model's were mappings of all models. A baseline was called a
+floor.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from runners.records import BASELINE
+
 _PATH = "class_path"
 _INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
+_FLOOR = "floor/"
 
 
 def described(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,6 +31,14 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
         if found.get("device") == "cpu" and "machine" not in found:
             found.setdefault("threads", 1)
     return found
+
+
+def model(columns: Mapping[str, Any]) -> str:
+    """Return the model column of a row or a cell: baselines under today's name."""
+    name = str(columns["model"])
+    if name == "floor" and columns["runner"] == "certify":
+        return BASELINE.removesuffix("/")
+    return BASELINE + name.removeprefix(_FLOOR) if name.startswith(_FLOOR) else name
 
 
 def _of_model(options: dict[str, Any], model: Any) -> dict[str, Any]:
