@@ -37,8 +37,9 @@ from models.backbone.heads import (
     judge,
     pool,
 )
+from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing
-from models.backbone.stack import NORM_EPSILON, FeedForward, Stack, checked_mixer
+from models.backbone.stack import NORM_EPSILON, FeedForward, Stack
 from models.mixer import (
     INSIDE,
     Flow,

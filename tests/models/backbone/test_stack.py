@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.stack import FeedForward, Stack, TransformerBlock, checked_mixer
+from models.backbone.requirements import checked_mixer
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import pretending, saved_bytes
-from models.families.sparse_transformer import HeadUse, SparsePattern, SparseTransformer, Sparsity
+from models.families.sparse_transformer import HeadUse, SparseTransformer
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.sparse import key_sets
 from models.ops.sparse.reference import (
@@ -16,6 +16,7 @@ from models.ops.sparse.reference import (
     far_pairs as far,
     near_pairs as near,
 )
+from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
