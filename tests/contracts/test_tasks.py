@@ -23,7 +23,7 @@ from tasks.language.base import Regime
 from tasks.language.pg19 import PG19, PG19Source
 from tasks.language.subwords import Algorithm
 from tasks.language.wikitext import Units, WikiText, WikiTextSource
-from tasks.proteins.task import Objective, ProteinForm, Proteins, WikiTextSource as Sequences
+from tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
 
 
 def table(columns, **options):
@@ -89,12 +89,12 @@ SHIPPED = {
     "pathfinder-black": lambda: Pathfinder(
         train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True
     ),
-    "proteins-causal": lambda: Proteins(source=Sequences.sample, max_length=40),
+    "proteins-causal": lambda: Proteins(source=ProteinSource.sample, max_length=40),
     "proteins-masked": lambda: Proteins(
-        source=Sequences.sample, max_length=40, objective=Objective.masked
+        source=ProteinSource.sample, max_length=40, objective=Objective.masked
     ),
     "proteins-concatenated": lambda: Proteins(
-        source=Sequences.sample, max_length=40, form=ProteinForm.concatenated
+        source=ProteinSource.sample, max_length=40, form=ProteinForm.concatenated
     ),
     "mqar": lambda: MQAR(**FEW, length=32, vocabulary=300),
     "mqar-longer-test": lambda: MQAR(**FEW, length=20, test_length=50, vocabulary=30),
