@@ -12,7 +12,8 @@ of m target tokens sees all of them, O(m n + m^2).
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.stack import FeedForward, TransformerBlock, checked_mixer, family, gelu_network
+from models.backbone.requirements import checked_mixer
+from models.backbone.stack import FeedForward, TransformerBlock, family, gelu_network
 from models.mixer import Flow, Layout, Mixer, Positions, State, Unsupported
 from models.multi_head import MultiHead
 

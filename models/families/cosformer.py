@@ -25,7 +25,8 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, State, Traits
 from models.multi_head import MultiHead
-from models.ops.linear.causal_product import FeatureCore, Memory
+from models.ops.linear.causal_product import Memory
+from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import FeatureMaps
 from models.ops.numerics import sum_dtype
 from models.positions import position_ids

@@ -27,14 +27,15 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
-from models.ops.linear.causal_product import FeatureCore, causal_product
+from models.ops.linear.causal_product import causal_product
 from models.ops.linear.exponent_sums import Exponential
+from models.ops.linear.feature_core import FeatureCore
+from models.ops.linear.feature_product import feature_product
 from models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
     Generalised,
-    feature_product,
 )
 from models.ops.numerics import sum_dtype
 

@@ -27,15 +27,15 @@ length works, the last block being shorter. The code behind its numbers does som
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
-from typing import cast
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
+from models.ops import window_cache
+from models.ops.exact import sloped_mask
 from models.ops.sparse.key_sets import Blocks, Rectangles
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
@@ -198,13 +198,7 @@ class LocalCore(nn.Module):
         """
         if not self.traits.causal:
             raise Unsupported("blocks that are seen whole have no state along time: set causal")
-        batch, heads, _, key_width, value_width = shape
-        past = (1 + self.look_back) * self.block - 1
-        return (
-            like.new_zeros(batch, heads, past, key_width),
-            like.new_zeros(batch, heads, past, value_width),
-            torch.zeros(batch, dtype=torch.int64, device=like.device),
-        )
+        return window_cache.empty(shape, (1 + self.look_back) * self.block - 1, like)
 
     def extend(
         self,
@@ -220,17 +214,10 @@ class LocalCore(nn.Module):
         on with all that any position in a block could see, and a mask.
         """
         del layout  # distances and blocks follow from the count of the state
-        old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-        length, past = q.shape[2], old_keys.shape[2]
+        keys, values, seen, after = window_cache.append(state, k, v)
+        length, past = q.shape[2], after[0].shape[2]
         size = min(length, self.block)
         pieces = -(-length // size)
-        keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
-        values = torch.cat((old_values.to(v.dtype), v), dim=2)
-        after = (
-            keys[:, :, length:].to(old_keys.dtype).clone(),
-            values[:, :, length:].to(old_values.dtype).clone(),
-            seen + length,
-        )
 
         def cut(x: Tensor, width: int) -> Tensor:
             """Return what each piece sees, one piece after another in the batch."""
@@ -242,12 +229,12 @@ class LocalCore(nn.Module):
         key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
         visible = (key >= 0) & (key <= query)
         visible &= query // self.block - key // self.block <= self.look_back
-        mask = visible.flatten(0, 1)[:, None]
-        if self.slopes is not None:
-            distance = (query - key).flatten(0, 1)[:, None].to(q.dtype)
-            mask = (-self.slopes.to(q.dtype)[:, None, None] * distance).masked_fill(
-                ~mask, -torch.inf
-            )
+        mask = sloped_mask(
+            visible.flatten(0, 1)[:, None],
+            (query - key).flatten(0, 1)[:, None],
+            self.slopes,
+            q.dtype,
+        )
         o = F.scaled_dot_product_attention(
             cut(q, size),
             cut(keys, past + size),
@@ -256,7 +243,7 @@ class LocalCore(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
         )
         o = o.view(-1, pieces, *o.shape[1:]).transpose(1, 2).flatten(2, 3)
-        return o[:, :, :length], after
+        return o[:, :, :length], (*after, seen + length)
 
 
 class LocalAttention(MultiHead):

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 
 from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
-from models.ops.banded.layout import GlobalKeys
+from models.ops.banded.scores import GlobalKeys
 from models.ops.banded.sliding_window import SlidingWindowCore
 from models.ops.sparse.global_tokens import global_weights, see_projected, see_tokens
 from models.positions import alibi_slopes, rotate

@@ -50,7 +50,7 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import Core, MultiHead
-from models.ops.linear.causal_product import FeatureCore
+from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import NONLINEARITIES, FeatureMaps
 from models.ops.linear.random_features import (
     GENERALISED_EPSILON,

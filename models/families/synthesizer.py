@@ -64,9 +64,8 @@ from models.mixer import (
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops import kv_cache
-from models.ops.numerics import sum_dtype
+from models.ops.numerics import NEVER, sum_dtype
 from models.ops.synthetic import (
-    NEVER,
     Logits,
     fused_attention,
     synthetic_attention,

@@ -94,6 +94,22 @@ def distance_bias(
     return -slopes[:, None, None] * distance.abs()
 
 
+def sloped_mask(
+    visible: Bool[Tensor, "#b #h l s"],
+    distance: Int[Tensor, "#b 1 l s"],
+    slopes: Float[Tensor, " h"] | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return the mask of PyTorch's kernels where keys lie `distance` back; no slopes: `visible`.
+
+    Every query must see a key: a row of -inf alone is NaN.
+    """
+    if slopes is None:
+        return visible
+    bias = -slopes[:, None, None].to(dtype) * distance
+    return bias.masked_fill(~visible, -torch.inf)
+
+
 class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory."""
 

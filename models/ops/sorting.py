@@ -18,10 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision, sum_dtype
+from models.ops.numerics import NEVER, full_precision, sum_dtype
 
-NEVER = -1e30
-"""Score of what may not be chosen: finite, so that a row of it alone gives no NaN."""
 Sorted = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values, "b h i s w" each, and which of them are real, "b h i s"; None: all."""
 

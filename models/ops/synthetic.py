@@ -22,10 +22,8 @@ from torch.autograd.function import once_differentiable
 
 from models.mixer import Layout
 from models.ops.exact import visibility
-from models.ops.numerics import full_precision, reciprocal, sum_dtype
+from models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
 
-NEVER = -1e30
-"""Logit of padding: finite, so that a row of it alone gives no NaN."""
 LATER = 2 * NEVER
 """Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""
 ROWS = 128
@@ -122,9 +120,9 @@ class SoftmaxPass(NamedTuple):
         by_head = min(heads, lanes)
         by_group = min(groups, max(1, lanes // heads))
         rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
-        for group in _slices(groups, by_group):
-            for head in _slices(heads, by_head):
-                for row in _slices(length, rows):
+        for group in blocks(groups, by_group):
+            for head in blocks(heads, by_head):
+                for row in blocks(length, rows):
                     columns = slice(0, row.stop if self.causal else length)
                     yield LogitBlock(group, head, row, columns)
 
@@ -141,10 +139,6 @@ class SoftmaxPass(NamedTuple):
             later = torch.ones(corner.shape[-2:], dtype=torch.bool, device=corner.device).triu_(1)
             corner.masked_fill_(later, LATER)
         return logits.softmax(-1)
-
-
-def _slices(count: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def _scale(

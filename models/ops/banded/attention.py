@@ -14,11 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.banded.layout import PASS_ELEMENTS, Fold, GlobalKeys, Scores, add_product
+from models.ops.banded.scores import GlobalKeys, Scores
 from models.ops.exact import distance_bias, sdpa
-from models.ops.numerics import full_precision
-
-__all__ = ["PASS_ELEMENTS", "BandedAttention", "Fold", "attend_in_sight"]
+from models.ops.numerics import add_product, full_precision
 
 
 class BandedAttention(torch.autograd.Function):

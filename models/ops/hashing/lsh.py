@@ -17,12 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.hashing.lsh_lists import LAST, Frame, Order, Rules, arrange
-from models.ops.numerics import full_precision
+from models.ops.numerics import NEVER, add_product, full_precision
 
 __all__ = ["Rules", "lsh_attention"]
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 ALONE = -1e5
 """Score of a token with itself: below every other score, above what may not be seen."""
 TINY = 1e-6
@@ -159,8 +157,7 @@ class Sorted:
     def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
         """Return every round's own weights in a pass, and the largest score of each query."""
         s = self.score_buffer[: part.stop - part.start]
-        scale = self.frame.rules.scale
-        torch.baddbmm(s, taken.queries, taken.keys.mT, beta=0, alpha=scale, out=s)
+        add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, anew=True)
         for lower in self.lowered:
             lower(s, part)
         top = s.amax(-1, keepdim=True)
@@ -298,9 +295,7 @@ class LshAttention(torch.autograd.Function):
                         (dk, scores, taken.queries, rules.scale),
                         (dv, used, given, 1.0),
                     ):
-                        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
-                        blocks = target[rows].view(x.shape)
-                        torch.baddbmm(blocks, w[:, :, columns].mT, x, alpha=alpha, out=blocks)
+                        add_product(target[rows].view(x.shape), w[:, :, columns].mT, x, alpha)
             du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
             du *= rules.scale
             if rules.unit_keys:

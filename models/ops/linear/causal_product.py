@@ -13,24 +13,17 @@ negligible beside the largest key seen so far. Where that leaves a row (almost) 
 memory, `exponent_sums` computes the same with a reference for each feature.
 """
 
-from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.mixer import Layout, State, Traits, Unsupported
 from models.ops.linear.exponent_sums import faint, mean_of_past, without_padding
-from models.ops.linear.features import (
-    FeatureMaps,
-    augment,
-    block_rows,
-    feature_product,
-    output_gradient,
-)
+from models.ops.linear.feature_product import augment, output_gradient
+from models.ops.linear.features import FeatureMaps, block_rows
 from models.ops.numerics import blocks, full_precision, sum_dtype
 
 
@@ -337,61 +330,3 @@ def causal_product(
     if sides and faint(inverse, seen):
         o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
     return o, Memory(sums, level) if memory else None
-
-
-class FeatureCore(nn.Module, ABC):
-    """A core of attention by features, in either direction; when causal, the sums are its state."""
-
-    def __init__(self, traits: Traits, chunk: int) -> None:
-        super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
-        self.traits, self.chunk = traits, chunk
-
-    @abstractmethod
-    def maps(
-        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
-    ) -> FeatureMaps:
-        """Return the feature maps, for these queries and keys."""
-
-    def forward(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h s k"],
-        v: Float[Tensor, "b h s v"],
-        layout: Layout,
-    ) -> Float[Tensor, "b h l v"]:
-        """Attend to all kept keys or, when causal, to those up to each query's own position."""
-        if "keep" not in self.traits.supports:
-            layout = layout._replace(keep=None)
-        maps = self.maps(q, k, layout)
-        if not self.traits.causal:
-            return feature_product(q, k, v, maps, layout.keep)
-        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
-
-    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
-        if self.traits.selection_leak:
-            raise Unsupported(
-                f"{type(self).__name__} has no state along time with these options: its features "
-                "depend on the whole sequence"
-            )
-        token = like.new_zeros(*shape[:2], 1, shape[3])
-        return empty_memory(shape, self.maps(token, token, Layout()), like)
-
-    def extend(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        state: tuple[Tensor, ...],
-    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue after what `state` has seen."""
-        o, memory = causal_product(
-            q, k, v, self.maps(q, k, layout),
-            chunk=self.chunk, keep=layout.keep, memory=Memory(*state),
-        )  # fmt: skip
-        return o, cast(Memory, memory)

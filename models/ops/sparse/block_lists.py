@@ -9,7 +9,6 @@ the backward pass computes them again from the logarithm of each query's sum of 
 Exponentials are powers of two, which cost half as much as those of e, and no more far below zero.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,14 +17,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision
+from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB, and twice that for the copies."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 23
-LOG2_E = 1 / math.log(2)
 
 
 class Lists(NamedTuple):
@@ -123,8 +119,7 @@ class Masks:
         """Return masked scores in units of log 2, less `shift`."""
         scores = self.minus(part, shift)
         scale = LOG2_E * queries.shape[-1] ** -0.5
-        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
-        torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores)
+        add_product(scores, queries, keys.mT, scale)
         return scores
 
 
@@ -191,7 +186,7 @@ class BlockListAttention(torch.autograd.Function):
                     factor = next(masks_of) * (1 / (1 - ctx.dropout))
                     used, change = weights * factor, change.mul_(factor)
                 change.sub_(mean[part]).mul_(weights)
-                torch.baddbmm(dq[part], change, beside, beta=0, alpha=scale, out=dq[part])
+                add_product(dq[part], change, beside, scale, anew=True)
                 masks.give_back(dk, part, torch.bmm(change.mT, queries[part]), scale)
                 masks.give_back(dv, part, torch.bmm(used.mT, given[part]), 1.0)
         pairs = zip((dq, dk, dv), (q, k, v), strict=True)

@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+from models.ops.numerics import NEVER
+
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: 4 MB, so that they stay in the cache."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 24

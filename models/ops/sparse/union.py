@@ -20,9 +20,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision
+from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 from models.ops.sparse.key_sets import (
-    NEVER,
     PASS_ELEMENTS,
     PASS_ELEMENTS_ELSEWHERE,
     Coordinates,
@@ -30,9 +29,6 @@ from models.ops.sparse.key_sets import (
     Rectangles,
     Tile,
 )
-
-LOG2_E = 1.4426950408889634
-"""Scores are kept in bits: exp2 is faster than exp on a CPU, and has no slow arguments."""
 
 
 class _Laid(NamedTuple):
@@ -51,7 +47,7 @@ class _Laid(NamedTuple):
         """Return the scores of a tile in bits, NEVER where nothing may be seen."""
         q, k = self.some_queries(self.q, tile), self.some_keys(self.k, tile)
         scores = q.new_empty(*q.shape[:2], k.shape[1])
-        torch.baddbmm(scores, q, k.mT, beta=0, alpha=self.scale * LOG2_E, out=scores)
+        add_product(scores, q, k.mT, self.scale * LOG2_E, anew=True)
         if self.slopes is not None:
             apart = (
                 self.coordinates.queries[tile.queries, None] - self.coordinates.keys[: tile.keys]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.stack import checked_mixer
+from models.backbone.requirements import checked_mixer
 from models.contract import CHECKS, Case
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.linformer import Linformer

@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.contract import check_mixer
 from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.luna import Activation, Luna, causal_luna, running_product
+from models.families.luna import Activation, Luna, causal_luna
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.exact import softmax_attention
+from models.ops.linear.running_product import running_product
 from models.state import size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import pretending, saved_bytes
-from models.families.sparse_transformer import HeadUse, SparsePattern, SparseTransformer, Sparsity
+from models.families.sparse_transformer import HeadUse, SparseTransformer
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.sparse import key_sets
 from models.ops.sparse.reference import (
@@ -16,6 +16,7 @@ from models.ops.sparse.reference import (
     far_pairs as far,
     near_pairs as near,
 )
+from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
@@ -292,18 +293,6 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
     assert (lra.stride, lra.summary) == (50, 10)
 
 
-class Largest(TorchDispatchMode):
-    """Watches for the largest tensor that is made."""
-
-    nbytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor):
-            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
-        return made
-
-
 @PATTERNS
 def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
     site = Site(width=256, heads=4, max_length=4096, causal=True)
@@ -311,7 +300,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         core = SparseTransformer(site, pattern=pattern).core
         qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
         kept = saved_bytes(partial(core, *qkv, Layout()))
-        with Largest() as largest:
+        with LargestTensor() as largest:
             core(*qkv, Layout()).sum().backward()
     assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
     assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values

@@ -20,7 +20,7 @@ from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 from runners.training.recurrent_state import RecurrentStates, remembered
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 LENGTH, ROWS, MEMORY = 16, 4, 400
 CPU = HardwareProfile(name="cpu")
@@ -33,8 +33,8 @@ def short(monkeypatch):
 
 def task_of(**options):
     task = Characters(
-        corpus=Corpus.text8,
-        source=Source.sample,
+        corpus=CharacterCorpus.text8,
+        source=CharacterSource.sample,
         length=LENGTH,
         **{"contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
     )
