@@ -34,6 +34,7 @@ from runners.external.peer import (
 )
 from runners.isolation.child import MEMORY_WORDS
 from runners.isolation.progress import phase, within
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
 from runners.measurement.timing import Timing, check_limit
@@ -41,7 +42,6 @@ from runners.measurement.watch import Watch
 from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Direction, Runner, Work
-from runners.scaling import CostMode
 
 
 @by_name

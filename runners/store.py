@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
+from runners.storage.archives import pack_outcomes, unpack_outcomes
 from runners.storage.claims import Claim, take
 from runners.storage.formats import (
     BadStore,
@@ -32,7 +33,6 @@ from runners.storage.formats import (
     cell_folders,
     fingerprint_of,
     no_search_for_cycles,
-    pack_outcomes,
     pretty,
     read_cell,
     read_newest_rows,
@@ -41,7 +41,6 @@ from runners.storage.formats import (
     rows_files,
     rows_text,
     skipping_damaged,
-    unpack_outcomes,
 )
 from runners.storage.row_check import first_fault
 

@@ -20,11 +20,11 @@ from runners.external.peer import (
     package,
     twins,
 )
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.peers import Peers, compare
 from runners.records import Measurement, Status
 from runners.runner import Direction
-from runners.scaling import CostMode
 
 QUICK = Peers(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
 

@@ -12,12 +12,13 @@ from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners import scaling
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import peak_tensor_bytes
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
-from runners.scaling import Batching, CostMode, Scaling, scale
+from runners.scaling import Batching, Scaling, scale
 
 CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
