@@ -51,7 +51,7 @@ from torch import Tensor
 
 from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
 from models.multi_head import Core, MultiHead
-from models.ops.linear.causal_product import FeatureCore
+from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import NONLINEARITIES, FeatureMaps
 from models.ops.linear.random_features import (
     GENERALISED_EPSILON,
@@ -86,7 +86,7 @@ EVEN = frozenset({Kernel.hyperbolic, Kernel.trigonometric, Kernel.abs, Kernel.co
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PerformerOptions:
     """What decides the function beside the projection."""
 
     variant: Variant
@@ -99,6 +99,20 @@ class Options:
     qr_sign_fix: bool
     redraw_every: int
 
+<<<<<<< HEAD
+=======
+    def settled(self) -> "PerformerOptions":
+        """Return these options with those that the lra variant fixes as it fixes them."""
+        if self.variant != Variant.lra:
+            return self
+        if self.kernel.generalised:
+            return replace(self, projected=False)
+        return replace(
+            self, stabiliser=Stabiliser.reference, key_max=KeyMax["global"],
+            qr_sign_fix=False, redraw_every=1,
+        )  # fmt: skip
+
+>>>>>>> next
     @property
     def unscaled(self) -> bool:
         """Whether d^(-1/4) is left out."""
@@ -152,7 +166,7 @@ class Options:
 
     def traits(self, causal: bool) -> Traits:
         """Return what an instance with these options guarantees."""
-        standard = Traits().honours
+        standard = Traits().supports
         if self.kernel.generalised:
             positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
             leak = False
@@ -161,7 +175,7 @@ class Options:
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
         return Traits(
-            honours=standard - {"keep"} if self.variant == Variant.lra else standard,
+            supports=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,
             selection_leak=leak,
             row_stochastic=self.renormalise and positive and not leak,
@@ -176,7 +190,12 @@ class PerformerCore(FeatureCore):
     projection: Float[Tensor, "m k"] | None
 
     def __init__(
-        self, projection: Float[Tensor, "m k"] | None, options: Options, *, chunk: int, causal: bool
+        self,
+        projection: Float[Tensor, "m k"] | None,
+        options: PerformerOptions,
+        *,
+        chunk: int,
+        causal: bool,
     ) -> None:
         super().__init__(options.traits(causal), chunk)
         self.options = options
@@ -273,7 +292,7 @@ class Performer(MultiHead):
             features = max(1, round(width * math.log(width)))
         if features < 1:
             raise ValueError(f"features counts random directions: got {features}; use 1 or more")
-        options = Options(
+        options = PerformerOptions(
             variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
             key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,
             qr_sign_fix=qr_sign_fix, redraw_every=redraw_every,
