@@ -7,17 +7,6 @@ from torch import nn
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
-<<<<<<< HEAD
-    Facts,
-    Head,
-    Padding,
-    Residual,
-    StreamsOut,
-)
-from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import Block, PostNormBlock, PostNormStack, Stack
-from models.idle import Need, defaults, idle
-=======
     Head,
     Padding,
     Residual,
@@ -35,7 +24,7 @@ from models.backbone.stack import (
     Stack,
     TransformerBlock,
 )
->>>>>>> next
+from models.idle import Need, defaults, idle
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
@@ -155,7 +144,7 @@ OF_TASK = (
 """What options need of the task. `padding` stands for tasks with and without it."""
 
 
-def check_task(config: BackboneConfig, facts: Facts) -> None:
+def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
     for sentence in idle(OF_TASK, vars(config), defaults(BackboneConfig), facts).values():
         raise Unsupported(f"model.backbone.{sentence}")

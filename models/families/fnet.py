@@ -156,7 +156,7 @@ def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
 class FNet(Family):
     """Mixing by a Fourier transform, or by the two ablations of the paper."""
 
-    needs = (Need("method", "norm", form=Form.fourier),)
+    needs = (Need("method", "norm", form=MixingForm.fourier),)
 
     def __init__(
         self,
@@ -172,14 +172,6 @@ class FNet(Family):
                 "FNet mixes every token with every other and has no causal form: choose a causal "
                 "family or a task with the whole sequence in view"
             )
-<<<<<<< HEAD
-=======
-        if form != MixingForm.fourier and (method != Method.fft or norm != Norm.none):
-            raise ValueError(
-                f"method and norm belong to form=fourier: got form={form}, method={method}, "
-                f"norm={norm}; leave method=fft and norm=none"
-            )
->>>>>>> next
         self.form, self.method, self.norm = form, method, norm
         square = form != MixingForm.fourier
         if form == MixingForm.linear:

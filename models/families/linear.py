@@ -127,16 +127,7 @@ class LinearCore(FeatureCore):
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-<<<<<<< HEAD
-        honours = Traits().honours - {"keep"} if lra else Traits().honours
-=======
-        if lra and feature_map != FeatureChoice.elu1:
-            raise ValueError(
-                f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
-                "variant=faithful"
-            )
         supports = Traits().supports - {"keep"} if lra else Traits().supports
->>>>>>> next
         super().__init__(
             Traits(supports=supports, causal=causal, row_stochastic=not lra, cross=not causal),
             chunk,

@@ -27,12 +27,9 @@ length works, the last block being shorter. The code behind its numbers does som
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
-<<<<<<< HEAD
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-=======
->>>>>>> next
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn

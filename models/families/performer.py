@@ -99,20 +99,6 @@ class PerformerOptions:
     qr_sign_fix: bool
     redraw_every: int
 
-<<<<<<< HEAD
-=======
-    def settled(self) -> "PerformerOptions":
-        """Return these options with those that the lra variant fixes as it fixes them."""
-        if self.variant != Variant.lra:
-            return self
-        if self.kernel.generalised:
-            return replace(self, projected=False)
-        return replace(
-            self, stabiliser=Stabiliser.reference, key_max=KeyMax["global"],
-            qr_sign_fix=False, redraw_every=1,
-        )  # fmt: skip
-
->>>>>>> next
     @property
     def unscaled(self) -> bool:
         """Whether d^(-1/4) is left out."""

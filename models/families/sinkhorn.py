@@ -73,15 +73,11 @@ class Sort(StrEnum):
     topk = auto()
 
 
-<<<<<<< HEAD
 SORTING = ("sort_net", "sort", "iterations", "temperature", "gumbel", "top_blocks", "sortcut")
 """Options of the heads that sort."""
 
 
-class Options(NamedTuple):
-=======
 class SinkhornOptions(NamedTuple):
->>>>>>> next
     """What `Sinkhorn` takes, checked against its site."""
 
     block: int | None

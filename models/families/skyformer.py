@@ -182,7 +182,7 @@ class Skyformer(MultiHead):
     needs = (
         Need(
             "landmarks", "sampling", "gamma", "inverse", "iterations", "initialisation",
-            "redraw_every", form=Form.skyformer,
+            "redraw_every", form=SkyformerForm.skyformer,
         ),
         Need("iterations", "initialisation", inverse=Inverse.iterative),
     )  # fmt: skip

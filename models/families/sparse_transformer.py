@@ -34,12 +34,7 @@ costs what it sees. A padded query there sees nothing; here its output is never 
 """
 
 import math
-<<<<<<< HEAD
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-=======
-from collections.abc import Iterator
->>>>>>> next
 from enum import StrEnum, auto
 from typing import Any
 
@@ -97,14 +92,6 @@ class SparseCore(nn.Module):
         for name, value in (("stride", stride), ("summary", summary)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} counts tokens, at least 1: got {value}")
-<<<<<<< HEAD
-=======
-        if lra and (pattern != SparsePattern.fixed or head_use != HeadUse.merged):
-            raise ValueError(
-                f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
-                f"head_use={head_use}; set these, or variant=faithful"
-            )
->>>>>>> next
         if lra and site.causal and site.cls:
             raise Unsupported(
                 "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
@@ -260,7 +247,7 @@ class SparseCore(nn.Module):
 class SparseTransformer(MultiHead):
     """Multi-head attention with the strided or the fixed pattern."""
 
-    needs = (Need("summary", pattern=Pattern.fixed),)
+    needs = (Need("summary", pattern=SparsePattern.fixed),)
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
@@ -269,7 +256,7 @@ class SparseTransformer(MultiHead):
             return {}
         usual = {"stride": 50, "summary": 10}
         unsaid = {name: value for name, value in usual.items() if getattr(options, name) is None}
-        return {"pattern": Pattern.fixed, "head_use": HeadUse.merged, **unsaid}
+        return {"pattern": SparsePattern.fixed, "head_use": HeadUse.merged, **unsaid}
 
     def __init__(
         self,

@@ -198,7 +198,7 @@ class Yoso(MultiHead):
     without which the attention also takes other sources.
     """
 
-    needs = (Need("hashes", "redraw_every", mode=Mode.hashed),)
+    needs = (Need("hashes", "redraw_every", mode=YosoEstimator.hashed),)
 
     def __init__(
         self,

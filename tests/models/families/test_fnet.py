@@ -220,23 +220,15 @@ def test_what_cannot_be_is_refused():
         FNet(site(causal=True))
     with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
         FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
-<<<<<<< HEAD
     with pytest.raises(
         ValueError, match=r"norm has nothing .* form=linear: got ortho; leave it at none"
     ):
-        FNet(site(), form=Form.linear, norm=Norm.ortho)
+        FNet(site(), form=MixingForm.linear, norm=Norm.ortho)
     with pytest.raises(
         ValueError, match="method has nothing to act on under form=random: got matmul"
     ):
-        FNet(site(), form=Form.random, method=Method.matmul)
-    mixer = FNet(site(), form=Form.linear).double()
-=======
-    with pytest.raises(ValueError, match="form=linear, method=fft, norm=ortho; leave"):
-        FNet(site(), form=MixingForm.linear, norm=Norm.ortho)
-    with pytest.raises(ValueError, match="form=random, method=matmul"):
         FNet(site(), form=MixingForm.random, method=Method.matmul)
     mixer = FNet(site(), form=MixingForm.linear).double()
->>>>>>> next
     with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
         mixer(drawn(1, 41, 12), Layout())
     assert mixer.traits.max_length == 40
