@@ -63,7 +63,7 @@ class Padding(StrEnum):
     """How padding reaches the mixers."""
 
     masked = auto()
-    """As a mask, which every mixer must honour."""
+    """As a mask, which every mixer must support."""
     zeroed = auto()
     """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
 
@@ -229,7 +229,7 @@ class Facts:
     max_length: int
     """Of the tokens, without the CLS vector."""
     padded: bool = False
-    """Whether batches come with padding, which every mixer must then honour."""
+    """Whether batches come with padding, which every mixer must then support."""
     scalars: bool = False
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
     memory: int = 0

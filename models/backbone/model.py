@@ -291,7 +291,7 @@ class Backbone(nn.Module):
             nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
         for part in self.penalised:
             for name, value in part.penalties().items():
-                flow = flow.charge(name, value)
+                flow = flow.add_penalty(name, value)
         return Outcome(nll, hit, flow.state, flow.penalties)
 
     def predict(

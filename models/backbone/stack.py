@@ -105,9 +105,9 @@ def admit(
             "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
             "last, or mean"
         )
-    if padded and "keep" not in traits.honours:
+    if padded and "keep" not in traits.supports:
         raise Unsupported(
-            f"{family(mixer)} cannot leave padding out (traits.honours lacks keep): got a task "
+            f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
             "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
             "another family"
         )
@@ -245,8 +245,8 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
-        self.honoured = [
-            (family(block.mixer), cast(Any, block.mixer).traits.honours) for block in blocks
+        self.supported = [
+            (family(block.mixer), cast(Any, block.mixer).traits.supports) for block in blocks
         ]
 
     def admitted(self, layout: Layout) -> tuple[Layout, Blank]:
@@ -261,11 +261,11 @@ class Stack(nn.Module):
     def refuse(self, layout: Layout) -> None:
         """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
         facts = {name for name, value in layout._asdict().items() if value is not None}
-        for layer, (name, honours) in enumerate(self.honoured):
-            if ignored := sorted(facts - honours):
+        for layer, (name, supports) in enumerate(self.supported):
+            if ignored := sorted(facts - supports):
                 raise Unsupported(
-                    f"{name} (layer {layer}) does not honour {', '.join(ignored)}: it honours "
-                    f"{', '.join(sorted(honours)) or 'nothing'}; choose another family, or a task "
+                    f"{name} (layer {layer}) does not support {', '.join(ignored)}: it supports "
+                    f"{', '.join(sorted(supports)) or 'nothing'}; choose another family, or a task "
                     f"without {', '.join(ignored)}"
                 )
 

@@ -80,8 +80,8 @@ def _with_heads(case: Case) -> nn.Module:
 def check_padding(case: Case) -> Seen:
     """Padding changes nothing, neither its content nor its presence, and receives no gradient."""
     mixer, x, keep = case.mixer(), case.input(), case.keep()
-    if "keep" not in traits_of(mixer).honours:
-        return Seen(True, "not applicable: traits.honours leaves out keep, so padding is refused")
+    if "keep" not in traits_of(mixer).supports:
+        return Seen(True, "not applicable: traits.supports leaves out keep, so padding is refused")
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
@@ -132,8 +132,8 @@ def _lone_token(case: Case, mixer: nn.Module) -> Seen:
 def check_masked_rows(case: Case) -> Seen:
     """An example of nothing but padding gives finite values and gradients."""
     mixer = case.mixer()
-    if "keep" not in traits_of(mixer).honours:
-        return Seen(True, "not applicable: traits.honours leaves out keep")
+    if "keep" not in traits_of(mixer).supports:
+        return Seen(True, "not applicable: traits.supports leaves out keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
     y = call(mixer, x, keep)
@@ -157,7 +157,7 @@ def check_cross(case: Case) -> Seen:
     x, source = case.input(), case.input(case.lengths[-2], salt=4)
     keep = case.keep()[:, : source.shape[1]]
     seen = [case.agree("source equal to x", attend(x, Layout(), x, Layout()), call(mixer, x))]
-    if "keep" in traits.honours:
+    if "keep" in traits.supports:
         loud = torch.where(keep[..., None], source, case.noise(source))
         told = Layout(keep=keep)
         wanted = attend(x, Layout(), source, told)

@@ -102,9 +102,9 @@ class CosformerCore(FeatureCore):
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
         self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
-        standard = Traits().honours
+        standard = Traits().supports
         traits = Traits(
-            honours=standard if fixed else standard - {"keep"},
+            supports=standard if fixed else standard - {"keep"},
             causal=site.causal,
             max_length=self.horizon,
             selection_leak=site.causal and not fixed,

@@ -189,7 +189,7 @@ class FNet(Family):
             self.register_buffer("sequence", lecun_normal(site.max_length, site.generator))
             self.register_buffer("hidden", lecun_normal(site.width, site.generator))
         self.traits = Traits(
-            honours=frozenset(),
+            supports=frozenset(),
             max_length=site.max_length if square else None,
             operations=(
                 Growth(2.0) if square or method == Method.matmul else Growth(1.0, log=True)

@@ -130,9 +130,10 @@ class LinearCore(FeatureCore):
                 f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
                 "variant=faithful"
             )
-        honours = Traits().honours - {"keep"} if lra else Traits().honours
+        supports = Traits().supports - {"keep"} if lra else Traits().supports
         super().__init__(
-            Traits(honours=honours, causal=causal, row_stochastic=not lra, cross=not causal), chunk
+            Traits(supports=supports, causal=causal, row_stochastic=not lra, cross=not causal),
+            chunk,
         )
         self.feature_map, self.variant = feature_map, variant
 

@@ -46,7 +46,7 @@ class LinformerCore(nn.Module):
         super().__init__()
         self.length_map, self.dropout = length_map, site.attention_dropout
         self.traits = Traits(
-            honours=frozenset({"keep"} if masked else ()),
+            supports=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
             row_stochastic=length_map.projection == Projection.mean_pool,
             weight_dropout=True,
@@ -72,7 +72,7 @@ class LinformerCore(nn.Module):
                 f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
                 f"{length}; truncate, or build it for the longest sequence"
             )
-        return layout.keep if self.traits.honours else None
+        return layout.keep if self.traits.supports else None
 
     def reduced(
         self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None

@@ -207,7 +207,7 @@ class Longformer(MultiHead):
                 _start_from_ordinary
             )
         if global_mask:
-            self.traits = replace(self.traits, honours=self.traits.honours | {"is_global"})
+            self.traits = replace(self.traits, supports=self.traits.supports | {"is_global"})
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""

@@ -158,7 +158,7 @@ class Options:
 
     def traits(self, causal: bool) -> Traits:
         """Return what an instance with these options guarantees."""
-        standard = Traits().honours
+        standard = Traits().supports
         if self.kernel.generalised:
             positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
             leak = False
@@ -167,7 +167,7 @@ class Options:
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
         return Traits(
-            honours=standard - {"keep"} if self.variant == Variant.lra else standard,
+            supports=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,
             selection_leak=leak,
             row_stochastic=self.renormalise and positive and not leak,

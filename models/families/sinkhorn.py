@@ -138,7 +138,7 @@ class SinkhornCore(nn.Module):
         fixed = self.sorted_heads and options.sort_net == SortNet.mlp
         plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
-            honours=frozenset({"start"} if self.lra else {"keep", "start"}),
+            supports=frozenset({"start"} if self.lra else {"keep", "start"}),
             causal=site.causal,
             max_length=site.max_length if fixed else None,
             operations=self.growth(),

@@ -155,9 +155,9 @@ class Synthesizer(Family):
         products = {Component.dot, Component.dense, Component.factorised_random}
         self.fused = has <= products and has != {Component.factorised_random} and not alibi
         exact = not self.lra or (Component.dot in has and Component.dense not in has)
-        honours = {"keep": exact, "start": site.causal}  # a start comes with a state alone
+        supports = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
-            honours=frozenset(fact for fact, is_honoured in honours.items() if is_honoured),
+            supports=frozenset(fact for fact, is_supported in supports.items() if is_supported),
             options=APPLIED,
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,

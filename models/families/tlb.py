@@ -124,7 +124,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         self.norm = nn.LayerNorm(site.width)
         self.placed = frame.positions == Positions.none
         self.traits = Traits(
-            honours=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
+            supports=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:

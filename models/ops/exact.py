@@ -106,7 +106,7 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site)
         self.traits = Traits(
-            honours=frozenset({"keep", "start", "document", "prefix"}),
+            supports=frozenset({"keep", "start", "document", "prefix"}),
             positions=frozenset({Positions.alibi.value, Positions.t5.value}),
             causal=site.causal,
             operations=Growth(2.0),

@@ -61,8 +61,8 @@ def test_a_batch_without_tokens_is_mixed_into_one(variant, causal, rows, length)
     mixer = built(variant, causal=causal, attention_dropout=0.1)
     if mixer is None:
         return
-    honoured = {None, "keep"} & {None, *mixer.traits.honours}
-    for mask in honoured:
+    supported = {None, "keep"} & {None, *mixer.traits.supports}
+    for mask in supported:
         x = torch.zeros(rows, length, WIDTH, requires_grad=True)
         keep = torch.ones(rows, length, dtype=torch.bool) if mask else None
         y = mixer(x, Layout(keep=keep))
@@ -122,7 +122,7 @@ def test_every_model_takes_a_batch_without_rows(name):
 @FAMILIES
 def test_what_stands_in_padding_reaches_nothing(variant, causal):
     mixer = built(variant, causal=causal)
-    if mixer is None or "keep" not in mixer.traits.honours:
+    if mixer is None or "keep" not in mixer.traits.supports:
         return
     keep = some_kept()
     quiet = drawn(3, LENGTH, WIDTH)
@@ -160,7 +160,7 @@ def test_long_vectors_leave_weighted_means_what_they_are(variant, causal):
             mixer = built(variant, causal=causal)
             if mixer is None or not (isinstance(mixer, MultiHead) and mixer.traits.row_stochastic):
                 return
-            if keep is not None and "keep" not in mixer.traits.honours:
+            if keep is not None and "keep" not in mixer.traits.supports:
                 continue
             x = (size * drawn(3, LENGTH, WIDTH)).requires_grad_()
             y = mixer(x, Layout(keep=keep))

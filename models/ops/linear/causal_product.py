@@ -362,7 +362,7 @@ class FeatureCore(nn.Module, ABC):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend to all kept keys or, when causal, to those up to each query's own place."""
-        if "keep" not in self.traits.honours:
+        if "keep" not in self.traits.supports:
             layout = layout._replace(keep=None)
         maps = self.maps(q, k, layout)
         if not self.traits.causal:

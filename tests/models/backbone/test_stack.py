@@ -26,7 +26,7 @@ class Streaming(Plain):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         x = self.linear(flow.x)
         stream = x if flow.stream is None else flow.stream
-        return flow._replace(x=x + stream, stream=stream).charge("size", x.square().mean())
+        return flow._replace(x=x + stream, stream=stream).add_penalty("size", x.square().mean())
 
 
 class Counting(Plain):
@@ -98,11 +98,11 @@ def test_stream_and_penalties_pass_through_every_layer():
     ],
 )
 def test_a_fact_that_a_layer_ignores_is_refused(fact, value):
-    model = stack(Plain(honours=frozenset({fact})), Plain(honours=frozenset()))
+    model = stack(Plain(supports=frozenset({fact})), Plain(supports=frozenset()))
     layout = Layout(**{fact: value})
-    with pytest.raises(Unsupported, match=rf"Plain \(layer 1\) does not honour {fact}"):
+    with pytest.raises(Unsupported, match=rf"Plain \(layer 1\) does not support {fact}"):
         model(Flow(torch.randn(2, 5, WIDTH)), layout)
-    stack(Plain(honours=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
+    stack(Plain(supports=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
 
 
 def test_states_are_kept_by_layer():

@@ -228,4 +228,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
         mixer(drawn(1, 41, 12), Layout())
     assert mixer.traits.max_length == 40
-    assert "keep" not in mixer.traits.honours
+    assert "keep" not in mixer.traits.supports

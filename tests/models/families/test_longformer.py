@@ -192,8 +192,8 @@ def test_no_projection_is_without_use() -> None:
             one, other = getattr(mixer, name), getattr(mixer, start)
             assert one is not other
             assert torch.equal(one.weight, other.weight)
-    assert "is_global" in built(global_mask=True).traits.honours
-    assert "is_global" not in built(cls=True).traits.honours
+    assert "is_global" in built(global_mask=True).traits.supports
+    assert "is_global" not in built(cls=True).traits.supports
 
 
 @DIRECTIONS
