@@ -31,7 +31,7 @@ def settle() -> None:
     if not strange:
         return
     own = [entry for entry in path if entry not in strange]
-    homes = [place for place, entry in enumerate(own) if Path(entry).resolve() == HOME]
+    homes = [index for index, entry in enumerate(own) if Path(entry).resolve() == HOME]
     if not homes:
         own.insert(min(path.index(entry) for entry in strange), str(HOME))
         homes = [own.index(str(HOME))]

@@ -100,8 +100,8 @@ def parse(text: str, where: str) -> Any:
 
 
 def _not_yaml(where: str, error: Exception) -> BadYaml:
-    said = " ".join(str(error).split())[:300]
-    return BadYaml(f"{where} is not YAML: {said}; correct it or take it away")
+    reason = " ".join(str(error).split())[:300]
+    return BadYaml(f"{where} is not YAML: {reason}; correct it or take it away")
 
 
 class _Extent(NamedTuple):

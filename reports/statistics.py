@@ -142,8 +142,8 @@ def _resampled_medians(samples: ArrayLike, rng: np.random.Generator) -> Array:
     x = np.sort(np.asarray(samples, dtype=np.float64).ravel())
     size, rank = x.size, (x.size + 1) // 2
     lower = rng.beta(rank, size + 1 - rank, RESAMPLES)
-    medians = x[(size * lower).astype(int)]
-    if size % 2:
-        return medians
-    upper = lower + (1 - lower) * rng.beta(1, size - rank, RESAMPLES)  # the least of those above
-    return (medians + x[np.minimum(size * upper, size - 1).astype(int)]) / 2
+    medians: Array = x[(size * lower).astype(int)]
+    if size % 2 == 0:  # the mean of the two in the middle
+        upper = lower + (1 - lower) * rng.beta(1, size - rank, RESAMPLES)
+        medians = (medians + x[np.minimum(size * upper, size - 1).astype(int)]) / 2
+    return medians

@@ -144,8 +144,8 @@ def _positional(before: Sequence[str]) -> list[str]:
     """Return the words that are neither flags nor what stands behind one."""
     return [
         word
-        for place, word in enumerate(before)
-        if not word.startswith("-") and not (place and before[place - 1] in (*PATHS, "--plugin"))
+        for index, word in enumerate(before)
+        if not word.startswith("-") and not (index and before[index - 1] in (*PATHS, "--plugin"))
     ]
 
 

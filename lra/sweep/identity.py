@@ -23,7 +23,7 @@ from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
 
 
-class Identity(NamedTuple):
+class CellIdentity(NamedTuple):
     """What decides a cell."""
 
     decisive: dict[str, Any]
@@ -40,7 +40,7 @@ def version(package: str) -> str:
 
 def identity(
     run: Run, mode: str, length: int, started: Mapping[str, str], place: Mapping[str, str]
-) -> Identity:
+) -> CellIdentity:
     """Return what decides one cell of a run.
 
     Args:
@@ -108,7 +108,7 @@ def identity(
         whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
-    return Identity(less, whole)
+    return CellIdentity(less, whole)
 
 
 def _runner_options(options: Any) -> dict[str, Any]:
