@@ -143,7 +143,7 @@ def dispatch(argv: list[str]) -> int:
 
 
 class CommandError(ValueError):
-    """The command line makes no sense; the message says what would."""
+    """A command line that cannot be run; the message names what could."""
 
 
 def version() -> str:

@@ -11,7 +11,7 @@ PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion",
 
 
 class Volume(StrEnum):
-    """How much is said."""
+    """How much a sweep prints."""
 
     quiet = auto()
     """Cells that failed, and the final lines."""

@@ -50,7 +50,7 @@ class PowerLaw:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval to print: the wider of the two, since either source alone is too kind."""
+        """The interval to print: the wider of the two, since each source alone understates it."""
         known = [i for i in (self.residuals, self.noise) if i is not None]
         return max(known, key=lambda i: i.high - i.low, default=None)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from runners.records import digest
 
 BEGINNINGS = ("mixer.", "backbone.")
-"""Of the names of options; nobody misses them."""
+"""Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60
 """Characters of all options, and of the value of one."""
 

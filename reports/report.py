@@ -84,7 +84,7 @@ class _Section:
 
 @dataclass(slots=True)
 class _Draft:
-    """The report as it grows, in a folder that nobody reads yet."""
+    """The report while it is written, in a temporary folder."""
 
     folder: Path
     looks: dict[str, Look]

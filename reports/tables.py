@@ -14,7 +14,7 @@ from reports.statistics import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One place in a table: what is printed, and the number behind it."""
+    """One field of a table: the printed text, and the number behind it."""
 
     text: str
     value: float | None = None

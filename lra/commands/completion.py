@@ -16,7 +16,7 @@ RUN_FLAGS = (
     "--cfg", "--config-dir", "--config-name", "--help", "--hydra-help", "--info", "--multirun",
     "--package", "--resolve", "--run", "--shell-completion", "--version", "-m",
 )  # fmt: skip
-"""Of Hydra, which is not asked: importing it takes longer than a person waits."""
+"""Of Hydra, which is not imported: that takes longer than a person waits for TAB."""
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
                    "--picture"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""

@@ -16,7 +16,7 @@ HUB = "https://huggingface.co"
 
 
 class ProbeResult(NamedTuple):
-    """How one trial went."""
+    """The outcome of one probe."""
 
     works: bool
     detail: str

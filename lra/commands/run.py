@@ -78,7 +78,7 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
 
 
 def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> None:
-    """Write report and dashboard, and print where everything lies."""
+    """Write report and dashboard, and print the paths of the results."""
     from lra.commands import report
     from lra.compose import LoggerMode
     from lra.sweep.conclusion import conclusions

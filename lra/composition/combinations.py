@@ -78,7 +78,7 @@ def _size(override: Override) -> float:
 
 
 class Composer:
-    """Composes one combination after another."""
+    """Composes the combinations of a sweep one after another, from what they share."""
 
     def __init__(self, loader: Loader, master: DictConfig, overrides: Sequence[Override]) -> None:
         """Begin a sweep.

@@ -32,7 +32,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
-"""Lines of its messages that help nobody at a keyboard."""
+"""Lines of its messages that do not help to correct a command."""
 
 
 @contextmanager

@@ -279,7 +279,7 @@ def _combinations(
 ) -> tuple[list[Any], list[list[str]]]:
     """Return the parsed words of a sweep, and the words of each of its combinations.
 
-    That it is one is noted where nobody has asked for a sweep by a flag or a word.
+    That it is one is noted where no flag or word requests a sweep.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 

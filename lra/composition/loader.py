@@ -36,7 +36,7 @@ BUNDLES = ("size", "optim")
 
 
 class Loader(ConfigLoaderImpl):
-    """Composes what runs."""
+    """Hydra's loader, which also applies what presets and protocols set for one choice."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
@@ -163,7 +163,7 @@ class Loader(ConfigLoaderImpl):
         return super()._load_single_config(default, repo) if refined is None else refined
 
     def _settle(self, config: DictConfig, words: Sequence[str]) -> None:
-        """Cut warm-ups that nobody named: see `lra.composition.warm_up`."""
+        """Cut warm-ups that no word names: see `lra.composition.warm_up`."""
         try:
             parts = {
                 path: _container(OmegaConf.select(config, path), resolve=True)

@@ -21,7 +21,7 @@ _PACKAGED: dict[tuple[str, str], bytes] = {}
 
 
 class Repository(ConfigRepository):
-    """Reads each file once, and refuses one that is torn, no mapping or far too much.
+    """Reads each file once; refuses one that is damaged, no mapping or too large.
 
     Hydra copies its repository for every combination, because the places to look at may change
     with it; the files do not, and are shared by all copies.

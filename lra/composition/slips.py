@@ -1,7 +1,7 @@
 """Slips in the words of a command, each answered with the words to type.
 
 Every rule is about a word that no configuration can be made of, or that Hydra takes for something
-that nobody means.
+that is never meant.
 """
 
 import re

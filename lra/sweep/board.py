@@ -70,12 +70,12 @@ class _Running:
 
     @property
     def share(self) -> float | None:
-        """How far the phase is; None where nobody knows."""
+        """How far the phase is, from 0 to 1; None where its length is unknown."""
         return self.message.done / self.message.total if self.message.total else None
 
 
 class ProgressBoard:
-    """Says what becomes of each cell; inside its context it looks at the clock by itself."""
+    """Prints what becomes of each cell; inside its context a thread looks at the clock."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ProgressBoard:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            with suppress(OSError, ValueError):  # whoever read is gone: the next line will tell
+            with suppress(OSError, ValueError):  # the reader of the pipe is gone: the next printed line raises
                 self.tick()
 
     def tick(self) -> None:
@@ -171,7 +171,7 @@ class ProgressBoard:
             self.say(about + legible(message.text))
 
     def start(self, cell: Cell, details: Sequence[str] = ()) -> None:
-        """Note that `cell` begins; `details` are for those who ask for everything."""
+        """Note that `cell` begins; `details` are printed with `--verbose`."""
         with self._lock:
             now, name = self.clock(), self.titles[cell.key]
             running = _Running(_alike(cell), self._position(cell), name, now, now + FIRST_S)

@@ -31,7 +31,7 @@ class Past(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What one cell may take."""
+    """The estimated time of one cell."""
 
     seconds: float
     alike: bool

@@ -336,7 +336,7 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
 
 
 def _details(job: isolate.Job) -> list[str]:
-    """Return what those want to know of a cell who ask for everything."""
+    """Return the details of a cell that `--verbose` prints."""
     limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
     found = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
     if job.argument["checkpoints"]:

@@ -24,7 +24,7 @@ from tasks.data.sources import remembered_sha256
 
 
 class CellIdentity(NamedTuple):
-    """What decides a cell."""
+    """What decides a cell's numbers: without defaults, for its key, and in full."""
 
     decisive: dict[str, Any]
     """What differs from the defaults."""

@@ -39,7 +39,7 @@ _FOREIGN = (
 
 
 class MirrorMode(StrEnum):
-    """Where the runs go."""
+    """Whether runs go to the service, to local files, or nowhere."""
 
     offline = auto()
     """Into files that `wandb sync` can send later."""
