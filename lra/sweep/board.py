@@ -133,7 +133,7 @@ class ProgressBoard:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            with suppress(OSError, ValueError):  # the reader of the pipe is gone: the next printed line raises
+            with suppress(OSError, ValueError):  # the reader is gone: the next line raises
                 self.tick()
 
     def tick(self) -> None:
