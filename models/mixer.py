@@ -80,7 +80,7 @@ there is the default, which every mixer knows."""
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The place where a mixer is built. New facts go here, never into a family's signature."""
+    """Where a mixer is built. New facts go here, never into a family's signature."""
 
     width: int
     heads: int
@@ -124,7 +124,7 @@ class Site:
         return self.heads * self.head_width
 
     def share(self, name: str, make: Callable[[], M]) -> M:
-        """Return the module that all layers hold under `name`, made by the first that asks."""
+        """Return the module that all layers hold under `name`; the first call makes it."""
         if name not in self.shared:
             self.shared[name] = make()
         return cast(M, self.shared[name])
@@ -314,8 +314,8 @@ class Remembers(Extends, Protocol):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
 
-        Where a state grows with what it remembers, `memory` tokens are the last ones, the token
-        that is asked included: what came before is out of sight.
+        Where a state grows with what it remembers, `memory` tokens are the last ones, the newest
+        included: what came before is out of sight.
         """
         ...
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone.generation import Point, Sampling, advance, begin, read
+from models.backbone.generation import Point, TokenSampling, advance, begin, read
 from models.backbone.model import Backbone
 from models.contract.counting import count_operations
 from models.state import size_bytes
@@ -112,9 +112,9 @@ class Decode(Runner):
         _ = self.sampling
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> TokenSampling:
         """How a token is chosen."""
-        return Sampling(temperature=self.temperature, top_k=self.top_k)
+        return TokenSampling(temperature=self.temperature, top_k=self.top_k)
 
     @property
     def facing(self) -> Direction:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from models.backbone.config import BackboneConfig
-    from models.backbone.model import Backbone, Facts
+    from models.backbone.model import Backbone, TaskFacts
     from runners.approximation import Cores
     from runners.measurement.hardware import HardwareProfile
     from runners.training.optim import OptimConfig
@@ -53,7 +53,7 @@ class Work(Protocol):
     checkpoints: Path | None
     """Folder of a cell that trains."""
 
-    def facts(self, max_length: int | None = None) -> "Facts":
+    def facts(self, max_length: int | None = None) -> "TaskFacts":
         """Return what the task tells the model; with a length, what a cost measurement does."""
         ...
 
@@ -62,7 +62,7 @@ class Work(Protocol):
         *,
         max_length: int | None = None,
         name: str = OWN,
-        facts: "Facts | None" = None,
+        facts: "TaskFacts | None" = None,
     ) -> "Backbone":
         """Build the run's model, or the reference `name` in the same backbone.
 
@@ -132,6 +132,19 @@ class Runner(ABC):
     def started_from(self) -> str | None:
         """In a word for tables, what weights a run starts from; None where none are meant."""
         return None
+
+    def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options that depend on the run's model, in place of those that were given.
+
+        Args:
+            model: Its name.
+            about: What its YAML file says of it.
+
+        Raises:
+            ValueError: The file says what cannot be; the message begins with its key in `about`.
+        """
+        del model, about
+        return {}
 
     def starts_from(self) -> Sequence[str]:
         """Return what a sweep trains first: `OWN`, or families in the same backbone."""

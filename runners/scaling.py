@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone.model import Backbone, Facts
+from models.backbone.model import Backbone, TaskFacts
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.mixer import Unsupported
 from runners.isolation.child import MEMORY_WORDS
@@ -151,7 +151,7 @@ def scale(
     config: Scaling,
     hardware: HardwareProfile,
     seed: int,
-    facts: Facts,
+    facts: TaskFacts,
 ) -> Iterator[Measurement]:
     """Measure one model at one length, and yield rows.
 
@@ -211,7 +211,7 @@ class _Bench:
     def __init__(
         self,
         build: Callable[[str], Backbone],
-        facts: Facts,
+        facts: TaskFacts,
         *,
         length: int,
         mode: Mode,

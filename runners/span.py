@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone.attention_weights import Call, listening, readable, weights
+from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
 from models.backbone.model import Backbone, Pooling
 from models.backbone.stack import family
 from models.mixer import Flow, Layout, Unsupported
@@ -167,9 +167,9 @@ def _attention(
     cores, reasons = readable(model.stack)
     means: dict[tuple[int, int], Mean] = {}
     for part in asked if cores else ():
-        with torch.no_grad(), listening(cores) as heard:
+        with torch.no_grad(), recorded_calls(cores) as calls:
             model.run(part.tokens, part.keep, None)
-        for layer, call in heard.items():
+        for layer, call in calls.items():
             with torch.no_grad():
                 spans = distances(cast(Core, cores[layer]), call)
             for head in range(spans.shape[1]):
@@ -192,7 +192,7 @@ def _attention(
         yield Measurement(metric="span", value=over_heads, labels=labels)
 
 
-def distances(core: Core, call: Call) -> Float[Tensor, "b h"]:
+def distances(core: Core, call: CoreCall) -> Float[Tensor, "b h"]:
     """Return the mean over queries of sum_j A[q, j] |q - j|, by example and head.
 
     Args:

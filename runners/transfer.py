@@ -19,7 +19,7 @@ import torch
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.checkpoints import read_checkpoint
-from models.transfer.weights import Parts, Report, transfer
+from models.transfer.weights import Parts, TransferReport, transfer
 from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
@@ -163,7 +163,7 @@ def fine_tune(
     )
 
 
-def _counted(report: Report) -> Iterator[Measurement]:
+def _counted(report: TransferReport) -> Iterator[Measurement]:
     for origin, count in report.parameters.items():
         labels = {"origin": origin.value}
         yield Measurement(metric="initial_parameters", value=float(count), labels=labels)

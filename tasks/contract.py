@@ -50,7 +50,7 @@ def check_task(task: Task) -> list[Finding]:
         check_tokens,
         check_keep,
         check_perfect,
-        check_floors,
+        check_baselines,
     )
     stable = Finding("spec", task.spec == before, "the same before and after prepare")
     return [stable, *(check(task) for check in checks)]
@@ -232,22 +232,22 @@ def check_perfect(task: Task) -> Finding:
     return Finding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
 
 
-def check_floors(task: Task) -> Finding:
-    """Floors have one outcome for each example, whose mean is their accuracy."""
+def check_baselines(task: Task) -> Finding:
+    """Baselines have one outcome for each example, whose mean is their accuracy."""
     if not isinstance(task, Certified):
-        return Finding("floors", True, "the task computes no floors")
+        return Finding("baselines", True, "the task computes no baselines")
     faults = []
     for split in SPLITS[1:]:
         number = len(_indices(_batches(task, split)))
-        for floor in task.floors(split):
-            outcomes = floor.outcomes
+        for baseline in task.baselines(split):
+            outcomes = baseline.outcomes
             if outcomes is None:
-                if task.spec.metric not in {"accuracy", *floor.measures}:
-                    faults.append(f"{floor.name}: no outcomes, and no {task.spec.metric}")
+                if task.spec.metric not in {"accuracy", *baseline.measures}:
+                    faults.append(f"{baseline.name}: no outcomes, and no {task.spec.metric}")
             elif len(outcomes) != number:
-                faults.append(f"{floor.name}: {len(outcomes)} outcomes for {number} examples")
-            elif abs(float(outcomes.double().mean()) - floor.accuracy) > 1e-9:
-                faults.append(f"{floor.name}: accuracy is not the mean of its outcomes")
-            if not floor.sentence:
-                faults.append(f"{floor.name}: no sentence says what it means")
-    return Finding("floors", not faults, "; ".join(faults) or "one outcome for each example")
+                faults.append(f"{baseline.name}: {len(outcomes)} outcomes for {number} examples")
+            elif abs(float(outcomes.double().mean()) - baseline.accuracy) > 1e-9:
+                faults.append(f"{baseline.name}: accuracy is not the mean of its outcomes")
+            if not baseline.sentence:
+                faults.append(f"{baseline.name}: no sentence says what it means")
+    return Finding("baselines", not faults, "; ".join(faults) or "one outcome for each example")

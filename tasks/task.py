@@ -174,7 +174,7 @@ class Stretches(Task, Protocol):
         ...
 
 
-class Floor(NamedTuple):
+class Baseline(NamedTuple):
     """A score that needs no long-range model; results are read against it."""
 
     name: str
@@ -190,8 +190,8 @@ class Floor(NamedTuple):
 
 @runtime_checkable
 class Certified(Protocol):
-    """A task that computes its floors from its own data."""
+    """A task that computes its baselines from its own data."""
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split` (fitted on train where they need fitting)."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines on `split` (fitted on train where they need fitting)."""
         ...

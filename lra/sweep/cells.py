@@ -75,7 +75,7 @@ def _cell(
     columns = {
         "runner": runner,
         "mode": mode,
-        "model": run.model if kind.models else "floor",
+        "model": run.model if kind.models else "baseline",
         "task": run.task_name,
         "task_version": spec.version,
         "source": spec.source,

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from models.backbone.config import BackboneConfig, Facts, Padding, Residual, StreamsOut
+from models.backbone.config import BackboneConfig, Padding, Residual, StreamsOut, TaskFacts
 from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import Block, PostNormBlock, PostNormStack, Stack
+from models.backbone.stack import PostNormBlock, PostNormStack, Stack, TransformerBlock
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
 
-def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
+def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual == Residual.post_norm else Block
+    kind = PostNormBlock if config.residual == Residual.post_norm else TransformerBlock
     return kind(
         mixer,
         width=config.width,
@@ -26,7 +26,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
     )
 
 
-def stack_of(blocks: Sequence[Block], config: BackboneConfig) -> Stack:
+def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stack:
     """Return the stack of these blocks.
 
     Raises:
@@ -67,7 +67,7 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
 
 
 def check_memory(
-    config: BackboneConfig, facts: Facts, initial_state: Callable[[int, int], State]
+    config: BackboneConfig, facts: TaskFacts, initial_state: Callable[[int, int], State]
 ) -> None:
     """Refuse a length of memory that nothing reads.
 
@@ -80,8 +80,8 @@ def check_memory(
         ValueError: The task carries no state from batch to batch.
         Unsupported: The state has one size, whatever the memory.
     """
-    said = [length for length in (config.memory, config.evaluation_memory) if length]
-    if not said:
+    lengths = [length for length in (config.memory, config.evaluation_memory) if length]
+    if not lengths:
         return
     given = ", ".join(
         f"model.backbone.{name}={'null' if (value := getattr(config, name)) is None else value}"
@@ -92,7 +92,7 @@ def check_memory(
             f"{given}: lengths of a state that goes on from batch to batch, and this task carries "
             "none; set both to null, or task.regime=memory"
         )
-    if size_bytes(initial_state(1, max(2, *said))) == size_bytes(initial_state(1, 1)):
+    if size_bytes(initial_state(1, max(2, *lengths))) == size_bytes(initial_state(1, 1)):
         raise Unsupported(
             f"{given}: the state of this model is the same whatever memory it is given; set both "
             "to null"

@@ -219,8 +219,8 @@ def _spelt(value: object) -> str:
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What the task tells the model."""
+class TaskFacts:
+    """What a model is built for: the facts of its task."""
 
     head: Head
     vocabulary: int

@@ -18,12 +18,12 @@ from models.backbone.assembly import block_of, check_groups, check_memory, stack
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
-    Facts,
     Head,
     Padding,
     Residual,
     Softmax,
     StreamsOut,
+    TaskFacts,
     Tokens,
 )
 from models.backbone.heads import (
@@ -37,8 +37,9 @@ from models.backbone.heads import (
     judge,
     pool,
 )
+from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing
-from models.backbone.stack import NORM_EPSILON, FeedForward, Stack, admit
+from models.backbone.stack import NORM_EPSILON, FeedForward, Stack
 from models.mixer import (
     INSIDE,
     Flow,
@@ -56,7 +57,6 @@ from models.positions import AxialPositions, LearnedPositions, position_ids, sin
 __all__ = [
     "Backbone",
     "BackboneConfig",
-    "Facts",
     "FeedForward",
     "Head",
     "Interaction",
@@ -68,6 +68,7 @@ __all__ = [
     "Softmax",
     "StackFactory",
     "StreamsOut",
+    "TaskFacts",
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
@@ -110,7 +111,7 @@ class Backbone(nn.Module):
     def __init__(
         self,
         config: BackboneConfig,
-        facts: Facts,
+        facts: TaskFacts,
         mixers: Sequence[MixerFactory],
         *,
         stack: StackFactory | None = None,
@@ -159,7 +160,7 @@ class Backbone(nn.Module):
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
-        """Return the place of a layer among those that have weights of their own."""
+        """Return the site of a layer among those that have weights of their own."""
         config = self.config
         site = Site(
             width=config.width,
@@ -180,10 +181,10 @@ class Backbone(nn.Module):
         _ = site.head_width  # heads must divide width, whether or not the family has heads
         return site
 
-    def _admit(self, part: Any, site: Site) -> nn.Module:
+    def _checked_mixer(self, part: Any, site: Site) -> nn.Module:
         config = self.config
         masked = self.facts.padded and config.padding == Padding.masked
-        return admit(
+        return checked_mixer(
             part,
             site=site,
             positions=config.positions,
@@ -212,7 +213,7 @@ class Backbone(nn.Module):
                 )
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._admit(bound(make)(site, config), site)
+        return self._checked_mixer(bound(make)(site, config), site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
@@ -221,7 +222,7 @@ class Backbone(nn.Module):
         for group, factory in enumerate(factories[::uses]):
             torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
             site = self._site(group, seed, shared)
-            mixer = self._admit(factory(site), site)
+            mixer = self._checked_mixer(factory(site), site)
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
             blocks += [block_of(mixer, config)] * uses
         return stack_of(blocks, config)
@@ -268,8 +269,8 @@ class Backbone(nn.Module):
     @property
     def effective_attention_dropout(self) -> tuple[float, ...]:
         """What `attention_dropout` comes to, by layer: 0 where a mixer has no weights to drop."""
-        asked = self.config.attention_dropout
-        return tuple(asked if traits.weight_dropout else 0.0 for traits in self.traits)
+        rate = self.config.attention_dropout
+        return tuple(rate if traits.weight_dropout else 0.0 for traits in self.traits)
 
     def forward(
         self,
@@ -345,13 +346,13 @@ class Backbone(nn.Module):
             x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             if keep is not None:
                 keep = torch.cat((keep.new_ones(keep.shape[0], 1), keep), dim=1)
-        flow = Flow(self.embedding_dropout(self.place(x, count)), layers)
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count)), layers)
         flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow
 
-    def place(
+    def add_positions(
         self, x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None
     ) -> Float[Tensor, "b l d"]:
         """Add the positions that belong to the input."""
@@ -366,8 +367,8 @@ class Backbone(nn.Module):
                     )
             if self.has_cls and isinstance(self.positions, AxialPositions):
                 # the grid begins behind the CLS vector, which is a position by itself
-                place = self.positions(position_ids(x.shape[1] - 1, None, x))
-                return x + nn.functional.pad(place, (0, 0, 1, 0))
+                encoded = self.positions(position_ids(x.shape[1] - 1, None, x))
+                return x + nn.functional.pad(encoded, (0, 0, 1, 0))
             placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
             return placed
         if self.config.positions == Positions.sinusoidal:

@@ -90,11 +90,12 @@ def check_padding(case: Case) -> Seen:
         seen.append(case.agree(f"padded from {length} tokens", padded[row, :length], short))
     holes = case.holes()
     loud = torch.where(holes[..., None], x, case.noise(x))
-    here, there = call(mixer, x, holes)[holes], call(mixer, loud, holes)[holes]
-    seen.append(case.agree("padding in the middle replaced by outliers", there, here))
+    whole = call(mixer, x, holes)
+    there = call(mixer, loud, holes)[holes]
+    seen.append(case.agree("padding in the middle replaced by outliers", there, whole[holes]))
     for row in range(ROWS):
         alone = call(mixer, x[row : row + 1], holes[row : row + 1])[0, holes[row]]
-        beside = call(mixer, x, holes)[row, holes[row]]
+        beside = whole[row, holes[row]]
         seen.append(case.agree(f"example {row} with its own padding alone", alone, beside))
     seen.append(_lone_token(case, mixer))
     full = torch.ones_like(keep)

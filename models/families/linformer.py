@@ -62,11 +62,11 @@ class LinformerCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        keep = self.heard(layout, k.shape[2])
+        keep = self.checked_keep(layout, k.shape[2])
         return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
 
-    def heard(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
-        """Return the mask that counts; refuse more tokens than the maps have columns."""
+    def checked_keep(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
+        """Return the mask of padding, if any; refuse more tokens than the maps have columns."""
         if length > self.length_map.max_length:
             raise ValueError(
                 f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
@@ -152,7 +152,7 @@ class Linformer(MultiHead):
         if not self.early:
             return super().forward(x, layout)
         x = blanked(x, layout, self.traits)
-        keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
+        keep, length_map = self.core.checked_keep(layout, x.shape[1]), self.core.length_map
         layers = (self.k_proj, self.v_proj)
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
         k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))

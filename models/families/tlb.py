@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from models.backbone.config import BackboneConfig
 from models.backbone.heads import Pooling
-from models.backbone.stack import Block, FeedForward, gelu_network
+from models.backbone.stack import FeedForward, TransformerBlock, gelu_network
 from models.mixer import (
     INSIDE,
     ByName,
@@ -138,17 +138,17 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             keep = F.pad(real, (0, room))
         cut = (batch, x.shape[1] // self.chunk, self.chunk)
         chunks = x.view(*cut, width)
-        kept = None if keep is None else keep.view(cut)
+        keep_chunks = None if keep is None else keep.view(cut)
         if self.placed:
-            chunks = chunks + self._places(self.chunk, x)
+            chunks = chunks + self._positions(self.chunk, x)
         # Without a state in them, the first layers of all chunks are one batch.
-        flat = None if kept is None else kept.flatten(0, 1)
+        flat = None if keep_chunks is None else keep_chunks.flatten(0, 1)
         chunks = self._alone(0, chunks.flatten(0, 1), flat).view(chunks.shape)
         state = x.new_zeros(batch, self.state_tokens, width)
         for number in range(chunks.shape[1]):
             if self.detach_every and number and number % self.detach_every == 0:
                 state = state.detach()
-            part = None if kept is None else kept[:, number]
+            part = None if keep_chunks is None else keep_chunks[:, number]
             state = self._step(state, chunks[:, number], part)
         return flow._replace(x=self.norm(state))
 
@@ -156,7 +156,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         self, state: Float[Tensor, "b s d"], x: Float[Tensor, "b c d"], keep: Tensor | None
     ) -> Float[Tensor, "b s d"]:
         """Read one chunk, whose first layers are done."""
-        new = state + self._places(self.state_tokens, state)
+        new = state + self._positions(self.state_tokens, state)
         for group, look in enumerate(self.looks):
             if group:
                 x = self._alone(group, x, keep)
@@ -175,7 +175,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             flow = block(flow, Layout(keep=keep))
         return flow.x
 
-    def _places(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
+    def _positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
         return sinusoid(position_ids(length, None, like), like.shape[-1]).to(like.dtype)
 
 
@@ -183,8 +183,8 @@ def _exact_attention(site: Site) -> MultiHead:
     return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
 
 
-def _self_block(site: Site, frame: BackboneConfig) -> Block:
-    return Block(
+def _self_block(site: Site, frame: BackboneConfig) -> TransformerBlock:
+    return TransformerBlock(
         _exact_attention(site),
         width=site.width,
         feed_forward=FeedForward.gelu,

@@ -80,7 +80,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class TransferReport:
     """What became of every parameter and buffer of the target, by name."""
 
     origins: Mapping[str, Origin]
@@ -107,7 +107,9 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
     )
 
 
-def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all) -> Report:
+def transfer(
+    source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all
+) -> TransferReport:
     """Let `target` start from the weights of `source`, and say what became of each parameter.
 
     Raises:
@@ -126,11 +128,11 @@ def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.
     lengths = None
     if parts == Parts.all:
         _check_vocabulary(found, own, weights.name)
-        lengths = _place_positions(found, own, weights.cls_row, target.has_cls)
+        lengths = _fit_positions(found, own, weights.cls_row, target.has_cls)
         _rescale(found, weights, target)
         _drop_other_head(found, own)
     _drop_loose(found, own, weights.loose)
-    _check_places(found, own, weights.name)
+    _check_shapes(found, own, weights.name)
     missing = set(target.load_state_dict(found, strict=False).missing_keys)
     origins = {}
     for key in own:
@@ -143,7 +145,7 @@ def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.
     for key, parameter in target.named_parameters():
         counted[origins[key]] += parameter.numel()
     unused = tuple(sorted(set(weights.tensors) - set(found)))
-    return Report(origins=origins, lengths=lengths, unused=unused, parameters=counted)
+    return TransferReport(origins=origins, lengths=lengths, unused=unused, parameters=counted)
 
 
 def _parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:
@@ -177,7 +179,7 @@ def _check_vocabulary(found: Mapping[str, Tensor], own: Mapping[str, Tensor], na
         )
 
 
-def _place_positions(
+def _fit_positions(
     found: dict[str, Tensor],
     own: Mapping[str, Tensor],
     source_cls: bool | None,
@@ -244,7 +246,7 @@ def _drop_loose(found: dict[str, Tensor], own: Mapping[str, Tensor], loose: froz
             del found[key]
 
 
-def _check_places(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
+def _check_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
     homeless = sorted(set(found) - set(own))
     if homeless:
         raise Unsupported(

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from models.backbone.attention_weights import Call, weights
+from models.backbone.attention_weights import CoreCall, weights
 from models.backbone.model import Backbone
 from models.backbone.seeding import derive
 from models.mixer import Layout, Unsupported
@@ -120,7 +120,7 @@ def output_of(core: Core, given: Heads) -> Float[Tensor, "b h l v"]:
 
 def implied_matrix(core: Core, given: Heads) -> Float[Tensor, "b h l l"]:
     """Return the weights of every query: what the core makes of V = identity."""
-    call = Call(given.q, given.k, Layout())
+    call = CoreCall(given.q, given.k, Layout())
     with torch.inference_mode():
         ((_, matrix),) = weights(core, call, keys_at_once=given.k.shape[2])
     return matrix

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from models.families.reformer import LogitScale, Reformer
-from models.families.yoso import Mode, Yoso
+from models.families.yoso import Yoso, YosoEstimator
 from models.mixer import Layout
 from runners.external.peer import Case, Given, Pair, Peer, by_heads, core_of, package, side_by_side
 
@@ -67,7 +67,7 @@ def yoso(case: Case) -> Pair:
         hash_code_len=9,
     )
     peer = case.placed(module.YosoSelfAttention(config))
-    ours = Yoso(case.site(), mode=Mode.expectation, tau=9)
+    ours = Yoso(case.site(), mode=YosoEstimator.expectation, tau=9)
     peer.query, peer.key, peer.value = Given(), Given(), Given()
     hidden = torch.zeros(case.batch, case.length, dtype=case.dtype, device=case.device)
 

@@ -210,6 +210,8 @@ def read_cell(folder: Path) -> dict[str, Any]:
     problem = _description_fault(found, folder.name)
     if problem:
         raise Damaged(f"{path}: {problem}; {_AGAIN}")
+    if schema == 1:
+        found["columns"]["model"] = schema_1.model(found["columns"])
     return found
 
 
@@ -344,6 +346,9 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
         raise Damaged(f"{path}, line {number}: stands behind what was the last row; {way_out}")
     if key is not None:
         _check_owner(rows, path, key, fingerprint_of(path))
+    for found in rows:
+        if found["schema"] == 1:
+            found["model"] = schema_1.model(found)
     return rows
 
 

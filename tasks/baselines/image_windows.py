@@ -1,4 +1,4 @@
-"""A floor for pictures that sees small windows alone: a convolutional network of two layers.
+"""A baseline for pictures that sees small windows alone: a convolutional network of two layers.
 
     picture [s, s]  ->  5 x 5, stride 2, 16 channels  ->  3 x 3, 64 channels  ->  mean  ->  linear
 

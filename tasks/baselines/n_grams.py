@@ -1,4 +1,4 @@
-"""Floors that see no further than a few tokens: linear classifiers of bags of n-grams.
+"""Baselines that see no further than a few tokens: linear classifiers of bags of n-grams.
 
     bag of tokens   which tokens occur, and how often; their order is lost
     n-grams         which runs of 1 … 4 neighbours occur: a window of 4 tokens

@@ -1,8 +1,8 @@
-"""What floors read: the tokens that a model sees, got back from the batches that it is given.
+"""What baselines read: the tokens that a model sees, got back from the batches that it is given.
 
-A floor that read the stored rows by itself could see more than a model does, which gets them cut,
-and with some places masked. So a task hands its floors this view, whose rows come out of the very
-function that fills its batches.
+A baseline that read the stored rows by itself could see more than a model does, which gets them
+cut, and with some positions masked. So a task hands its baselines this view, whose rows come out of
+the very function that fills its batches.
 """
 
 from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasks.task import Batch, Floor, Tally
+from tasks.task import Baseline, Batch, Tally
 
 LARGEST = 1 << 48
 """No position and no count of tokens comes near."""
@@ -81,12 +81,12 @@ def by_size(
     }
 
 
-def unigram_floor(
+def unigram_baseline(
     known: Int[np.ndarray, " v"],
     seen: Int[np.ndarray, " v"],
     derived: Callable[[float], Mapping[str, float]],
-) -> Floor:
-    """Return the floor of an answer that is always the same: token frequencies, no context.
+) -> Baseline:
+    """Return the baseline of an answer that is always the same: token frequencies, no context.
 
     Args:
         known: How often each token occurs in train; each count is taken plus 1.
@@ -96,7 +96,7 @@ def unigram_floor(
     counts = 1 + known
     surprise = -np.log(counts / counts.sum())
     loss = float((seen * surprise).sum() / seen.sum())
-    return Floor(
+    return Baseline(
         name="unigram",
         accuracy=float(seen[int(counts.argmax())] / seen.sum()),
         outcomes=None,

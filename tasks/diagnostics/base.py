@@ -28,7 +28,7 @@ from tasks.data.rows import RowsTask
 from tasks.data.sources import data_root
 from tasks.data.storage import Ragged
 from tasks.data.tokens import tally
-from tasks.task import SPLITS, Batch, Floor, Kind, Tally, TaskSpec
+from tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 
 NOT_ASKED = -1
 ROOM = 4
@@ -262,18 +262,18 @@ class DiagnosticTask(RowsTask):
         for first in range(0, self.sizes[split], step):
             yield self.rows(split, first, first + step)
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`, fitted on train: the answers that need no other token."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines, fitted on train: the answers that need no other token."""
         guess, best = self.habits()
         return [
-            self.floor(
+            self.baseline(
                 "majority",
                 split,
                 lambda tokens: np.full_like(tokens, guess),
                 f"always answers {self.spelled(guess)}, the most frequent answer of train: a model "
                 "at this level has learnt nothing",
             ),
-            self.floor(
+            self.baseline(
                 "last_token",
                 split,
                 lambda tokens: best[tokens],
@@ -299,14 +299,14 @@ class DiagnosticTask(RowsTask):
         best[token[order]] = answer[order]  # of one token, the last one stays: the most frequent
         return guess, best
 
-    def floor(self, name: str, split: str, guess: Guess, sentence: str) -> Floor:
-        """Return a floor from a guess for every position; those that are not asked do not count."""
+    def baseline(self, name: str, split: str, guess: Guess, sentence: str) -> Baseline:
+        """Return a baseline from a guess for every position; only those with an answer count."""
         right = total = 0
         for tokens, answers in self.blocks(split):
             asked = answers != NOT_ASKED
             right += int((guess(tokens) == answers)[asked].sum())
             total += int(asked.sum())
-        return Floor(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
+        return Baseline(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
 
     def describe(self, split: str, index: int) -> str:
         """Return the tokens of a row, and below each one the answer that is asked there."""

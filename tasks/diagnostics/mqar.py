@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
-from tasks.task import Floor
+from tasks.task import Baseline
 
 
 class Filler(StrEnum):
@@ -120,11 +120,11 @@ class MQAR(DiagnosticTask):
             return "_"
         return f"k{token}" if token < half else f"v{token - half + 1}"
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`: those of all diagnostics, and the last value."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines on `split`: those of all diagnostics, and the last value."""
         return [
-            *super().floors(split),
-            self.floor(
+            *super().baselines(split),
+            self.baseline(
                 "last_value",
                 split,
                 lambda tokens: tokens[:, 2 * self.pairs - 1, None],

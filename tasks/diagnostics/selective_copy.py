@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 from tasks.diagnostics.base import NOT_ASKED, DiagnosticTask, Rows, below, distinct
-from tasks.task import Floor
+from tasks.task import Baseline
 
 BLANK = 0
 
@@ -87,8 +87,8 @@ class SelectiveCopy(DiagnosticTask):
         """Return 1, 2, … for symbols, _ for blank, ? for the mark."""
         return {BLANK: "_", self.symbols + 1: "?"}.get(token, str(token))
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`: those of all diagnostics, and the last symbol."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines on `split`: those of all diagnostics, and the last symbol."""
 
         def last_symbol(tokens: np.ndarray) -> np.ndarray:
             before = tokens[:, : -self.items]
@@ -96,8 +96,8 @@ class SelectiveCopy(DiagnosticTask):
             return np.take_along_axis(before, places[:, None], axis=1)
 
         return [
-            *super().floors(split),
-            self.floor(
+            *super().baselines(split),
+            self.baseline(
                 "last_symbol",
                 split,
                 last_symbol,

@@ -23,9 +23,9 @@ from torch import Tensor
 from conf.choices import by_name
 from tasks.data.batching import check_ranks
 from tasks.data.prepared import StoredTask
-from tasks.data.tokens import tally, unigram_floor
+from tasks.data.tokens import tally, unigram_baseline
 from tasks.language.windows import Windows, evaluation_windows, lanes, shuffled_windows
-from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
+from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
 
 COUNT_AT_ONCE = 1 << 24
 
@@ -253,10 +253,10 @@ class LanguageTask(StoredTask):
             reset=None if reset is None else torch.full((len(places),), reset),
         )
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the unigram floor on `split`: token frequencies of train, each count plus 1."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the unigram baseline: token frequencies of train, each count plus 1."""
         seen = counted(self.split(split).tokens[1:], self.spec.vocabulary)
-        return [unigram_floor(self.counts.numpy(), seen, partial(self.derived, split))]
+        return [unigram_baseline(self.counts.numpy(), seen, partial(self.derived, split))]
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""

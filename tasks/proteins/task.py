@@ -14,7 +14,7 @@ concatenated: the whole sequences, an end token before each, are one stream for 
 in `tasks.language.base`; windows of 8,192 as published. Causal only.
 
 The score is per residue: no begin, end, padding or mask token is ever an answer that counts, in
-training, in evaluation or in the floors. The metric is perplexity, exp(mean loss in nats).
+training, in evaluation or in the baselines. The metric is perplexity, exp(mean loss in nats).
 
 Splits go by the hash of the sequence: identical sequences stay together, and by default the later
 ones are dropped. Similar sequences are not kept apart, as published; for that give `families`, a
@@ -42,14 +42,14 @@ from tasks.data.prepared import identity_of
 from tasks.data.rows import RowsTask
 from tasks.data.sources import data_root
 from tasks.data.storage import Ragged
-from tasks.data.tokens import unigram_floor
+from tasks.data.tokens import unigram_baseline
 from tasks.language.base import LanguageTask, Regime, counted
 from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
 from tasks.proteins.data import Duplicates, ProteinData, Source
 from tasks.proteins.masking import chosen
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
-from tasks.task import Batch, Floor, Kind, TaskSpec
+from tasks.task import Baseline, Batch, Kind, TaskSpec
 
 VERSION = 1
 MASKED = 0.15
@@ -289,15 +289,15 @@ class Proteins(RowsTask, LanguageTask):
             weight=weight,
         )
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floor of residue frequencies, on exactly the answers that are judged.
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baseline of residue frequencies, on exactly the answers that are judged.
 
         The frequencies are those of the residues that a model sees of train.
         """
         residues = slice(FIRST, None)
         known = self._counted("train", judged=False).numpy()[residues]
         seen = self._counted(split, judged=True).numpy()[residues]
-        return [unigram_floor(known, seen, partial(self.derived, split))]
+        return [unigram_baseline(known, seen, partial(self.derived, split))]
 
     def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
         """Count the residues of a split that a model sees, or those that are judged."""

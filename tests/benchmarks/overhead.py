@@ -30,7 +30,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement
@@ -49,7 +49,7 @@ CLIP = 1.0
 
 def build(task: ListOps, width: int) -> Backbone:
     """Return the model that every side trains, always with the same weights."""
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.classification,
         vocabulary=task.spec.vocabulary,
         classes=task.spec.classes,

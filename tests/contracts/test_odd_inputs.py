@@ -7,7 +7,7 @@ import pytest
 import torch
 from choices_of_configs import MODELS, SPELT, STACKS
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Pooling, Residual
+from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Residual, TaskFacts
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
 from models.multi_head import MultiHead
 
@@ -82,7 +82,7 @@ def test_a_batch_without_tokens_is_mixed_into_one(variant, causal, rows, length)
 @pytest.mark.parametrize("residual", [*Residual])
 @pytest.mark.parametrize("head", [*Head])
 def test_a_model_takes_a_batch_without_rows(head, residual):
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=12, padded=True)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=12, padded=True)
     pooled = Pooling if head in {Head.classification, Head.pair} else [Pooling.cls]
     for positions, pooling in product((*Positions,)[:4], pooled):
         frame = BackboneConfig(
@@ -106,7 +106,7 @@ def test_a_model_takes_a_batch_without_rows(head, residual):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
 def test_every_model_takes_a_batch_without_rows(name):
-    facts = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+    facts = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
     frame = BackboneConfig(depth=1, width=16, pooling=Pooling.mean, positions=Positions.sinusoidal)
     if name in STACKS:
         model = Backbone(frame, facts, [], stack=functools.partial(MODELS[name]), seed=0)

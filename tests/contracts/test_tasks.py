@@ -98,8 +98,8 @@ SHIPPED = {
 
 
 @pytest.fixture(autouse=True)
-def quick_floors(monkeypatch):
-    """Fit floors briefly: what is asked of them holds for a floor of any strength."""
+def quick_baselines(monkeypatch):
+    """Fit baselines briefly: what is asked of them holds for a baseline of any strength."""
     for module in ("n_grams", "image_windows"):
         monkeypatch.setattr(f"tasks.baselines.{module}.EPOCHS", 1)
     monkeypatch.setattr("tasks.baselines.n_grams.FIT_EXAMPLES", 200)
@@ -185,9 +185,9 @@ class UnsteadySpec(Broken):
         return replace(known, data_hash="prepared") if self._store else known
 
 
-class InventsFloor(Broken):
-    def floors(self, split):
-        return [floor._replace(accuracy=0.99) for floor in super().floors(split)]
+class InventsBaseline(Broken):
+    def baselines(self, split):
+        return [baseline._replace(accuracy=0.99) for baseline in super().baselines(split)]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ class InventsFloor(Broken):
         (ShiftedKeep, "keep"),
         (Miscounts, "perfect"),
         (UnsteadySpec, "spec"),
-        (InventsFloor, "floors"),
+        (InventsBaseline, "baselines"),
     ],
 )
 def test_broken_promises_are_found(broken, check):

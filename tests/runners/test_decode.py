@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.reformer import Reformer
 from models.families.sliding_window import SlidingWindow
@@ -35,7 +35,7 @@ def measured(
 ) -> dict[str, Measurement]:
     def build(longest: int) -> Backbone:
         config = BackboneConfig(depth=1, width=WIDTH, heads=2, feed_forward_width=HIDDEN)
-        facts = Facts(
+        facts = TaskFacts(
             head=Head.language_modelling, vocabulary=VOCABULARY, classes=2, max_length=longest
         )
         made = Backbone(config, facts, [family], seed=0)
@@ -188,7 +188,7 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
 
 def test_the_context_is_the_seeds() -> None:
     def context(seed: int) -> torch.Tensor:
-        facts = Facts(head=Head.language_modelling, vocabulary=50, classes=2, max_length=60)
+        facts = TaskFacts(head=Head.language_modelling, vocabulary=50, classes=2, max_length=60)
         writer = module._Writer(
             lambda _: Backbone(BackboneConfig(), facts, [LinearAttention], seed=0),
             length=30,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_task import Tiny
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linformer import Linformer
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
@@ -43,7 +43,7 @@ def text(monkeypatch, **options):
 def model_of(task, tokens=0, positions=Positions.sinusoidal):
     config = BackboneConfig(width=16, heads=2, feed_forward_width=16, positions=positions)
     spec = task.spec
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.language_modelling,
         vocabulary=spec.vocabulary,
         classes=spec.classes,
@@ -143,7 +143,7 @@ def test_learned_positions_end_and_the_row_names_the_way_out() -> None:
 
 def test_parameters_along_the_length_are_named() -> None:
     def made(length):
-        facts = Facts(head=Head.classification, vocabulary=5, classes=2, max_length=length)
+        facts = TaskFacts(head=Head.classification, vocabulary=5, classes=2, max_length=length)
         config = BackboneConfig(width=8, heads=2, positions=Positions.none)
         return Backbone(config, facts, [Linformer], seed=0)
 

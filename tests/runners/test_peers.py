@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lra.compose import group_file
+from lra.composition.hydra_entry import entries
 from models.families.sdpa import SDPA
 from models.mixer import Unsupported
 from runners import peers
@@ -38,9 +38,9 @@ PEER = Peer(
 
 
 def test_the_preset_has_every_family_with_a_peer() -> None:
-    preset = group_file("experiment", "peers")
-    models = preset["hydra"]["sweeper"]["params"]["model"].split(",")
-    assert sorted(models) == sorted({peer.family for peer in PEERS})
+    found = entries(("-m", "+experiment=peers", "logger=none"), execute=list)
+    models = {entry.config["model"]["name"] for entry in found}
+    assert models == {peer.family for peer in PEERS}
 
 
 def measured(

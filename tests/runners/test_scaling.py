@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
@@ -23,8 +23,8 @@ CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
 
 
-def facts(length: int, head: Head = Head.classification) -> Facts:
-    return Facts(head=head, vocabulary=11, classes=3, max_length=length)
+def facts(length: int, head: Head = Head.classification) -> TaskFacts:
+    return TaskFacts(head=head, vocabulary=11, classes=3, max_length=length)
 
 
 def measured(

@@ -8,7 +8,7 @@ from tiny_task import SPEC, Tiny
 from torch import nn
 
 from models.backbone.heads import Pooling
-from models.backbone.model import Backbone, BackboneConfig, Facts, FeedForward, Head
+from models.backbone.model import Backbone, BackboneConfig, FeedForward, Head, TaskFacts
 from models.families.identity import Identity
 from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
@@ -57,7 +57,7 @@ def model_of(mixer, *, depth=1, head=Head.language_modelling, **options):
     config = BackboneConfig(
         **{"width": 32, "heads": 2, "depth": depth, "feed_forward": FeedForward.none, **options}
     )
-    facts = Facts(head=head, vocabulary=21, classes=21, max_length=LENGTH)
+    facts = TaskFacts(head=head, vocabulary=21, classes=21, max_length=LENGTH)
     return Backbone(config, facts, [mixer], seed=0).eval()
 
 
@@ -178,7 +178,7 @@ def test_pooled_answers_are_read_at_every_place() -> None:
 def test_padding_is_no_query_and_changes_nothing() -> None:
     model = Backbone(
         BackboneConfig(width=16, heads=2, depth=2),
-        Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True),
+        TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True),
         [SoftmaxAttention],
         seed=0,
     )
@@ -223,7 +223,7 @@ def test_places_are_drawn_among_those_that_count() -> None:
 def test_a_pooled_answer_has_no_place_to_hide_tokens_from() -> None:
     model = Backbone(
         BackboneConfig(width=8, heads=2, pooling=Pooling.mean),
-        Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True),
+        TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True),
         [SoftmaxAttention],
         seed=0,
     )

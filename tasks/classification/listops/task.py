@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from tasks.classification.base import ClassificationTask, floor
+from tasks.classification.base import ClassificationTask, baseline
 from tasks.classification.listops import oracle as listops_oracle
 from tasks.classification.listops.text import (
     FILES,
@@ -45,7 +45,7 @@ from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered
 from tasks.data.storage import Ragged, Store, from_rows, open_store
 from tasks.data.workers import in_order
 from tasks.errors import BadData, NotPrepared
-from tasks.task import SPLITS, Floor, Kind, TaskSpec
+from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 1
 LINES_AT_ONCE = 500
@@ -357,8 +357,8 @@ class ListOps(ClassificationTask):
                         path.unlink()
                         bar.update(LINES_AT_ONCE)
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`, fitted on train: majority, and the root operator alone."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines, fitted on train: of all tasks, and the root operator alone."""
         train, data = self.seen("train"), self.seen(split)
         best = np.zeros(len(VOCABULARY), np.int64)
         roots = listops_oracle.roots(train)
@@ -367,8 +367,8 @@ class ListOps(ClassificationTask):
         guesses = best[listops_oracle.roots(data)]
         known = listops_oracle.habits(train)
         return [
-            *super().floors(split),
-            floor(
+            *super().baselines(split),
+            baseline(
                 "root_operator",
                 guesses == data.targets,
                 "answers from the first token alone, with the label most frequent after it in "
@@ -376,7 +376,7 @@ class ListOps(ClassificationTask):
                 "and nothing that lies inside the list",
             ),
             *(
-                floor(
+                baseline(
                     f"oracle_depth_{depth}",
                     listops_oracle.answers(data, depth, known),
                     f"evaluates the operators down to depth {depth} and guesses the deeper ones: "

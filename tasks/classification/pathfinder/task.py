@@ -32,11 +32,11 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from tqdm import tqdm
 
-from tasks.classification.base import floor
+from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
 from tasks.classification.pathfinder import (
-    baseline as pathfinder_floor,
     dashes,
+    disc_distance,
     files as pathfinder_files,
     ink as pathfinder_ink,
     published as pathfinder_published,
@@ -50,7 +50,7 @@ from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.data.workers import in_order
-from tasks.task import SPLITS, Floor, Kind, TaskSpec
+from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 2
 BLOCK = 500
@@ -283,14 +283,14 @@ class Pathfinder(GrayTask):
             raise ValueError("pictures from files come without the paths that prove their labels")
         return draw(self.drawing, self.style, self.data_seed, self._first(split) + index)
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`; on generated pictures also the search along the snakes."""
-        found = super().floors(split)
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines; on generated pictures also the search along the snakes."""
+        found = super().baselines(split)
         train, data = (self.pictures(name) for name in ("train", split))
         found.append(
-            floor(
+            baseline(
                 "disc_distance",
-                pathfinder_floor.answers(train, data, self._disc()),
+                disc_distance.answers(train, data, self._disc()),
                 "sees how far apart the two discs lie, and nothing else: a model at this level "
                 "need not have followed any path",
             )
@@ -299,11 +299,11 @@ class Pathfinder(GrayTask):
             found += self._searches(split, data.targets.astype(bool))
         return found
 
-    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Floor]:
-        """Compute the floors that know how each picture was drawn."""
+    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
+        """Compute the baselines that know how each picture was drawn."""
         drawn = [self.picture(split, index) for index in range(len(targets))]
         found = [
-            floor(
+            baseline(
                 "path_search",
                 np.array([joined(picture) for picture in drawn]) == targets,
                 "follows the drawn snakes from one disc: every label is right, and the task has a "
@@ -313,7 +313,7 @@ class Pathfinder(GrayTask):
         if self.drawing is Drawing.published:
             published = (p for p in drawn if isinstance(p, pathfinder_trace.Picture))
             found.append(
-                floor(
+                baseline(
                     "straightest_dashes",
                     np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
                     "knows the dashes but not which snake they belong to, and goes straight on: "

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.backbone.stack import Block, FeedForward, Stack, admit
+from models.backbone.requirements import checked_mixer
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8
@@ -40,7 +41,7 @@ class Counting(Plain):
 
 def stack(*mixers: nn.Module, dropout: float = 0.0, checkpointing: bool = False) -> Stack:
     blocks = [
-        Block(
+        TransformerBlock(
             mixer,
             width=WIDTH,
             feed_forward=FeedForward.gelu,
@@ -68,7 +69,7 @@ def test_a_block_is_the_pre_norm_formula():
 
 def test_a_block_without_network():
     torch.manual_seed(0)
-    block = Block(
+    block = TransformerBlock(
         Plain(), width=WIDTH, feed_forward=FeedForward.none, feed_forward_width=16, dropout=0.0
     )
     x = torch.randn(2, 5, WIDTH)
@@ -155,7 +156,7 @@ def test_checkpointing_keeps_less():
 
 
 def rotary(traits: frozenset[str]) -> None:
-    admit(Plain(positions=traits), positions=Positions.rotary, causal=False, max_length=4)
+    checked_mixer(Plain(positions=traits), positions=Positions.rotary, causal=False, max_length=4)
 
 
 def test_rotary_needs_a_mixer_that_applies_it():
@@ -166,12 +167,12 @@ def test_rotary_needs_a_mixer_that_applies_it():
 
 def test_a_causal_model_needs_causal_mixers():
     with pytest.raises(Unsupported, match="Plain looks at later tokens"):
-        admit(Plain(), positions=Positions.none, causal=True, max_length=4)
+        checked_mixer(Plain(), positions=Positions.none, causal=True, max_length=4)
 
 
 def test_a_mixer_with_a_shorter_end_is_refused():
     with pytest.raises(Unsupported, match="Plain ends at length 3: the model needs 4"):
-        admit(Plain(max_length=3), positions=Positions.none, causal=False, max_length=4)
+        checked_mixer(Plain(max_length=3), positions=Positions.none, causal=False, max_length=4)
 
 
 def test_a_mixer_that_is_no_module_is_refused():
@@ -182,7 +183,7 @@ def test_a_mixer_that_is_no_module_is_refused():
             return x
 
     with pytest.raises(TypeError, match=r"must be an nn\.Module: got Loose"):
-        admit(Loose(), positions=Positions.none, causal=False, max_length=4)
+        checked_mixer(Loose(), positions=Positions.none, causal=False, max_length=4)
 
 
 def test_site_picks_per_layer_options():

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Pooling,
     Residual,
+    TaskFacts,
 )
 from models.families.performer import Performer
 from models.families.softmax import SoftmaxAttention
@@ -42,7 +42,7 @@ def written(folder: Path, tensors: Tensors, prefix: str = "", **config: Any) -> 
 
 def build(mixer: Any = SoftmaxAttention, head: Head = Head.language_modelling, **options: Any) -> Backbone:  # fmt: skip  # noqa: E501
     length = options.pop("length", 9)
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=length)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=length)
     return Backbone(BackboneConfig(**options), facts, [mixer], seed=1).double().eval()
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
@@ -34,7 +34,9 @@ def model_of(mixer, max_length=LENGTH):
     config = BackboneConfig(
         width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none
     )
-    facts = Facts(head=Head.language_modelling, vocabulary=27, classes=27, max_length=max_length)
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=max_length
+    )
     return Backbone(config, facts, [mixer], seed=3).double().eval()
 
 

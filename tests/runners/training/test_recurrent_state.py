@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
@@ -46,7 +46,7 @@ def model_of(mixer=LinearAttention, carried=0, **options):
     config = BackboneConfig(
         width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none, **options
     )
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.language_modelling, vocabulary=27, classes=27, max_length=MEMORY, memory=carried
     )
     return Backbone(config, facts, [mixer], seed=3).double()

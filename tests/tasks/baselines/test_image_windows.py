@@ -61,4 +61,4 @@ def test_only_whole_pictures_have_windows(options, there, monkeypatch):
     monkeypatch.setattr("tasks.classification.base.LOCAL", ())
     task = Pixels(source=Source.sample, dataset=Dataset.mnist, **options)
     task.prepare()
-    assert ("windows" in {floor.name for floor in task.floors("test")}) == there
+    assert ("windows" in {baseline.name for baseline in task.baselines("test")}) == there

@@ -128,17 +128,17 @@ def test_targets_are_the_next_tokens():
     )
 
 
-def test_the_unigram_floor_is_the_entropy_of_train_over_test():
+def test_the_unigram_baseline_is_the_entropy_of_train_over_test():
     task = Characters(source=Source.sample, length=50)
     task.prepare()
-    (floor,) = task.floors("test")
+    (baseline,) = task.baselines("test")
     train, test = task.split("train").tokens, task.split("test").tokens[1:]
     counts = np.bincount(train, minlength=256) + 1
     bits = -np.log2(counts / counts.sum())[test].mean()
-    assert floor.name == "unigram"
-    assert floor.measures["bits_per_character"] == pytest.approx(bits)
-    assert floor.measures["loss"] == pytest.approx(bits * np.log(2))
-    assert floor.accuracy == pytest.approx((test == counts.argmax()).mean())
+    assert baseline.name == "unigram"
+    assert baseline.measures["bits_per_character"] == pytest.approx(bits)
+    assert baseline.measures["loss"] == pytest.approx(bits * np.log(2))
+    assert baseline.accuracy == pytest.approx((test == counts.argmax()).mean())
 
 
 def test_losses_by_place_and_by_frequency():

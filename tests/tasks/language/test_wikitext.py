@@ -73,8 +73,8 @@ def test_words_of_sub_words_are_those_of_the_published_task(folder):
     assert found["word_perplexity"] == pytest.approx(math.exp(1.5 * (len(ids) - 1) / 6))
     assert task.spec.metric == "word_perplexity"
     assert task.spec.tokenizer.startswith("bpe 262 ")
-    (floor,) = task.floors("test")
-    assert floor.measures["word_perplexity"] > floor.measures["perplexity"]
+    (baseline,) = task.baselines("test")
+    assert baseline.measures["word_perplexity"] > baseline.measures["perplexity"]
 
 
 def test_raw_text(folder):

@@ -19,7 +19,7 @@ from written_proteins import (
 )
 
 from lra.compose import build_task_by_name
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
 from runners.training.evaluate import evaluate
@@ -168,7 +168,7 @@ def test_the_stream_joins_sequences_and_judges_residues_alone(file):
 @pytest.mark.parametrize(
     "options", [{"max_length": 15}, {"max_length": 15, **MASKED}, STREAM, MEMORY]
 )
-def test_the_floor_equals_a_direct_computation(file, options):
+def test_the_baseline_equals_a_direct_computation(file, options):
     task = prepared(path=file, **options)
     cut = None if "form" in options else 15
     known = "".join(text[:cut] for text in stored(task, "train"))
@@ -179,11 +179,11 @@ def test_the_floor_equals_a_direct_computation(file, options):
         places = masks(task, "test", batch_size=4)
         whole = ["".join(text[i] for i in places[row]) for row, text in enumerate(whole)]
     answers = "".join(whole)
-    (floor,) = task.floors("test")
+    (baseline,) = task.baselines("test")
     loss = sum(-math.log(counts[letter] / total) for letter in answers) / len(answers)
-    assert floor.measures["loss"] == pytest.approx(loss)
-    assert floor.measures["perplexity"] == pytest.approx(math.exp(loss))
-    assert floor.accuracy == pytest.approx(answers.count(best) / len(answers))
+    assert baseline.measures["loss"] == pytest.approx(loss)
+    assert baseline.measures["perplexity"] == pytest.approx(math.exp(loss))
+    assert baseline.accuracy == pytest.approx(answers.count(best) / len(answers))
 
 
 def test_a_data_set_from_a_folder(tmp_path):
@@ -293,7 +293,7 @@ def test_an_evaluation_equals_a_direct_computation(file, options, batch_size):
     task = prepared(path=file, max_length=24, **options)
     head = Head[task.spec.kind.name]
     config = BackboneConfig(width=16, heads=2, depth=2, feed_forward_width=32)
-    facts = Facts(head=head, vocabulary=29, classes=29, max_length=24, padded=True)
+    facts = TaskFacts(head=head, vocabulary=29, classes=29, max_length=24, padded=True)
     model = Backbone(config, facts, [SoftmaxAttention], seed=3).double().eval()
     places, losses, hits = masks(task, "test", batch_size=1), [], []
     for row, text in enumerate(stored(task, "test")):

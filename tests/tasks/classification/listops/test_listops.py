@@ -140,11 +140,11 @@ def test_longer_rows_than_allowed_are_never_cut(tmp_path):
         task.split("test")
 
 
-def test_floors_are_those_of_the_first_token():
+def test_baselines_are_those_of_the_first_token():
     task = small()
     task.prepare()
     train, test = task.split("train"), task.split("test")
-    found = {floor.name: floor for floor in task.floors("test")}
+    found = {baseline.name: baseline for baseline in task.baselines("test")}
     assert list(found) == [
         "majority", "bag_of_tokens", "ngrams", "root_operator",
         "oracle_depth_1", "oracle_depth_2", "oracle_depth_3",

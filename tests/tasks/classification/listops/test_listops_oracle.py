@@ -65,6 +65,6 @@ def test_the_oracle_rises_to_certainty_with_its_depth():
     scores = [float(answers(data, depth, known).mean()) for depth in range(5)]
     assert scores == sorted(scores)
     assert scores[-1] == 1.0
-    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
-    assert floors["oracle_depth_1"] == scores[1]
-    assert floors["root_operator"] == pytest.approx(scores[0], abs=0.06)
+    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
+    assert baselines["oracle_depth_1"] == scores[1]
+    assert baselines["root_operator"] == pytest.approx(scores[0], abs=0.06)

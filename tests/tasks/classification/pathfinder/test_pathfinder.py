@@ -147,10 +147,10 @@ def test_the_task_and_its_oracle(drawing):
     np.testing.assert_array_equal(
         (batch.tokens[0, 0] - 1).view(32, 32).numpy(), task.picture("test", index).pixels
     )
-    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
-    assert floors["path_search"] == 1.0
-    assert "disc_distance" in floors
-    assert ("straightest_dashes" in floors) == (drawing is Drawing.published)
+    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
+    assert baselines["path_search"] == 1.0
+    assert "disc_distance" in baselines
+    assert ("straightest_dashes" in baselines) == (drawing is Drawing.published)
     assert "on one path" in task.describe("test", 0) or "on two paths" in task.describe("test", 0)
 
 
@@ -204,7 +204,7 @@ def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
         data = task.split(split)
         levels = data.tokens[::1024]
         assert ((levels % 10) % 2 == data.targets).all()
-    names = [floor.name for floor in task.floors("test")]
+    names = [baseline.name for baseline in task.baselines("test")]
     assert names[0] == "majority"
     assert names[-1] == "disc_distance"
 

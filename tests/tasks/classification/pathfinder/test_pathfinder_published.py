@@ -9,7 +9,7 @@ from PIL import Image
 
 from tasks.baselines.image_windows import Pictures
 from tasks.classification.pathfinder import (
-    baseline as pathfinder_floor,
+    disc_distance,
     ink as pathfinder_ink,
     separated as pathfinder_separated,
 )
@@ -167,7 +167,7 @@ def test_bytes_are_resampled_as_an_image_library_does():
 def test_discs_are_found_in_the_pixels(drawing):
     task = Pathfinder(drawing=drawing)
     drawn = [task.picture("train", index) for index in range(40)]
-    found = pathfinder_floor.places(np.stack([p.pixels for p in drawn]), task._disc())
+    found = disc_distance.places(np.stack([p.pixels for p in drawn]), task._disc())
     right = 0
     for picture, places in zip(drawn, found.tolist(), strict=True):
         marks = picture.marks
@@ -178,7 +178,7 @@ def test_discs_are_found_in_the_pixels(drawing):
     assert right >= 39
 
 
-def test_a_floor_that_sees_the_distance_of_the_discs_alone():
+def test_a_baseline_that_sees_the_distance_of_the_discs_alone():
     generator = np.random.default_rng(0)
     disc = np.full((3, 3), 255, np.uint8)
 
@@ -190,8 +190,8 @@ def test_a_floor_that_sees_the_distance_of_the_discs_alone():
                 picture[9:12, middle - 1 : middle + 2] = 255
         return Pictures(labels, pictures.__getitem__)
 
-    assert pathfinder_floor.answers(made(400, True), made(100, True), disc).all()
-    assert 30 < pathfinder_floor.answers(made(400, False), made(100, False), disc).sum() < 70
+    assert disc_distance.answers(made(400, True), made(100, True), disc).all()
+    assert 30 < disc_distance.answers(made(400, False), made(100, False), disc).sum() < 70
 
 
 def test_what_is_measured():

@@ -1,4 +1,4 @@
-"""A floor that sees nothing of Pathfinder's pictures but how far apart the two discs lie.
+"""A baseline that sees nothing of Pathfinder's pictures but how far apart the two discs lie.
 
 The discs are found again in the pixels: where every pixel of a disc is at least as bright as a disc
 makes it. Distances are put into classes of equal frequency on train, and each class answers its
