@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import pretending, saved_bytes
 from models.families.sparse_transformer import HeadUse, SparseTransformer
@@ -293,18 +293,6 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
     assert (lra.stride, lra.summary) == (50, 10)
 
 
-class Largest(TorchDispatchMode):
-    """Watches for the largest tensor that is made."""
-
-    nbytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor):
-            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
-        return made
-
-
 @PATTERNS
 def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
     site = Site(width=256, heads=4, max_length=4096, causal=True)
@@ -312,7 +300,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         core = SparseTransformer(site, pattern=pattern).core
         qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
         kept = saved_bytes(partial(core, *qkv, Layout()))
-        with Largest() as largest:
+        with LargestTensor() as largest:
             core(*qkv, Layout()).sum().backward()
     assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
     assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values
