@@ -10,7 +10,7 @@ from reports.sections.accuracy import Score, entry
 from reports.sections.efficiency import significant
 from reports.statistics import LEVEL
 from reports.stems import stem
-from reports.tables import Column, Entry, TableRow, Table
+from reports.tables import Column, Entry, Table, TableRow
 from runners.metrics import METRICS
 from runners.records import canonical
 
