@@ -81,7 +81,7 @@ class Control:
 
 
 class LoggerMode(StrEnum):
-    """Where finished results are copied to; as in `reports.dashboard.mirror.Mode`."""
+    """Where finished results are copied to; as in `reports.dashboard.mirror.MirrorMode`."""
 
     offline = auto()
     online = auto()
@@ -139,8 +139,8 @@ def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[st
     known = names(group, config_dirs)
     if name not in known:
         raise ConfigError(unknown(group, name, known))
-    places = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
-    return load(next(place for place in places if place.exists()))
+    files = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
+    return load(next(file for file in files if file.exists()))
 
 
 def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
@@ -261,8 +261,8 @@ def task_node(
         words.append(f"plugins=[{','.join(plugins)}]")
     if len(config_dirs) > 1:
         raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
-    places = [f"--config-dir={folder}" for folder in config_dirs]
-    (entry,) = entries([*places, *words], execute=list)
+    flags = [f"--config-dir={folder}" for folder in config_dirs]
+    (entry,) = entries([*flags, *words], execute=list)
     return dict(entry.config["task"]), list(entry.config["plugins"])
 
 

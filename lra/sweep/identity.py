@@ -24,8 +24,8 @@ from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
 
 
-class Identity(NamedTuple):
-    """What decides a cell."""
+class CellIdentity(NamedTuple):
+    """What decides a cell's numbers: without defaults, for its key, and in full."""
 
     decisive: dict[str, Any]
     """What differs from the defaults."""
@@ -41,7 +41,7 @@ def version(package: str) -> str:
 
 def identity(
     run: Run, mode: str, length: int, started: Mapping[str, str], place: Mapping[str, str]
-) -> Identity:
+) -> CellIdentity:
     """Return what decides one cell of a run.
 
     Args:
@@ -113,7 +113,7 @@ def identity(
         whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
-    return Identity(less, whole)
+    return CellIdentity(less, whole)
 
 
 def _runner_options(options: Any) -> dict[str, Any]:
