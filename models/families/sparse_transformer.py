@@ -166,7 +166,7 @@ class SparseCore(nn.Module):
 
     def part(self, sparsity: Sparsity, head: int) -> int:
         """Return which columns of a block are the summary of a far head."""
-        return (head - self.heads // 2) % (sparsity.stride // sparsity.summary)
+        return (head - self.heads // 2) % max(1, sparsity.stride // sparsity.summary)
 
     def forward(
         self,
