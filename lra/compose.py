@@ -25,14 +25,14 @@ from lra.yaml_text import load
 from runners.records import Status
 
 if TYPE_CHECKING:
-    from models.backbone.model import Backbone, BackboneConfig, Facts, StackFactory
+    from models.backbone.model import Backbone, BackboneConfig, StackFactory, TaskFacts
     from models.mixer import MixerFactory
     from runners.measurement.hardware import HardwareProfile
     from runners.runner import Runner
     from runners.training.optim import OptimConfig
     from tasks.task import Task
 
-TASK = ("spec", "prepare", "batches", "tally")
+TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
 PIXEL_VALUES = 256
 """Vocabulary of a language model that is measured on a task of real numbers."""
@@ -276,12 +276,21 @@ def _of_the_task(word: str) -> str:
     return word if ours.startswith("task.") else f"{signs}task.{key}"
 
 
-def _runner(node: Mapping[str, Any], plugins: Sequence[str]) -> "tuple[Control, Runner]":
+def _runner(
+    node: Mapping[str, Any], model: Mapping[str, Any], plugins: Sequence[str]
+) -> "tuple[Control, Runner]":
+    """Return what steers the sweep, and the runner's options for one model."""
     options = runner_class(node, plugins)
     steering = {f.name for f in fields(Control)}
     control = make(Control, {k: v for k, v in node.items() if k in steering}, "runner")
     rest = {k: v for k, v in node.items() if k not in steering | {"name", "about", "class_path"}}
-    return control, make(options, rest, "runner")
+    runner: Runner = make(options, rest, "runner")
+    about = model.get("about")
+    try:
+        own = runner.of_model(str(model["name"]), about if isinstance(about, Mapping) else {})
+    except ValueError as error:
+        raise ConfigError(f"model.about.{error}") from error
+    return control, make(options, {**rest, **own}, "runner") if own else runner
 
 
 def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> Run:
@@ -307,14 +316,13 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
             f"model.backbone.depth is {backbone.depth}"
         )
     class_path, options = _split(task_node)
-    task_class = locate(class_path, plugins)
-    task_options = plain(bind(task_class, options, "task"))
-    for key in getattr(task_class, "incidental", ()):  # paths, process counts: change no number
-        task_options.pop(key, None)
+    task_options = plain(bind(locate(class_path, plugins), options, "task"))
     tasks = {} if tasks is None else tasks
     if (spelt := repr((task_node, plugins))) not in tasks:
         tasks[spelt] = build_task(task_node, plugins)
-    control, runner = _runner(config["runner"], plugins)
+    for key in tasks[spelt].incidental:
+        task_options.pop(key, None)
+    control, runner = _runner(config["runner"], model, plugins)
     return Run(
         config=config,
         model=model["name"],
@@ -339,12 +347,12 @@ def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in drop}
 
 
-def facts(run: Run, max_length: int | None = None) -> "Facts":
+def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
     """Return what the task tells the model; with `max_length`, what a cost measurement does.
 
     A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
     """
-    from models.backbone.config import TOKEN_HEADS, Facts, Head
+    from models.backbone.config import TOKEN_HEADS, Head, TaskFacts
     from runners.runner import Direction
 
     spec = run.task.spec
@@ -355,7 +363,7 @@ def facts(run: Run, max_length: int | None = None) -> "Facts":
     elif direction is Direction.bidirectional and head is Head.language_modelling:
         head = Head.classification
     answers_tokens = head in TOKEN_HEADS
-    return Facts(
+    return TaskFacts(
         head=head,
         vocabulary=spec.vocabulary or PIXEL_VALUES,
         classes=spec.classes if answers_tokens else max(spec.classes, 2),
@@ -371,7 +379,7 @@ def build_model(
     *,
     max_length: int | None = None,
     name: str = "model",
-    own_facts: "Facts | None" = None,
+    own_facts: "TaskFacts | None" = None,
 ) -> "Backbone":
     """Build the run's model, or the reference `name` in the same backbone.
 

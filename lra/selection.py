@@ -1,7 +1,9 @@
 """Sets of models by what their files say of them, for a word such as `model=all`.
 
 A preset that names a set takes up every family to come. The sets: `all`; `causal`, those that can
-be built so that a position sees only earlier ones; and every kind, as in `windows_and_blocks`.
+be built so that a position sees only earlier ones; `approximations`, those whose files have a
+budget, `about.approximation`; every kind, as in `windows_and_blocks`; and `with_peers`, those that
+some other implementation in `runners.external` is compared with.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 from lra.catalogue import choices, names
 from lra.yaml_text import load
 
-ALL, CAUSAL = "all", "causal"
+ALL, CAUSAL, APPROXIMATIONS, WITH_PEERS = "all", "causal", "approximations", "with_peers"
 
 
 def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
@@ -25,7 +27,7 @@ def kinds(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
 
 
 def sets(config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Return the models of every set: families of one kind stand together."""
+    """Return the models of every set but `with_peers`: families of one kind stand together."""
     return {name: [*models] for name, models in _sets(tuple(config_dirs)).items()}
 
 
@@ -38,8 +40,16 @@ def _sets(config_dirs: tuple[Path, ...]) -> dict[str, list[str]]:
     return {
         ALL: ordered,
         CAUSAL: [name for name in ordered if about[name].get("causal")],
+        APPROXIMATIONS: [name for name in ordered if about[name].get("approximation")],
         **{"_".join(kind.lower().split()): models for kind, models in by_kind.items()},
     }
+
+
+def with_peers(config_dirs: Sequence[Path] = ()) -> list[str]:
+    """Return the models that have a peer. Imports torch, and no peer."""
+    from runners.external.catalogue import of_family
+
+    return [name for name in sets(config_dirs)[ALL] if of_family(name)]
 
 
 def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
@@ -54,6 +64,8 @@ def spelt_out(word: str, config_dirs: Sequence[Path] = ()) -> str:
     if {*parts} <= {*names("model", config_dirs)}:  # no file has to be opened
         return word
     known = sets(config_dirs)
+    if WITH_PEERS in parts and WITH_PEERS not in known[ALL]:
+        known[WITH_PEERS] = with_peers(config_dirs)
     if not {*parts} & ({*known} - {*known[ALL]}):
         return word
     found = dict.fromkeys(

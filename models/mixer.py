@@ -80,7 +80,7 @@ there is the default, which every mixer knows."""
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The place where a mixer is built. New facts go here, never into a family's signature."""
+    """Where a mixer is built. New facts go here, never into a family's signature."""
 
     width: int
     heads: int
@@ -124,7 +124,7 @@ class Site:
         return self.heads * self.head_width
 
     def share(self, name: str, make: Callable[[], M]) -> M:
-        """Return the module that all layers hold under `name`, made by the first that asks."""
+        """Return the module that all layers hold under `name`; the first call makes it."""
         if name not in self.shared:
             self.shared[name] = make()
         return cast(M, self.shared[name])
@@ -172,7 +172,7 @@ class Growth:
 class Traits:
     """What this instance guarantees. The contract kit chooses its checks from it."""
 
-    honours: frozenset[str] = frozenset({"keep", "start"})
+    supports: frozenset[str] = frozenset({"keep", "start"})
     """Fields of `Layout` that it respects exactly."""
     positions: frozenset[str] = frozenset()
     """Encodings among `Positions` that it applies itself when the site asks for them."""
@@ -216,7 +216,7 @@ class Layout(NamedTuple):
 
     The model makes `keep` of a task's padding and `start` of a state along time. The other facts
     have no producer among the tasks: whoever calls a stack or a mixer gives them, and a stack
-    refuses one that some mixer does not honour. `document` and `prefix` are honoured by exact
+    refuses one that some mixer does not support. `document` and `prefix` are supported by exact
     attention (softmax, SDPA), `document` by the identity as well, `is_global` by Longformer.
     """
 
@@ -233,12 +233,12 @@ class Layout(NamedTuple):
 
 
 def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:
-    """Return zeros in place of padding, for a mixer that honours `keep`.
+    """Return zeros in place of padding, for a mixer that supports `keep`.
 
     A weight of 0 hides a number, but not an infinity or NaN that it grows into on the way, such as
     the exponential of a padded token: 0 times either is NaN, in the sum or in its gradient.
     """
-    if layout.keep is None or "keep" not in traits.honours:
+    if layout.keep is None or "keep" not in traits.supports:
         return x
     return x.masked_fill(~layout.keep[..., None], 0.0)
 
@@ -254,7 +254,7 @@ class Flow(NamedTuple):
     penalties: Mapping[str, Tensor] = NO_PENALTIES
     """That depend on activations; never mutated."""
 
-    def charge(self, name: str, value: Tensor) -> "Flow":
+    def add_penalty(self, name: str, value: Tensor) -> "Flow":
         """Return a new Flow with `value` added to the penalty `name`."""
         total = self.penalties[name] + value if name in self.penalties else value
         return self._replace(penalties={**self.penalties, name: total})
@@ -314,8 +314,8 @@ class Remembers(Extends, Protocol):
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return the empty state for `memory` tokens; raise `Unsupported` if there is none.
 
-        Where a state grows with what it remembers, `memory` tokens are the last ones, the token
-        that is asked included: what came before is out of sight.
+        Where a state grows with what it remembers, `memory` tokens are the last ones, the newest
+        included: what came before is out of sight.
         """
         ...
 

@@ -72,15 +72,17 @@ def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
     Raises:
         ValueError: Both say something.
     """
-    said = {name: getattr(site, name) for name in ("qkv_bias", "output_bias")}
-    said = {name: value for name, value in said.items() if value is not None}
-    if said and bias != default:
-        given = ", ".join(f"model.backbone.{key}={str(said[key]).lower()}" for key in said)
+    requested = {name: getattr(site, name) for name in ("qkv_bias", "output_bias")}
+    requested = {name: value for name, value in requested.items() if value is not None}
+    if requested and bias != default:
+        given = ", ".join(
+            f"model.backbone.{key}={str(requested[key]).lower()}" for key in requested
+        )
         raise ValueError(
             f"bias={str(bias).lower()} of the family and {given} both say which projections have "
             f"biases: leave bias at {str(default).lower()}, or set the other to null"
         )
-    return Biases(said.get("qkv_bias", bias), said.get("output_bias", bias))
+    return Biases(requested.get("qkv_bias", bias), requested.get("output_bias", bias))
 
 
 class MultiHead(Family):

@@ -13,7 +13,7 @@ from models.mixer import State
 
 
 def map_state(function: Callable[..., Tensor], *states: State) -> State:
-    """Apply `function` to the tensors that stand at the same place in each of `states`.
+    """Apply `function` to the tensors that stand at the same path in each of `states`.
 
     ValueError where the states differ in shape of nesting: they are not of the same model.
     """

@@ -22,14 +22,14 @@ from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention.cores import placed
-from runners.attention.errors import Errors, Exact, Heads, random_heads, trained_heads
+from runners.attention.errors import CoreErrors, Exact, Heads, random_heads, trained_heads
 from runners.isolation.progress import phase, so_far
 from runners.measurement.device import DTYPES, autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns
 from runners.measurement.timing import Timing
 from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Runner, Work
 
@@ -62,13 +62,14 @@ class Approximation(Timing, Runner):
 
     lengths: list[int] = field(default_factory=lambda: [256, 1024])
     qk: QK = QK.random
-    budget: dict[str, str] = field(default_factory=dict)
-    """By family, the option of its mixer that is its budget."""
+    option: str | None = None
+    """Of the mixer, that is its budget; None: as the model's file says."""
     budgets: list[int] = field(default_factory=lambda: [16, 32, 64, 128, 256])
     own_budgets: dict[str, list[int]] = field(default_factory=dict)
-    """Families with other values."""
-    targets: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By family, the options that make it the exact function; absent: softmax attention."""
+    """Models with other values than those of their files, or than `budgets`."""
+    target: dict[str, Any] = field(default_factory=dict)
+    """Options of the mixer that make it the exact function; none: as the model's file says, else
+    softmax attention."""
     draws: int = 5
     """Of what a family draws at random; a family without draws is measured once."""
     sequences: int = 2
@@ -109,20 +110,31 @@ class Approximation(Timing, Runner):
         """Return the trainings whose weights are read: see `lra.sweep.trainings`."""
         return ["softmax"] if self.qk is QK.trained else []
 
-    def option(self, model: str) -> str:
-        """Return the name of a family's budget. `Unsupported` where it has none."""
-        if model not in self.budget:
-            known = ", ".join(sorted(self.budget)) or "none"
-            raise Unsupported(
-                f"{model} has no entry in runner.budget, because it approximates no attention on "
-                f"given queries, keys and values: choose one of {known}, or name the option of "
-                f"its mixer that buys accuracy, as in +runner.budget.{model}=features"
+    def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the model's file says in `about.approximation`: option, budgets, target."""
+        declared = about.get("approximation") or {}
+        if not isinstance(declared, Mapping) or not {*declared} <= {"option", "budgets", "target"}:
+            raise ValueError(
+                f"approximation: got {declared}; wanted a mapping of option, budgets and target"
             )
-        return self.budget[model]
+        own = dict(declared)
+        if self.option is not None:
+            own["option"] = self.option
+        if self.target:
+            own["target"] = self.target
+        if model in self.own_budgets:
+            own["budgets"] = self.own_budgets[model]
+        return {**own, "own_budgets": {}}
 
-    def values(self, model: str) -> list[int]:
-        """Return the budgets of a family, in rising order."""
-        return sorted(self.own_budgets.get(model, self.budgets))
+    def budget_option(self, model: str) -> str:
+        """Return the option that is the model's budget. `Unsupported` where it has none."""
+        if self.option is None:
+            raise Unsupported(
+                f"{model} approximates no attention on given queries, keys and values: its file "
+                "names no option in about.approximation. model=approximations are the models that "
+                "do; runner.option names the option of any mixer that buys accuracy"
+            )
+        return self.option
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield errors and times at every budget."""
@@ -198,7 +210,7 @@ def approximate(
         labels: of every row.
 
     Raises:
-        Unsupported: the family has no budget, or cannot read these queries and keys.
+        Unsupported: the model has no budget, or cannot read these queries and keys.
     """
     lab = _Lab(cores, layers, model=model, config=config, hardware=hardware, labels=dict(labels))
     total = len(lab.budgets) * len(layers)
@@ -236,10 +248,9 @@ class _Lab:
         self.device = torch.device(str(hardware.device))
         self.cores, self.config, self.hardware = cores, config, hardware
         self.layers = [given.to(self.device, torch.float64) for given in layers]
-        self.option, self.budgets = config.option(model), config.values(model)
-        target = config.targets.get(model)
-        told = ", ".join(f"{k}={v}" for k, v in target.items()) if target else "softmax"
-        self.labels = {**labels, "option": self.option, "target": told}
+        self.budgets = sorted(config.budgets)
+        target = ", ".join(f"{k}={v}" for k, v in config.target.items()) or "softmax"
+        self.labels = {**labels, "option": config.budget_option(model), "target": target}
         self.length = self.layers[0].q.shape[2]
         self.ranks = sorted(config.top)
 
@@ -277,10 +288,10 @@ class _Lab:
             yield _row("matrix_error", matrices, labels)
             yield from self.recalls(found, labels)
 
-    def recalls(self, found: Sequence[Errors], labels: dict[str, str]) -> Iterator[Measurement]:
-        for place, k in enumerate(self.ranks):
+    def recalls(self, found: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
+        for number, k in enumerate(self.ranks):
             yield _row(
-                "topk_mass_recall", [e.recall[place] for e in found], {**labels, "k": str(k)}
+                "topk_mass_recall", [e.recall[number] for e in found], {**labels, "k": str(k)}
             )
 
     def refused(self, budget: int, layer: int, reason: str) -> Measurement:
@@ -329,7 +340,7 @@ class _Lab:
             samples=exact,
             labels=marked({"reference": REFERENCE}, watched, exact),
         )
-        yield from told(watched)
+        yield from watch_rows(watched)
         yield Measurement(metric="batch_size", value=float(len(given.q)))
 
 

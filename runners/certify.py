@@ -1,4 +1,4 @@
-"""The floors of a task: scores that need no long-range model, as ordinary rows."""
+"""The baselines of a task: scores that need no long-range model, as ordinary rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tasks.task import SPLITS, Certified, Task
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class Certify(Runner):
-    """Which split the floors are computed on."""
+    """Which split the baselines are computed on."""
 
     models: ClassVar[bool] = False
 
@@ -28,30 +28,32 @@ class Certify(Runner):
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
 
     def run(self, work: Work) -> Iterator[Measurement]:
-        """Yield the rows of each floor."""
+        """Yield the rows of each baseline."""
         return certify(work.task, split=self.split)
 
     @classmethod
     def title(cls, row: Measurement) -> str:
-        """Return the name of the floor."""
+        """Return the name of the baseline."""
         return baseline_of(row.model or "") or row.metric
 
 
 def certify(task: Task, *, split: str) -> Iterator[Measurement]:
-    """Yield the rows of each floor; its model is `floor/<name>`.
+    """Yield the rows of each baseline; its model is `baseline/<name>`.
 
     Raises:
-        Unsupported: the task computes no floors.
+        Unsupported: the task computes no baselines.
     """
     if not isinstance(task, Certified):
-        raise Unsupported(f"{task.spec.name} computes no floors: it has no method floors(split)")
-    phase("computing floors")
-    floors = certified(task, split) if isinstance(task, Certifiable) else task.floors(split)
-    for floor in floors:
-        labels = {"split": split, "sentence": floor.sentence}
-        if floor.outcomes is not None:
-            labels["examples"] = str(len(floor.outcomes))
-        for metric, value in {"accuracy": floor.accuracy, **floor.measures}.items():
+        raise Unsupported(
+            f"{task.spec.name} computes no baselines: it has no method baselines(split)"
+        )
+    phase("computing baselines")
+    baselines = certified(task, split) if isinstance(task, Certifiable) else task.baselines(split)
+    for baseline in baselines:
+        labels = {"split": split, "sentence": baseline.sentence}
+        if baseline.outcomes is not None:
+            labels["examples"] = str(len(baseline.outcomes))
+        for metric, value in {"accuracy": baseline.accuracy, **baseline.measures}.items():
             yield Measurement(
-                metric=metric, value=value, model=baseline_model(floor.name), labels=labels
+                metric=metric, value=value, model=baseline_model(baseline.name), labels=labels
             )

@@ -22,7 +22,7 @@ COLUMNS = (
     "source", "length", "seed", "causal", "hardware", "device", "precision", "threads", "metric",
     "value", "unit", "status", "reason", "samples", "step", "labels",
 )  # fmt: skip
-BASELINE = "floor/"
+BASELINE = "baseline/"
 """Begins the model column of a row that holds the score of a baseline, which is no model."""
 LONGEST_REASON = 2000
 """Characters of a stored reason."""
@@ -66,7 +66,7 @@ class Measurement:
     samples: tuple[float, ...] = ()
     """Every raw sample behind `value`, in the order taken."""
     model: str | None = None
-    """Overrides the cell's model column: `floor/majority` and the like, see `baseline_model`."""
+    """Overrides the cell's model column: `baseline/majority` and the like, see `baseline_model`."""
     step: int | None = None
     """Optimiser step, for curves; None for final values."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from models.backbone.config import BackboneConfig
-    from models.backbone.model import Backbone, Facts
+    from models.backbone.model import Backbone, TaskFacts
     from runners.approximation import Cores
     from runners.measurement.hardware import HardwareProfile
     from runners.training.optim import OptimConfig
@@ -53,7 +53,7 @@ class Work(Protocol):
     checkpoints: Path | None
     """Folder of a cell that trains."""
 
-    def facts(self, max_length: int | None = None) -> "Facts":
+    def facts(self, max_length: int | None = None) -> "TaskFacts":
         """Return what the task tells the model; with a length, what a cost measurement does."""
         ...
 
@@ -62,7 +62,7 @@ class Work(Protocol):
         *,
         max_length: int | None = None,
         name: str = OWN,
-        facts: "Facts | None" = None,
+        facts: "TaskFacts | None" = None,
     ) -> "Backbone":
         """Build the run's model, or the reference `name` in the same backbone.
 
@@ -99,6 +99,9 @@ class Runner(ABC):
 
     outcome: ClassVar[str] = "accuracy"
     """Metric of the one row that stands for a cell without a result."""
+    tabled: ClassVar[tuple[str, ...]] = ()
+    """Metrics that come first in the table of its rows in a report, `outcome` where there are none.
+    A runner of lra may have a section instead: `reports.report.SECTIONS`."""
     models: ClassVar[bool] = True
     """Measures a model; False: the task alone."""
     data: ClassVar[bool] = True
@@ -132,6 +135,19 @@ class Runner(ABC):
     def started_from(self) -> str | None:
         """In a word for tables, what weights a run starts from; None where none are meant."""
         return None
+
+    def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options that depend on the run's model, in place of those that were given.
+
+        Args:
+            model: Its name.
+            about: What its YAML file says of it.
+
+        Raises:
+            ValueError: The file says what cannot be; the message begins with its key in `about`.
+        """
+        del model, about
+        return {}
 
     def starts_from(self) -> Sequence[str]:
         """Return what a sweep trains first: `OWN`, or families in the same backbone."""

@@ -19,7 +19,7 @@ import torch
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.checkpoints import read_checkpoint
-from models.transfer.weights import Parts, Report, transfer
+from models.transfer.weights import Parts, TransferReport, transfer
 from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
@@ -29,7 +29,7 @@ from runners.train import Item, train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
 from runners.training.optim import OptimConfig
-from runners.training.stopping import asked_to_stop
+from runners.training.stopping import stop_signal
 from tasks.task import Task
 
 SCRATCH = "scratch"
@@ -163,7 +163,7 @@ def fine_tune(
     )
 
 
-def _counted(report: Report) -> Iterator[Measurement]:
+def _counted(report: TransferReport) -> Iterator[Measurement]:
     for origin, count in report.parameters.items():
         labels = {"origin": origin.value}
         yield Measurement(metric="initial_parameters", value=float(count), labels=labels)
@@ -175,7 +175,7 @@ def _scored(
     """Score the source as the fine-tuned model is scored along the way, on its own task."""
     device = torch.device(str(hardware.device))
 
-    with asked_to_stop() as stop:
+    with stop_signal() as stop:
 
         def give_way() -> None:
             if stop.is_set():

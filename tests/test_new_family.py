@@ -1,6 +1,7 @@
 """A new family is one file, one YAML and one test: in a copy of the project, with no line changed.
 
-The family is in `new_family/`: the mean of the values so far, with a kind of its own.
+The family is in `new_family/`: the mean of the values so far, with a kind of its own. Beside it
+stands a second one, without a test of its own, which approximates attention.
 """
 
 import json
@@ -16,11 +17,13 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN = Path(__file__).parent / "new_family"
-FAMILY, KIND = "running_mean", "running means"
+FAMILY, KIND, APPROXIMATION = "running_mean", "running means", "key_means"
 ADDED = {
     "running_mean.py": f"models/families/{FAMILY}.py",
     "running_mean.yaml": f"conf/model/{FAMILY}.yaml",
     "running_mean_checks.py": f"tests/models/families/test_{FAMILY}.py",
+    "key_means.py": f"models/families/{APPROXIMATION}.py",
+    "key_means.yaml": f"conf/model/{APPROXIMATION}.yaml",
 }
 ROOMS = ("conf", "lra", "models", "reports", "runners", "tasks", "tests")
 GO_OVER_FAMILIES = (
@@ -50,7 +53,7 @@ OF_ALL = (
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the project with the three files."""
+    """Return a copy of the project with the files."""
     folder = tmp_path_factory.mktemp("project")
     left = shutil.ignore_patterns("__pycache__", "published")
     for room in ROOMS:
@@ -78,7 +81,7 @@ def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess
 
 
 def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
-    chosen = " or ".join((FAMILY, *OF_ALL))
+    chosen = " or ".join((FAMILY, APPROXIMATION, *OF_ALL))
     options = ("-q", "-rp", "-p", "no:cacheprovider", "-n", "0", "-k", chosen)
     done = python(copy, copy, "-m", "pytest", *options, *GO_OVER_FAMILIES)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
@@ -88,6 +91,7 @@ def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
         f"test_model_yaml_lists_exactly_the_constructor[{FAMILY}]",
         f"test_every_option_has_type_and_meaning[model-{FAMILY}]",
         f"test_every_option_of_a_family_is_on_its_page[{FAMILY}]",
+        f"test_mixer_keeps_the_contract[{APPROXIMATION}]",
         f"test_{FAMILY}.py::test_is_the_mean_as_it_is_written[",
         *OF_ALL,
     ):
@@ -96,11 +100,12 @@ def test_every_rule_and_every_contract_takes_it_up(copy: Path) -> None:
 
 def test_every_verb_and_every_report_has_it(copy: Path, tmp_path: Path) -> None:
     """One test, for one process that does it all."""
-    done = python(copy, tmp_path, "-P", str(GIVEN / "visits.py"), FAMILY, KIND)
+    done = python(copy, tmp_path, "-P", str(GIVEN / "visits.py"), FAMILY, KIND, APPROXIMATION)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     known = json.loads(done.stdout.splitlines()[-1])
     listed(known)
     chosen(known)
+    approximated(known)
     verified(known)
     reported(known)
     drawn(known)
@@ -118,6 +123,14 @@ def chosen(known: dict[str, Any]) -> None:
     for where in ("all", "causal", "model=all", "families", "families_train"):
         assert known[where].count(FAMILY) == 1, where
         assert len(known[where]) > 10, where
+
+
+def approximated(known: dict[str, Any]) -> None:
+    for where in ("approximations", "approximation"):
+        assert known[where].count(APPROXIMATION) == 1, where
+        assert FAMILY not in known[where], where
+        assert len(known[where]) > 10, where
+    assert known["errors"]["32"] < 1e-12 < known["errors"]["4"]
 
 
 def verified(known: dict[str, Any]) -> None:

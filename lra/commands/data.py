@@ -201,23 +201,25 @@ def verify(task: "Task") -> int:
 
 
 def certify(task: "Task", arguments: argparse.Namespace) -> int:
-    """Print the floors of a split, computed where no certificate is there."""
+    """Print the baselines of a split, computed where no certificate is there."""
     from tasks.baselines.certificate import Certifiable, certified, path_of
     from tasks.task import SPLITS
 
     if arguments.split not in SPLITS:
         raise UnknownName(unknown("split", arguments.split, SPLITS))
     if not isinstance(task, Certifiable):
-        raise ValueError(f"{task.spec.name} computes no floors: it has no method floors(split)")
+        raise ValueError(
+            f"{task.spec.name} computes no baselines: it has no method baselines(split)"
+        )
     task.prepare()
-    floors = certified(task, arguments.split, again=arguments.again)
-    measures = list(dict.fromkeys(name for floor in floors for name in floor.measures))
+    baselines = certified(task, arguments.split, again=arguments.again)
+    measures = list(dict.fromkeys(name for baseline in baselines for name in baseline.measures))
     rows = [
-        ("floor", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
+        ("baseline", "accuracy", *(m.replace("_", " ") for m in measures), "a score at this level")
     ]
-    for floor in floors:
-        found = (f"{floor.measures[m]:.4g}" if m in floor.measures else "" for m in measures)
-        rows.append((floor.name, f"{floor.accuracy:.1%}", *found, floor.sentence))
+    for baseline in baselines:
+        found = (f"{baseline.measures[m]:.4g}" if m in baseline.measures else "" for m in measures)
+        rows.append((baseline.name, f"{baseline.accuracy:.1%}", *found, baseline.sentence))
     cut = f"at most {task.spec.max_length:,} tokens of a sequence"
     print(f"{task.spec.name}, source {task.spec.source}, {arguments.split} split, {cut}")
     print(table(rows, indent=""))

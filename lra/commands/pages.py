@@ -70,7 +70,7 @@ def capabilities(file: Path, plugins: Sequence[str] = ()) -> list[tuple[str, str
         ),
         ("activations", f"as {activations}"),
         ("length", "up to the model's longest input" if longest else "any"),
-        ("padding", "left out exactly" if "keep" in facts["honours"] else "cannot be left out"),
+        ("padding", "left out exactly" if "keep" in facts["supports"] else "cannot be left out"),
         ("positions inside", ", ".join(facts["positions"]) or "none"),
         ("state along time", "yes: prefill, segments and single steps" if facts["state"] else "no"),
         ("cross attention", "yes" if facts["cross"] else "no"),

@@ -74,7 +74,7 @@ def print_traits(
         print(json.dumps({"models": found, "broken": broken}, indent=2, ensure_ascii=False))
         return 1 if broken else 0
     header = (
-        "model", "directions", "operations", "memory", "length", "state", "honours", "positions",
+        "model", "directions", "operations", "memory", "length", "state", "supports", "positions",
         "also",
     )  # fmt: skip
     print(table([header, *(line(name, facts) for name, facts in found.items())], indent=""))
@@ -110,7 +110,7 @@ def line(name: str, facts: dict[str, Any]) -> tuple[str, ...]:
         *growth(facts),
         "as built" if facts["max_length"] else "any",
         "yes" if facts["state"] else "no",
-        ",".join(facts["honours"]) or "-",
+        ",".join(facts["supports"]) or "-",
         ",".join(facts["positions"]) or "-",
         ", ".join(also) or "-",
     )

@@ -37,7 +37,7 @@ class FamilyCores:
             )
         self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])
-        self.option = self.config.option(run.model)
+        self.option = self.config.budget_option(run.model)
         self.causal = facts(run, length).head is Head.language_modelling
 
     def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
@@ -46,8 +46,8 @@ class FamilyCores:
 
     def exact(self, *, layer: int) -> Core:
         """Return what the family approximates: itself with other options, or softmax attention."""
-        target = self.config.targets.get(self.run.model)
-        if target is None:
+        target = self.config.target
+        if not target:
             return self._core(group_file("model", "softmax")["mixer"], layer)
         options = {k: self.length if v == LENGTH else v for k, v in target.items()}
         return self._core({**self.node, **self._listed(options)}, layer)

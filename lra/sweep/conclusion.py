@@ -1,4 +1,4 @@
-"""What a finished sweep tells its reader on the terminal: the short tables, floors included."""
+"""What a finished sweep tells its reader on the terminal: the short tables, baselines included."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from reports.tables import to_markdown
 
 
 def conclusions(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the tables of scores with floors, and where each model overtakes the references."""
+    """Yield the tables of scores with baselines, and where each model overtakes the references."""
     frame = prepare(rows)
     for _, table in score_tables(frame):
         yield "\n" + to_markdown(table).rstrip()

@@ -32,7 +32,7 @@ def title(cell: Cell) -> str:
     if kind.by_length:
         return f"{columns['mode']} {columns['model']} at {columns['length']}"
     if not kind.models:
-        return f"floors of {columns['task']}"
+        return f"baselines of {columns['task']}"
     start = cell.described.get("runner", {}).get("source")
     begun = f" from {start}" if start else ""
     return (

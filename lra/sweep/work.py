@@ -9,7 +9,7 @@ from torch import Tensor
 from lra.compose import Run, build_model, build_task, facts
 from lra.sweep.attention_cores import FamilyCores
 from lra.sweep.trainings import trainings
-from models.backbone.model import Backbone, Facts
+from models.backbone.model import Backbone, TaskFacts
 from runners.runner import OWN
 from runners.training.checkpoint import Checkpoints
 from tasks.task import Stretches, Task
@@ -26,12 +26,12 @@ class CellWork:
         folder = argument["checkpoints"]
         self.checkpoints = Path(folder) if folder else None
 
-    def facts(self, max_length: int | None = None) -> Facts:
+    def facts(self, max_length: int | None = None) -> TaskFacts:
         """Return what the task tells the model; with a length, what a cost measurement does."""
         return facts(self._run, max_length)
 
     def build(
-        self, *, max_length: int | None = None, name: str = OWN, facts: Facts | None = None
+        self, *, max_length: int | None = None, name: str = OWN, facts: TaskFacts | None = None
     ) -> Backbone:
         """Build the run's model, or the reference `name` in the same backbone."""
         return build_model(self._run, max_length=max_length, name=name, own_facts=facts)

@@ -1,19 +1,36 @@
-"""From the frame's options to blocks and the stack that holds them."""
+"""From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
 from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from models.backbone.config import BackboneConfig, Facts, Padding, Residual, StreamsOut
+from models.backbone.config import (
+    TOKEN_HEADS,
+    BackboneConfig,
+    Head,
+    Padding,
+    Residual,
+    Softmax,
+    StreamsOut,
+    TaskFacts,
+)
+from models.backbone.heads import AdaptiveHead, Classifier, Interaction, LanguageHead
 from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import Block, PostNormBlock, PostNormStack, Stack
+from models.backbone.stack import (
+    NORM_EPSILON,
+    FeedForward,
+    PostNormBlock,
+    PostNormStack,
+    Stack,
+    TransformerBlock,
+)
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
 
-def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
+def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual == Residual.post_norm else Block
+    kind = PostNormBlock if config.residual == Residual.post_norm else TransformerBlock
     return kind(
         mixer,
         width=config.width,
@@ -26,7 +43,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> Block:
     )
 
 
-def stack_of(blocks: Sequence[Block], config: BackboneConfig) -> Stack:
+def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stack:
     """Return the stack of these blocks.
 
     Raises:
@@ -51,6 +68,49 @@ def stack_of(blocks: Sequence[Block], config: BackboneConfig) -> Stack:
     )
 
 
+def check_own_stack(config: BackboneConfig) -> None:
+    """Raise `Unsupported` for options of blocks, which a stack of its own does not have."""
+    for name, wanted in (
+        ("residual", Residual.pre_norm),
+        ("feed_forward", FeedForward.gelu),
+        ("norm_epsilon", NORM_EPSILON),
+        ("padding", Padding.masked),
+        ("activation_checkpointing", False),
+        ("feed_forward_chunks", 1),
+        ("feed_forward_bias", True),
+        ("layer_groups", None),
+    ):
+        if (value := getattr(config, name)) != wanted:
+            raise Unsupported(
+                f"this model has a stack of its own: model.backbone.{name} must be "
+                f"{'null' if wanted is None else wanted}, got {value}"
+            )
+
+
+def head_of(
+    config: BackboneConfig, facts: TaskFacts, embedding: nn.Parameter
+) -> Classifier | LanguageHead | AdaptiveHead:
+    """Return the head of a task, drawn from the global random state; `embedding` may be tied."""
+    if facts.head in TOKEN_HEADS and config.softmax == Softmax.adaptive:
+        return AdaptiveHead(
+            config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
+        )
+    if facts.head in TOKEN_HEADS:
+        tied = embedding if config.tied_embeddings else None
+        if tied is not None and config.width_out != config.width:
+            raise ValueError(
+                f"reversible_output=concat hands {config.width_out} channels to a head tied to "
+                f"an embedding of {config.width}: set tied_embeddings=false, or "
+                "reversible_output=mean"
+            )
+        return LanguageHead(config.width_out, facts.vocabulary, tied)
+    parts = 1
+    if facts.head == Head.pair:
+        parts = 4 if config.interaction == Interaction.nli else 2
+    hidden = config.head_hidden_width or config.feed_forward_width
+    return Classifier(parts * config.width_out, hidden, facts.classes)
+
+
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
     """Raise ValueError for layers of one group that would be of different families."""
     if config.layer_groups is None or len(mixers) <= 1:
@@ -67,12 +127,12 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
 
 
 def check_memory(
-    config: BackboneConfig, facts: Facts, initial_state: Callable[[int, int], State]
+    config: BackboneConfig, facts: TaskFacts, initial_state: Callable[[int, int], State]
 ) -> None:
     """Refuse a length of memory that nothing reads.
 
     Args:
-        config: The frame.
+        config: Options of the backbone.
         facts: What the task says.
         initial_state: Of the model, from rows and tokens of memory.
 
@@ -80,8 +140,8 @@ def check_memory(
         ValueError: The task carries no state from batch to batch.
         Unsupported: The state has one size, whatever the memory.
     """
-    said = [length for length in (config.memory, config.evaluation_memory) if length]
-    if not said:
+    lengths = [length for length in (config.memory, config.evaluation_memory) if length]
+    if not lengths:
         return
     given = ", ".join(
         f"model.backbone.{name}={'null' if (value := getattr(config, name)) is None else value}"
@@ -92,7 +152,7 @@ def check_memory(
             f"{given}: lengths of a state that goes on from batch to batch, and this task carries "
             "none; set both to null, or task.regime=memory"
         )
-    if size_bytes(initial_state(1, max(2, *said))) == size_bytes(initial_state(1, 1)):
+    if size_bytes(initial_state(1, max(2, *lengths))) == size_bytes(initial_state(1, 1)):
         raise Unsupported(
             f"{given}: the state of this model is the same whatever memory it is given; set both "
             "to null"

@@ -20,7 +20,7 @@ from models.multi_head import Core
 KEYS_AT_ONCE = 256
 
 
-class Call(NamedTuple):
+class CoreCall(NamedTuple):
     """What a core was called with, but for the values."""
 
     q: Float[Tensor, "b h l k"]
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 def weights(
-    core: Core, call: Call, *, keys_at_once: int = KEYS_AT_ONCE
+    core: Core, call: CoreCall, *, keys_at_once: int = KEYS_AT_ONCE
 ) -> Iterator[tuple[int, Float[Tensor, "b h l _"]]]:
     """Yield the first key of each piece, and the weights of all queries on the keys of the piece.
 
@@ -66,35 +66,35 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
             )
         elif sum(block is other for other in stack.blocks) > 1:
             reasons[layer] = (
-                "layers that are one module cannot be told apart by what it is called with: set "
+                "layers that are one module cannot be distinguished by their calls: set "
                 "model.backbone.layer_groups=null"
             )
         elif not isinstance(core, nn.Module):
-            reasons[layer] = f"{family(mixer)} has no core that could be asked for its weights"
+            reasons[layer] = f"{family(mixer)} has no core to read weights from"
         else:
             cores[layer] = core
     return cores, reasons
 
 
 @contextmanager
-def listening(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, Call]]:
-    """Note what each core is called with inside; the last call stays.
+def recorded_calls(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, CoreCall]]:
+    """Record what each core is called with inside; the last call stays.
 
     A core that is handed more than queries, keys and values (landmarks, blocks, a second
     projection) is not in the answer: its weights are not those of one query on one key.
     """
-    heard: dict[int, Call] = {}
+    calls: dict[int, CoreCall] = {}
 
-    def listen(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    def recorder(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             if len(arguments) == 4 and isinstance(arguments[3], Layout):
-                heard[layer] = Call(arguments[0].detach(), arguments[1].detach(), arguments[3])
+                calls[layer] = CoreCall(arguments[0].detach(), arguments[1].detach(), arguments[3])
 
         return hook
 
-    handles = [core.register_forward_pre_hook(listen(layer)) for layer, core in cores.items()]
+    handles = [core.register_forward_pre_hook(recorder(layer)) for layer, core in cores.items()]
     try:
-        yield heard
+        yield calls
     finally:
         for handle in handles:
             handle.remove()

@@ -1,4 +1,4 @@
-"""What a user chooses about the frame around the mixers, and what the task tells the model."""
+"""What a user chooses about the backbone around the mixers, and what the task tells the model."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -63,7 +63,7 @@ class Padding(StrEnum):
     """How padding reaches the mixers."""
 
     masked = auto()
-    """As a mask, which every mixer must honour."""
+    """As a mask, which every mixer must support."""
     zeroed = auto()
     """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
 
@@ -71,7 +71,7 @@ class Padding(StrEnum):
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """What a user chooses about the frame."""
+    """What a user chooses about the backbone."""
 
     depth: int = 2
     layer_groups: int | None = None
@@ -219,8 +219,8 @@ def _spelt(value: object) -> str:
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What the task tells the model."""
+class TaskFacts:
+    """What a model is built for: the facts of its task."""
 
     head: Head
     vocabulary: int
@@ -229,7 +229,7 @@ class Facts:
     max_length: int
     """Of the tokens, without the CLS vector."""
     padded: bool = False
-    """Whether batches come with padding, which every mixer must then honour."""
+    """Whether batches come with padding, which every mixer must then support."""
     scalars: bool = False
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
     memory: int = 0

@@ -12,7 +12,8 @@ of m target tokens sees all of them, O(m n + m^2).
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.backbone.stack import Block, FeedForward, admit, family, gelu_network
+from models.backbone.requirements import checked_mixer
+from models.backbone.stack import FeedForward, TransformerBlock, family, gelu_network
 from models.mixer import Flow, Layout, Mixer, Positions, State, Unsupported
 from models.multi_head import MultiHead
 
@@ -21,7 +22,7 @@ class DecoderBlock(nn.Module):
     """A causal mixer, attention to the source, a network: each behind a norm, with a residual.
 
     Args:
-        mixer: Any causal mixer; its state along time goes through `Flow` as in `Block`.
+        mixer: Any causal mixer; its state along time goes through `Flow` as in `TransformerBlock`.
         cross: Attends to the source. Built at a site with causal=False and positions=none, since
             source and target have no common order; keys and values are made anew in every call.
         width: Of both sequences.
@@ -42,13 +43,13 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        own = admit(mixer, positions=Positions.none, causal=True, max_length=1)
+        own = checked_mixer(mixer, positions=Positions.none, causal=True, max_length=1)
         if not cross.traits.cross:
             raise Unsupported(
                 f"{family(cross)} offers no cross attention (traits.cross=False): choose an exact "
                 "family, at a site with causal=False"
             )
-        self.own = Block(
+        self.own = TransformerBlock(
             own,
             width=width,
             feed_forward=FeedForward.none,

@@ -6,10 +6,10 @@ causal model can do it, and it is what the other way must agree with.
 
     model.eval()
     generator = torch.Generator().manual_seed(0)
-    sampling = Sampling(temperature=0.8, top_k=20)
+    sampling = TokenSampling(temperature=0.8, top_k=20)
     (added,) = generate(model, [prompt], steps=100, sampling=sampling, generator=generator)
 
-Of a prompt only the last position is asked of the head: logits of all of them would hold length x
+Of a prompt only the last position goes through the head: logits of all of them would hold length x
 vocabulary numbers that nobody reads.
 """
 
@@ -26,7 +26,7 @@ from models.mixer import State, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class TokenSampling:
     """How a token is chosen from its logits."""
 
     temperature: float = 1.0
@@ -67,11 +67,11 @@ class Sampling:
         if self.top_k is None:
             return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
         best, token = logits.topk(self.top_k, dim=-1)
-        place = torch.multinomial(best.softmax(-1), 1, generator=generator)
-        return token.gather(1, place)[:, 0]
+        choice = torch.multinomial(best.softmax(-1), 1, generator=generator)
+        return token.gather(1, choice)[:, 0]
 
 
-GREEDY = Sampling(temperature=0.0)
+GREEDY = TokenSampling(temperature=0.0)
 
 
 class Point(NamedTuple):
@@ -115,7 +115,7 @@ def read(model: Backbone, point: Point) -> tuple[Float[Tensor, "b c"], State]:
 
 
 def advance(
-    model: Backbone, point: Point, sampling: Sampling, generator: torch.Generator | None
+    model: Backbone, point: Point, sampling: TokenSampling, generator: torch.Generator | None
 ) -> tuple[Int[Tensor, " b"], Point]:
     """Choose one token for each row; return them and the point behind them.
 
@@ -132,7 +132,7 @@ def generate(
     prompts: Sequence[Int[Tensor, " _"]],
     *,
     steps: int,
-    sampling: Sampling = GREEDY,
+    sampling: TokenSampling = GREEDY,
     generator: torch.Generator | None = None,
     recompute: bool = False,
 ) -> list[Int[Tensor, " n"]]:

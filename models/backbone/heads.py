@@ -47,8 +47,8 @@ def pool(
     if pooling == Pooling.last:
         if keep is None:
             return x[:, -1]
-        place = torch.arange(x.shape[1], device=x.device)
-        last = place.mul(keep).amax(dim=1)
+        position = torch.arange(x.shape[1], device=x.device)
+        last = position.mul(keep).amax(dim=1)
         picked = x.gather(1, last[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
         return picked.masked_fill(~keep.any(dim=1, keepdim=True), 0)
     if keep is None:

@@ -14,31 +14,36 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
-from models.backbone.assembly import block_of, check_groups, check_memory, stack_of
+from models.backbone.assembly import (
+    block_of,
+    check_groups,
+    check_memory,
+    check_own_stack,
+    head_of,
+    stack_of,
+)
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
-    Facts,
     Head,
     Padding,
     Residual,
     Softmax,
     StreamsOut,
+    TaskFacts,
     Tokens,
 )
 from models.backbone.heads import (
-    AdaptiveHead,
-    Classifier,
     Interaction,
-    LanguageHead,
     Pooling,
     TokenHead,
     interact,
     judge,
     pool,
 )
+from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing
-from models.backbone.stack import NORM_EPSILON, FeedForward, Stack, admit
+from models.backbone.stack import FeedForward, Stack
 from models.mixer import (
     INSIDE,
     Flow,
@@ -56,7 +61,6 @@ from models.positions import AxialPositions, LearnedPositions, position_ids, sin
 __all__ = [
     "Backbone",
     "BackboneConfig",
-    "Facts",
     "FeedForward",
     "Head",
     "Interaction",
@@ -68,10 +72,11 @@ __all__ = [
     "Softmax",
     "StackFactory",
     "StreamsOut",
+    "TaskFacts",
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
-"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
+"""A class or function `Stack(site, config, *, options...)` with its options bound."""
 
 
 class Outcome(NamedTuple):
@@ -95,7 +100,7 @@ class Backbone(nn.Module):
     model on every machine; under `torch.device("meta")` nothing is drawn. Move it with `to`.
 
     Args:
-        config: The frame.
+        config: Options of the backbone.
         facts: What the task says.
         mixers: One factory for all layers, or one per layer; none where `stack` has its own.
         stack: Makes another stack than blocks of mixers: a module with `traits` that maps
@@ -110,7 +115,7 @@ class Backbone(nn.Module):
     def __init__(
         self,
         config: BackboneConfig,
-        facts: Facts,
+        facts: TaskFacts,
         mixers: Sequence[MixerFactory],
         *,
         stack: StackFactory | None = None,
@@ -159,7 +164,7 @@ class Backbone(nn.Module):
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
-        """Return the place of a layer among those that have weights of their own."""
+        """Return the site of a layer among those that have weights of their own."""
         config = self.config
         site = Site(
             width=config.width,
@@ -180,10 +185,10 @@ class Backbone(nn.Module):
         _ = site.head_width  # heads must divide width, whether or not the family has heads
         return site
 
-    def _admit(self, part: Any, site: Site) -> nn.Module:
+    def _checked_mixer(self, part: Any, site: Site) -> nn.Module:
         config = self.config
         masked = self.facts.padded and config.padding == Padding.masked
-        return admit(
+        return checked_mixer(
             part,
             site=site,
             positions=config.positions,
@@ -194,25 +199,10 @@ class Backbone(nn.Module):
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
-        config = self.config
-        for name, wanted in (
-            ("residual", Residual.pre_norm),
-            ("feed_forward", FeedForward.gelu),
-            ("norm_epsilon", NORM_EPSILON),
-            ("padding", Padding.masked),
-            ("activation_checkpointing", False),
-            ("feed_forward_chunks", 1),
-            ("feed_forward_bias", True),
-            ("layer_groups", None),
-        ):
-            if (value := getattr(config, name)) != wanted:
-                raise Unsupported(
-                    f"this model has a stack of its own: model.backbone.{name} must be "
-                    f"{'null' if wanted is None else wanted}, got {value}"
-                )
+        check_own_stack(self.config)
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._admit(bound(make)(site, config), site)
+        return self._checked_mixer(bound(make)(site, self.config), site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
@@ -221,35 +211,15 @@ class Backbone(nn.Module):
         for group, factory in enumerate(factories[::uses]):
             torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
             site = self._site(group, seed, shared)
-            mixer = self._admit(factory(site), site)
+            mixer = self._checked_mixer(factory(site), site)
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
             blocks += [block_of(mixer, config)] * uses
         return stack_of(blocks, config)
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
-        config, facts = self.config, self.facts
-        self.head: Classifier | LanguageHead | AdaptiveHead
-        if self.per_token and config.softmax == Softmax.adaptive:
-            self.head = AdaptiveHead(
-                config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
-            )
-            return
-        if self.per_token:
-            tied = cast(nn.Parameter, self.embedding.weight) if config.tied_embeddings else None
-            if tied is not None and config.width_out != config.width:
-                raise ValueError(
-                    f"reversible_output=concat hands {config.width_out} channels to a head tied to "
-                    f"an embedding of {config.width}: set tied_embeddings=false, or "
-                    "reversible_output=mean"
-                )
-            self.head = LanguageHead(config.width_out, facts.vocabulary, tied)
-            return
-        parts = 1
-        if facts.head == Head.pair:
-            parts = 4 if config.interaction == Interaction.nli else 2
-        hidden = config.head_hidden_width or config.feed_forward_width
-        self.head = Classifier(parts * config.width_out, hidden, facts.classes)
+        embedding = cast(nn.Parameter, self.embedding.weight)
+        self.head = head_of(self.config, self.facts, embedding)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -268,8 +238,8 @@ class Backbone(nn.Module):
     @property
     def effective_attention_dropout(self) -> tuple[float, ...]:
         """What `attention_dropout` comes to, by layer: 0 where a mixer has no weights to drop."""
-        asked = self.config.attention_dropout
-        return tuple(asked if traits.weight_dropout else 0.0 for traits in self.traits)
+        rate = self.config.attention_dropout
+        return tuple(rate if traits.weight_dropout else 0.0 for traits in self.traits)
 
     def forward(
         self,
@@ -291,7 +261,7 @@ class Backbone(nn.Module):
             nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
         for part in self.penalised:
             for name, value in part.penalties().items():
-                flow = flow.charge(name, value)
+                flow = flow.add_penalty(name, value)
         return Outcome(nll, hit, flow.state, flow.penalties)
 
     def predict(
@@ -345,13 +315,13 @@ class Backbone(nn.Module):
             x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             if keep is not None:
                 keep = torch.cat((keep.new_ones(keep.shape[0], 1), keep), dim=1)
-        flow = Flow(self.embedding_dropout(self.place(x, count)), layers)
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count)), layers)
         flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow
 
-    def place(
+    def add_positions(
         self, x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None
     ) -> Float[Tensor, "b l d"]:
         """Add the positions that belong to the input."""
@@ -366,8 +336,8 @@ class Backbone(nn.Module):
                     )
             if self.has_cls and isinstance(self.positions, AxialPositions):
                 # the grid begins behind the CLS vector, which is a position by itself
-                place = self.positions(position_ids(x.shape[1] - 1, None, x))
-                return x + nn.functional.pad(place, (0, 0, 1, 0))
+                encoded = self.positions(position_ids(x.shape[1] - 1, None, x))
+                return x + nn.functional.pad(encoded, (0, 0, 1, 0))
             placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
             return placed
         if self.config.positions == Positions.sinusoidal:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.backbone.stack import NORM_EPSILON, Blank, Block, Stack, family
+from models.backbone.stack import NORM_EPSILON, Blank, Stack, TransformerBlock, family
 from models.mixer import Flow, Layout, State, Unsupported
 from models.state import detach
 
@@ -84,7 +84,7 @@ class _Autocast(NamedTuple):
 class _Pass:
     """What one pass through the blocks needs and leaves behind, beside the streams."""
 
-    blocks: Sequence[Block]
+    blocks: Sequence[TransformerBlock]
     layout: Layout
     blank: Blank
     states: Sequence[State]
@@ -148,7 +148,7 @@ class _Reversed(torch.autograd.Function):
 
 
 def _undo_network(
-    block: Block,
+    block: TransformerBlock,
     y1: Tensor,
     d2: Tensor,
     gradients: dict[nn.Parameter, Tensor],
@@ -199,7 +199,7 @@ class ReversibleStack(Stack):
 
     def __init__(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[TransformerBlock],
         *,
         width: int,
         concat: bool = False,
@@ -222,8 +222,8 @@ class ReversibleStack(Stack):
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
-        layout, blank = self.admitted(layout)
-        blocks = [cast(Block, block) for block in self.blocks]
+        layout, blank = self.checked(layout)
+        blocks = [cast(TransformerBlock, block) for block in self.blocks]
         given = flow.state is not None
         states = cast(
             tuple[State, ...], detach(flow.state) if given else (None,) * len(self.blocks)

@@ -15,21 +15,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models.mixer import (
-    INSIDE,
-    SITE_OPTIONS,
     Extends,
     Flow,
     Layout,
-    Mixer,
-    Positions,
     Remembers,
-    Site,
     State,
     Unsupported,
 )
 
 NORM_EPSILON = 1e-5
-"""What a norm adds to the variance, unless told otherwise."""
+"""What a norm adds to the variance, unless an option says otherwise."""
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
@@ -62,69 +57,7 @@ def family(mixer: object) -> str:
     return type(mixer).__name__
 
 
-def admit(
-    mixer: Mixer,
-    *,
-    positions: Positions,
-    causal: bool,
-    max_length: int,
-    site: Site | None = None,
-    padded: bool = False,
-    per_token: bool = False,
-) -> nn.Module:
-    """Return `mixer` as a module, or raise where it cannot serve in this model.
-
-    Raises:
-        TypeError: It is no `nn.Module`, so its parameters would be lost.
-        Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
-            option of its `site` that the model needs; or the answer is read where it sees nothing.
-    """
-    if not isinstance(mixer, nn.Module):
-        raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
-    traits = mixer.traits
-    if positions in INSIDE and positions.value not in traits.positions:
-        raise Unsupported(
-            f"{family(mixer)} does not apply {positions.value} positions itself: got "
-            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
-        )
-    for name, fact in SITE_OPTIONS.items() if site is not None else ():
-        if (value := getattr(site, fact)) is not None and name not in traits.options:
-            raise Unsupported(
-                f"{family(mixer)} has no use for {name} (traits.options lacks it): got "
-                f"model.backbone.{name}={str(value).lower()}; set it to null, or choose another "
-                "family"
-            )
-    if causal and not traits.causal:
-        raise Unsupported(
-            f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
-            "a causal model; choose a causal family or a task with the whole sequence in view"
-        )
-    if site is not None and site.cls and traits.causal:
-        raise Unsupported(
-            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that a CLS "
-            "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
-            "last, or mean"
-        )
-    if padded and "keep" not in traits.honours:
-        raise Unsupported(
-            f"{family(mixer)} cannot leave padding out (traits.honours lacks keep): got a task "
-            "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
-            "another family"
-        )
-    if per_token and not traits.keeps_length:
-        raise Unsupported(
-            f"{family(mixer)} answers with tokens of its own and not at every position "
-            "(traits.keeps_length=False): choose a task with one answer for a sequence"
-        )
-    if traits.max_length is not None and traits.max_length < max_length:
-        raise Unsupported(
-            f"{family(mixer)} ends at length {traits.max_length}: the model needs {max_length} "
-            "(one more than the task's where a CLS vector is prepended); shorten the task"
-        )
-    return mixer
-
-
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One mixer and one position-wise network, each behind a norm, each with a residual.
 
     With `chunks`, the network works on that many pieces of the length one after the other and
@@ -206,7 +139,7 @@ class Block(nn.Module):
         return flow._replace(x=mixer(flow.x, layout))
 
 
-class PostNormBlock(Block):
+class PostNormBlock(TransformerBlock):
     """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
@@ -233,7 +166,7 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        blocks: Sequence[Block],
+        blocks: Sequence[TransformerBlock],
         *,
         width: int,
         checkpointing: bool = False,
@@ -245,12 +178,16 @@ class Stack(nn.Module):
         self.norm = nn.LayerNorm(width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
-        self.honoured = [
-            (family(block.mixer), cast(Any, block.mixer).traits.honours) for block in blocks
+        self.supported = [
+            (family(block.mixer), cast(Any, block.mixer).traits.supports) for block in blocks
         ]
 
-    def admitted(self, layout: Layout) -> tuple[Layout, Blank]:
-        """Return what the mixers are told, and the tokens that enter them as zeros."""
+    def checked(self, layout: Layout) -> tuple[Layout, Blank]:
+        """Return the layout that the mixers get, and the tokens that enter them as zeros.
+
+        Raises:
+            Unsupported: Some mixer would ignore a fact of the layout.
+        """
         blank = None
         if self.zeroed and layout.keep is not None:
             blank = ~layout.keep[..., None]
@@ -261,18 +198,18 @@ class Stack(nn.Module):
     def refuse(self, layout: Layout) -> None:
         """Raise `Unsupported` for a fact in `layout` that some mixer would ignore."""
         facts = {name for name, value in layout._asdict().items() if value is not None}
-        for layer, (name, honours) in enumerate(self.honoured):
-            if ignored := sorted(facts - honours):
+        for layer, (name, supports) in enumerate(self.supported):
+            if ignored := sorted(facts - supports):
                 raise Unsupported(
-                    f"{name} (layer {layer}) does not honour {', '.join(ignored)}: it honours "
-                    f"{', '.join(sorted(honours)) or 'nothing'}; choose another family, or a task "
+                    f"{name} (layer {layer}) does not support {', '.join(ignored)}: it supports "
+                    f"{', '.join(sorted(supports)) or 'nothing'}; choose another family, or a task "
                     f"without {', '.join(ignored)}"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the state, where given, is one entry per block."""
         flow = self.opened(flow)
-        layout, blank = self.admitted(layout)
+        layout, blank = self.checked(layout)
         given = flow.state is not None
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
@@ -298,7 +235,7 @@ class Stack(nn.Module):
         """Return every mixer's empty state; `Unsupported` where one has none."""
         states = []
         for block in self.blocks:
-            mixer = cast(Block, block).mixer
+            mixer = cast(TransformerBlock, block).mixer
             if not isinstance(mixer, Remembers):
                 raise Unsupported(f"{family(mixer)} has no state along time: it cannot decode")
             states.append(mixer.initial_state(batch_size, memory))

@@ -176,8 +176,8 @@ class Case:
         return torch.rand(ROWS, self.max_length, generator=generator) < 0.6
 
     def masks(self, traits: Traits) -> dict[str, Bool[Tensor, "b l"] | None]:
-        """Return no mask and, where padding is honoured, padding behind and in the middle."""
-        if "keep" not in traits.honours:
+        """Return no mask and, where padding is supported, padding behind and in the middle."""
+        if "keep" not in traits.supports:
             return {"no mask": None}
         return {"no mask": None, "padding": self.keep(), "padding in the middle": self.holes()}
 

@@ -22,7 +22,7 @@ def check_no_lookahead(case: Case) -> Seen:
     near, every = edges(case.max_length), case.cuts()
     if not near:
         return Seen(True, "not applicable: a single token has none behind it")
-    masks = [None, *([case.holes()[:1]] if "keep" in traits.honours else [])]
+    masks = [None, *([case.holes()[:1]] if "keep" in traits.supports else [])]
     seen = [later_gradients(case, mixer, near, mask) for mask in masks]
     if traits.selection_leak:
         last = worst(seen)

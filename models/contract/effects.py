@@ -46,7 +46,7 @@ def check_calls(case: Case) -> Seen:
             call(mixer, x)
 
     def under_a_mask() -> None:
-        if "keep" in traits.honours:
+        if "keep" in traits.supports:
             call(mixer, case.noise(x), case.holes())
 
     def in_training() -> None:
@@ -237,7 +237,7 @@ def _apart(case: Case, mixer: nn.Module, how: str) -> Seen:
     loud, wanted = case.noise(x), _drawing(mixer, x)
     beside = _drawing(mixer, torch.cat((x[:1], loud[1:])))
     seen = [case.agree(f"{how}, beside outliers", beside[0], wanted[0])]
-    if "keep" in traits.honours:
+    if "keep" in traits.supports:
         keep = case.holes()
         told = (x, torch.where(keep[..., None], x, loud))
         here, there = (_drawing(mixer, each, keep)[keep] for each in told)

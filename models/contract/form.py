@@ -17,7 +17,7 @@ EXERCISED: Mapping[str, str] = {
     "document": "document",
     "prefix": "prefix",
 }
-"""The check that holds a mixer to its claim to honour a field of `Layout`."""
+"""The check that holds a mixer to its claim to support a field of `Layout`."""
 BEYOND = 3
 """Tokens past the site's longest length, for a mixer that says any length will do."""
 
@@ -25,8 +25,8 @@ BEYOND = 3
 def check_traits(case: Case) -> Seen:
     """What the mixer says about itself is meaningful and fits the direction."""
     traits = traits_of(case.build())
-    if unknown := sorted(traits.honours - set(EXERCISED)):
-        return Seen(False, f"honours names {unknown}: wanted fields of Layout {Layout._fields}")
+    if unknown := sorted(traits.supports - set(EXERCISED)):
+        return Seen(False, f"supports names {unknown}: wanted fields of Layout {Layout._fields}")
     if unknown := sorted(traits.positions - set(Positions)):
         return Seen(False, f"positions names {unknown}: wanted some of {[*Positions]}")
     for name in ("operations", "memory"):
@@ -36,7 +36,7 @@ def check_traits(case: Case) -> Seen:
         return Seen(False, "built at a causal site: traits.causal is False, wanted True")
     if traits.max_length is not None and traits.max_length < case.max_length:
         return Seen(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
-    return Seen(True, f"honours {sorted(traits.honours)}, causal={traits.causal}")
+    return Seen(True, f"supports {sorted(traits.supports)}, causal={traits.causal}")
 
 
 def check_lengths(case: Case) -> Seen:

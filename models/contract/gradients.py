@@ -23,9 +23,9 @@ allowed for besides."""
 def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
     """Return the layouts in which a parameter may be used."""
     facts: dict[str, dict[str, Any]] = {"": {}}
-    if "keep" in traits.honours:
+    if "keep" in traits.supports:
         facts[", under a mask"] = {"keep": case.holes()}
-    if "is_global" in traits.honours:
+    if "is_global" in traits.supports:
         facts[", with global tokens"] = {"is_global": case.globals()}
     return facts
 

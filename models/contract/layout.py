@@ -13,7 +13,7 @@ from models.contract.values import attention
 from models.mixer import Layout, Positions, Remembers, Unsupported
 from models.state import join
 
-NOT_CLAIMED = Seen(True, "not applicable: traits.honours leaves it out")
+NOT_CLAIMED = Seen(True, "not applicable: traits.supports leaves it out")
 STEPS = 3
 """Tokens behind prompts of different lengths."""
 
@@ -21,7 +21,7 @@ STEPS = 3
 def check_start(case: Case) -> Seen:
     """`start` shifts each row by its own offset: as in a longer sequence, and behind prompts."""
     traits = traits_of(case.build())
-    if "start" not in traits.honours:
+    if "start" not in traits.supports:
         return NOT_CLAIMED
     seen = []
     for positions in (Positions.none, *case.inside(traits)):
@@ -74,7 +74,7 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Seen:
             for q, k in zip(here, there, strict=True)
         ]
         return worst(seen)
-    if positions == Positions.none or "keep" not in traits_of(mixer).honours:
+    if positions == Positions.none or "keep" not in traits_of(mixer).supports:
         return Seen(True, "no positions inside to shift")
     keep = (torch.arange(case.max_length) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
@@ -110,7 +110,7 @@ def check_document(case: Case) -> Seen:
     """Tokens of one document see no other: each document gives what it gives alone."""
     mixer = case.mixer()
     traits = traits_of(mixer)
-    if "document" not in traits.honours:
+    if "document" not in traits.supports:
         return NOT_CLAIMED
     length = case.middling
     x, third = case.input(length), length // 3
@@ -128,7 +128,7 @@ def check_document(case: Case) -> Seen:
     seen.append(case.agree("a row of one document", y[1:2], call(mixer, x[1:2])))
     generator = torch.Generator().manual_seed(case.seed + 6)
     mixed = torch.randint(3, (ROWS, length), generator=generator)
-    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.honours else [])]
+    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.supports else [])]
     for mask in masks:
         y = call(mixer, x, mask, document=mixed)
         for number in range(3):
@@ -144,7 +144,7 @@ def check_prefix(case: Case) -> Seen:
     """The first `prefix` tokens see each other, and all others only what came before."""
     mixer = case.mixer()
     traits = traits_of(mixer)
-    if "prefix" not in traits.honours:
+    if "prefix" not in traits.supports:
         return NOT_CLAIMED
     length = case.middling
     x = case.input(length)
@@ -216,7 +216,7 @@ def check_is_global(case: Case) -> Seen:
     """Global tokens see all and are seen by all, as far as causality and padding let them."""
     mixer = case.mixer()
     traits = traits_of(mixer)
-    if "is_global" not in traits.honours:
+    if "is_global" not in traits.supports:
         return NOT_CLAIMED
     x, flags = case.input(), case.globals()
     y = call(mixer, x, is_global=flags)
@@ -224,7 +224,7 @@ def check_is_global(case: Case) -> Seen:
     for row in range(ROWS):
         alone = call(mixer, x[row : row + 1], is_global=flags[row : row + 1])[0]
         seen.append(case.agree(f"global tokens of row {row} alone", alone, y[row]))
-    if "keep" in traits.honours:
+    if "keep" in traits.supports:
         keep = case.holes() | flags
         loud = torch.where(keep[..., None], x, case.noise(x))
         here, there = (call(mixer, z, keep, is_global=flags)[keep] for z in (x, loud))

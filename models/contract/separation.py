@@ -80,8 +80,8 @@ def _with_heads(case: Case) -> nn.Module:
 def check_padding(case: Case) -> Seen:
     """Padding changes nothing, neither its content nor its presence, and receives no gradient."""
     mixer, x, keep = case.mixer(), case.input(), case.keep()
-    if "keep" not in traits_of(mixer).honours:
-        return Seen(True, "not applicable: traits.honours leaves out keep, so padding is refused")
+    if "keep" not in traits_of(mixer).supports:
+        return Seen(True, "not applicable: traits.supports leaves out keep, so padding is refused")
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
@@ -90,11 +90,12 @@ def check_padding(case: Case) -> Seen:
         seen.append(case.agree(f"padded from {length} tokens", padded[row, :length], short))
     holes = case.holes()
     loud = torch.where(holes[..., None], x, case.noise(x))
-    here, there = call(mixer, x, holes)[holes], call(mixer, loud, holes)[holes]
-    seen.append(case.agree("padding in the middle replaced by outliers", there, here))
+    whole = call(mixer, x, holes)
+    there = call(mixer, loud, holes)[holes]
+    seen.append(case.agree("padding in the middle replaced by outliers", there, whole[holes]))
     for row in range(ROWS):
         alone = call(mixer, x[row : row + 1], holes[row : row + 1])[0, holes[row]]
-        beside = call(mixer, x, holes)[row, holes[row]]
+        beside = whole[row, holes[row]]
         seen.append(case.agree(f"example {row} with its own padding alone", alone, beside))
     seen.append(_lone_token(case, mixer))
     full = torch.ones_like(keep)
@@ -132,8 +133,8 @@ def _lone_token(case: Case, mixer: nn.Module) -> Seen:
 def check_masked_rows(case: Case) -> Seen:
     """An example of nothing but padding gives finite values and gradients."""
     mixer = case.mixer()
-    if "keep" not in traits_of(mixer).honours:
-        return Seen(True, "not applicable: traits.honours leaves out keep")
+    if "keep" not in traits_of(mixer).supports:
+        return Seen(True, "not applicable: traits.supports leaves out keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
     y = call(mixer, x, keep)
@@ -157,7 +158,7 @@ def check_cross(case: Case) -> Seen:
     x, source = case.input(), case.input(case.lengths[-2], salt=4)
     keep = case.keep()[:, : source.shape[1]]
     seen = [case.agree("source equal to x", attend(x, Layout(), x, Layout()), call(mixer, x))]
-    if "keep" in traits.honours:
+    if "keep" in traits.supports:
         loud = torch.where(keep[..., None], source, case.noise(source))
         told = Layout(keep=keep)
         wanted = attend(x, Layout(), source, told)

@@ -35,7 +35,7 @@ def stream(
     """Extend piece by piece from `first`, of all rows or of each; return outputs and last state."""
     place, out = torch.tensor(first).expand(pieces[0].shape[0]), []
     for piece in pieces:
-        start = place if "start" in traits_of(mixer).honours else None
+        start = place if "start" in traits_of(mixer).supports else None
         flow = cast(Remembers, mixer).extend(Flow(piece, state), Layout(start=start))
         place, state = place + piece.shape[1], flow.state
         out.append(flow.x)

@@ -40,7 +40,7 @@ from torch.nn import functional as F
 from models.mixer import Growth, Layout, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import distance_bias, sdpa, visibility
-from models.ops.sparse.big_bird_plan import Pattern, PlanChoice
+from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
 from models.ops.sparse.block_lists import BlockListAttention
 from models.positions import alibi_slopes
 
@@ -59,7 +59,7 @@ class BigBirdCore(nn.Module):
     draws: Int[Tensor, "h m t"]
     slopes: Float[Tensor, " h"] | None
 
-    def __init__(self, site: Site, pattern: Pattern) -> None:
+    def __init__(self, site: Site, pattern: BigBirdPlan) -> None:
         super().__init__()
         self.pattern, self.causal = pattern, site.causal
         lra = pattern.variant == Variant.lra
@@ -97,12 +97,12 @@ class BigBirdCore(nn.Module):
             if not (self.full or torch.compiler.is_compiling()):
                 _report(length, count, pattern.least)
             visible = visibility(layout, length, causal=self.causal, device=q.device)
-            place = torch.arange(length, device=q.device)[None]
-            return self.exact(q, k, v, place, visible, causal=self.causal)
+            position = torch.arange(length, device=q.device)[None]
+            return self.exact(q, k, v, position, visible, causal=self.causal)
         counts = torch.full((1,), count, device=q.device)
         if keep is not None and not self.causal:
-            place = torch.arange(1, length + 1, device=q.device)
-            counts = -(-(place * keep).amax(1).clamp(min=1) // pattern.block)
+            position = torch.arange(1, length + 1, device=q.device)
+            counts = -(-(position * keep).amax(1).clamp(min=1) // pattern.block)
         if missing := count * pattern.block - length:
             q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
             keep = torch.ones_like(q[:1, 0, :length, 0], dtype=torch.bool) if keep is None else keep
@@ -114,13 +114,13 @@ class BigBirdCore(nn.Module):
         middle = self.listed(q, k, v, keep, counts, start=1, stop=stop)
         within = torch.arange(pattern.block, device=q.device)
         last = (counts - 1)[:, None] * pattern.block + within
-        place = torch.cat((within.expand_as(last), last), dim=1)
+        position = torch.cat((within.expand_as(last), last), dim=1)
         visible = None if keep is None else keep[:, None, None]
         if alike:
             queries = torch.cat((q[:, :, : pattern.block], q[:, :, -pattern.block :]), dim=2)
         else:
-            queries = q.gather(2, place[:, None, :, None].expand(*q.shape[:2], -1, q.shape[3]))
-        first, final = self.exact(queries, k, v, place, visible, causal=False).chunk(2, dim=2)
+            queries = q.gather(2, position[:, None, :, None].expand(*q.shape[:2], -1, q.shape[3]))
+        first, final = self.exact(queries, k, v, position, visible, causal=False).chunk(2, dim=2)
         if alike:
             return torch.cat((first, middle, final), dim=2)[:, :, :length]
         o = torch.cat((first, middle), dim=2)
@@ -131,16 +131,16 @@ class BigBirdCore(nn.Module):
         q: Float[Tensor, "b h l k"],
         k: Float[Tensor, "b h s k"],
         v: Float[Tensor, "b h s v"],
-        place: Int[Tensor, "#b l"],
+        position: Int[Tensor, "#b l"],
         visible: Bool[Tensor, "#b 1 #l s"] | None,
         *,
         causal: bool,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend from the tokens at `place` to all keys that are visible."""
+        """Attend from the tokens at `position` to all keys that are visible."""
         bias = None
         if self.slopes is not None:
             keys = torch.arange(k.shape[2], device=q.device)
-            bias = distance_bias(self.slopes, place[:, None, :, None] - keys)
+            bias = distance_bias(self.slopes, position[:, None, :, None] - keys)
         return sdpa(q, k, v, causal=causal, visible=visible, dropout=self.rate(), bias=bias)
 
     def listed(
@@ -195,7 +195,7 @@ class BigBird(MultiHead):
                 "plan=official depends on the whole length, which a causal model does not know: "
                 "set plan=uniform"
             )
-        pattern = Pattern(
+        pattern = BigBirdPlan(
             block=block, drawn=random_blocks, causal=site.causal, plan=plan, variant=variant
         )
         super().__init__(site, BigBirdCore(site, pattern), bias=bias)

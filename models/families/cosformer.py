@@ -25,7 +25,8 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, State, Traits
 from models.multi_head import MultiHead
-from models.ops.linear.causal_product import FeatureCore, Memory
+from models.ops.linear.causal_product import Memory
+from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import FeatureMaps
 from models.ops.numerics import sum_dtype
 from models.positions import position_ids
@@ -102,9 +103,9 @@ class CosformerCore(FeatureCore):
     def __init__(self, site: Site, *, horizon: Horizon, chunk: int) -> None:
         self.horizon = site.max_length if horizon == Horizon.max_length else None
         fixed = self.horizon is not None
-        standard = Traits().honours
+        standard = Traits().supports
         traits = Traits(
-            honours=standard if fixed else standard - {"keep"},
+            supports=standard if fixed else standard - {"keep"},
             causal=site.causal,
             max_length=self.horizon,
             selection_leak=site.causal and not fixed,
@@ -141,8 +142,8 @@ class CosformerCore(FeatureCore):
         state: tuple[Tensor, ...],
     ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
         """Continue after what `state` has seen, at `layout.start` or where the state ended."""
-        *memory, place = state
-        start = place if layout.start is None else layout.start
+        *memory, position = state
+        start = position if layout.start is None else layout.start
         o, after = super().extend(q, k, v, layout._replace(start=start), tuple(memory))
         return o, (*after, start + q.shape[2])
 

@@ -14,7 +14,7 @@ Cost       fft: 2.5 l D log2(l D) operations forward and as many backward; matmu
            random: 2 l^2 D (matmul: twice that) and 2 l D^2. The Fourier forms keep nothing for the
            backward pass: the map is linear, and symmetric, so that its gradient is itself.
 Speed      a fast transform never reaches the rate of matrix products: a layer of width 256 takes
-           5.9 times the floor that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
+           5.9 times the bound that they set at 8,192 tokens on a CPU, and 1/124 of SDPA's time.
 Source     Lee-Thorp et al. 2021, arXiv:2105.03824. Notation: the paper's N, d_h are l, d.
 Differs    Blocks of this project put the norm before the mixer, the paper's after the residual
            sum. In the published linear form every sequence has the length of A; here a shorter
@@ -46,7 +46,7 @@ CUT_DEVIATION = 0.8796256610342398
 """Standard deviation of a standard normal variable that is cut at -2 and 2."""
 
 
-class Form(StrEnum):
+class MixingForm(StrEnum):
     """What is done to the sequence and to the width."""
 
     fourier = auto()
@@ -107,8 +107,8 @@ def waves(
 
     The product j k is reduced before it becomes an angle, which keeps long waves exact.
     """
-    place = torch.arange(length, device=like.device)
-    turn = place[rows, None] * place % length
+    position = torch.arange(length, device=like.device)
+    turn = position[rows, None] * position % length
     angle = torch.arange(length, device=like.device, dtype=torch.float64) * (2 * math.pi / length)
     return angle.cos().to(like.dtype)[turn], angle.sin().to(like.dtype)[turn]
 
@@ -163,7 +163,7 @@ class FNet(Family):
         self,
         site: Site,
         *,
-        form: Form = Form.fourier,
+        form: MixingForm = MixingForm.fourier,
         method: Method = Method.fft,
         norm: Norm = Norm.none,
     ) -> None:
@@ -173,28 +173,28 @@ class FNet(Family):
                 "FNet mixes every token with every other and has no causal form: choose a causal "
                 "family or a task with the whole sequence in view"
             )
-        if form != Form.fourier and (method != Method.fft or norm != Norm.none):
+        if form != MixingForm.fourier and (method != Method.fft or norm != Norm.none):
             raise ValueError(
                 f"method and norm belong to form=fourier: got form={form}, method={method}, "
                 f"norm={norm}; leave method=fft and norm=none"
             )
         self.form, self.method, self.norm = form, method, norm
-        square = form != Form.fourier
-        if form == Form.linear:
+        square = form != MixingForm.fourier
+        if form == MixingForm.linear:
             self.sequence = nn.Parameter(torch.empty(site.max_length, site.max_length))
             self.hidden = nn.Parameter(torch.empty(site.width, site.width))
             nn.init.normal_(self.sequence, std=0.02)
             nn.init.normal_(self.hidden, std=0.02)
-        elif form == Form.random:
+        elif form == MixingForm.random:
             self.register_buffer("sequence", lecun_normal(site.max_length, site.generator))
             self.register_buffer("hidden", lecun_normal(site.width, site.generator))
         self.traits = Traits(
-            honours=frozenset(),
+            supports=frozenset(),
             max_length=site.max_length if square else None,
             operations=(
                 Growth(2.0) if square or method == Method.matmul else Growth(1.0, log=True)
             ),
-            random_draws=form == Form.random,
+            random_draws=form == MixingForm.random,
         )
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
@@ -209,7 +209,7 @@ class FNet(Family):
                 "FNet cannot leave padding out: got a keep mask; choose "
                 "model.backbone.padding=zeroed, which changes the function, or another family"
             )
-        if self.form == Form.fourier:
+        if self.form == MixingForm.fourier:
             return fourier_mixing(x, self.method, self.norm)
         length, limit = x.shape[1], self.sequence.shape[0]
         if length > limit:

@@ -2,7 +2,7 @@
 
 The bound for speed at a given architecture, drawn as "OPT" in the log-log figures of the
 Performer paper (Choromanski et al. 2020, arXiv:2009.14794): all that is left of attention are the
-value and the output projection. A model of it can only count tokens, so on a task it is a floor.
+value and the output projection. A model of it can only count tokens, so on a task it is a baseline.
 
 Cost: 4 n D^2 operations, memory n D. Notation: W_v and W_o are `v_proj` and `out_proj`, under the
 same names as in every attention. Differences from the paper: no query and key projections, which
@@ -22,7 +22,7 @@ class Identity(Family):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         super().__init__()
         self.traits = Traits(
-            honours=Traits().honours | {"document"},
+            supports=Traits().supports | {"document"},
             options=APPLIED,
             causal=site.causal,
             row_stochastic=True,

@@ -27,14 +27,15 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
-from models.ops.linear.causal_product import FeatureCore, causal_product
+from models.ops.linear.causal_product import causal_product
 from models.ops.linear.exponent_sums import Exponential
+from models.ops.linear.feature_core import FeatureCore
+from models.ops.linear.feature_product import feature_product
 from models.ops.linear.features import (
     NONLINEARITIES,
     FeatureMap,
     FeatureMaps,
     Generalised,
-    feature_product,
 )
 from models.ops.numerics import sum_dtype
 
@@ -102,7 +103,7 @@ def linear_attention(
     causal: bool = False,
     chunk: int = 64,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend over all kept keys or, when causal, over those up to each query's own place."""
+    """Attend over all kept keys or, when causal, over those up to each query's own position."""
     check_direction(feature_map, causal)
     maps = linear_maps(feature_map, q.shape[-1])
     if causal:
@@ -130,9 +131,10 @@ class LinearCore(FeatureCore):
                 f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
                 "variant=faithful"
             )
-        honours = Traits().honours - {"keep"} if lra else Traits().honours
+        supports = Traits().supports - {"keep"} if lra else Traits().supports
         super().__init__(
-            Traits(honours=honours, causal=causal, row_stochastic=not lra, cross=not causal), chunk
+            Traits(supports=supports, causal=causal, row_stochastic=not lra, cross=not causal),
+            chunk,
         )
         self.feature_map, self.variant = feature_map, variant
 

@@ -46,7 +46,7 @@ class LinformerCore(nn.Module):
         super().__init__()
         self.length_map, self.dropout = length_map, site.attention_dropout
         self.traits = Traits(
-            honours=frozenset({"keep"} if masked else ()),
+            supports=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
             row_stochastic=length_map.projection == Projection.mean_pool,
             weight_dropout=True,
@@ -62,17 +62,17 @@ class LinformerCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
-        keep = self.heard(layout, k.shape[2])
+        keep = self.checked_keep(layout, k.shape[2])
         return self.attend(q, self.reduced(k, 0, keep), self.reduced(v, 1, keep), keep)
 
-    def heard(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
-        """Return the mask that counts; refuse more tokens than the maps have columns."""
+    def checked_keep(self, layout: Layout, length: int) -> Bool[Tensor, "b n"] | None:
+        """Return the mask of padding, if any; refuse more tokens than the maps have columns."""
         if length > self.length_map.max_length:
             raise ValueError(
                 f"Linformer maps at most max_length={self.length_map.max_length} tokens: got "
                 f"{length}; truncate, or build it for the longest sequence"
             )
-        return layout.keep if self.traits.honours else None
+        return layout.keep if self.traits.supports else None
 
     def reduced(
         self, x: Float[Tensor, "b h n c"], number: int, keep: Bool[Tensor, "b n"] | None
@@ -152,7 +152,7 @@ class Linformer(MultiHead):
         if not self.early:
             return super().forward(x, layout)
         x = blanked(x, layout, self.traits)
-        keep, length_map = self.core.heard(layout, x.shape[1]), self.core.length_map
+        keep, length_map = self.core.checked_keep(layout, x.shape[1]), self.core.length_map
         layers = (self.k_proj, self.v_proj)
         slots = [length_map(x[:, None], number, keep)[:, 0] for number in range(length_map.maps)]
         k, v = (layer(slots[min(i, length_map.maps - 1)]) for i, layer in enumerate(layers))

@@ -19,7 +19,7 @@ length works, the last block being shorter. The code behind its numbers does som
 
 - Token i is in group i mod G, G = floor(N / C) + 1, so that a group is a comb of up to C tokens
   which lie G apart, not a block. G is one more than N / C even where C divides N.
-- The C G - N places that are left over are keys of 0 with values of 0, and are attended to: they
+- The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
   weigh exp(0) each. (They are put behind the projections here and before them there, which is the
   same where projections have no bias, as there.)
 - Not reproduced: that code lays its padding mask over contiguous blocks, so that it hides other
@@ -27,15 +27,15 @@ length works, the last block being shorter. The code behind its numbers does som
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
-from typing import cast
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
+from models.ops import window_cache
+from models.ops.exact import sloped_mask
 from models.ops.sparse.key_sets import Blocks, Rectangles
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
@@ -98,16 +98,16 @@ def comb_attention(
     """
     length = q.shape[2]
     groups = longest // block + 1
-    places = groups * block
+    slots = groups * block
     if keep is None and length < longest:
         keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
     if keep is not None:
-        keep = F.pad(F.pad(keep, (0, longest - length)), (0, places - longest), value=True)
-    k, v = (F.pad(x, (0, 0, 0, places - length)) for x in (k, v))
+        keep = F.pad(F.pad(keep, (0, longest - length)), (0, slots - longest), value=True)
+    k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (k, v))
     combs = Rectangles(
         rows=q.shape[0] * q.shape[1],
         length=length,
-        keys_length=places,
+        keys_length=slots,
         classes=groups,
     )
     return union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
@@ -194,17 +194,11 @@ class LocalCore(nn.Module):
         """Return an empty state: the keys and values that a later token may see, and their count.
 
         They stand at the right, the latest last; the count is that of all tokens so far, because
-        blocks are counted from the first. However long the memory is asked for, more is never seen.
+        blocks are counted from the first. Whatever memory is requested, more is never seen.
         """
         if not self.traits.causal:
             raise Unsupported("blocks that are seen whole have no state along time: set causal")
-        batch, heads, _, key_width, value_width = shape
-        past = (1 + self.look_back) * self.block - 1
-        return (
-            like.new_zeros(batch, heads, past, key_width),
-            like.new_zeros(batch, heads, past, value_width),
-            torch.zeros(batch, dtype=torch.int64, device=like.device),
-        )
+        return window_cache.empty(shape, (1 + self.look_back) * self.block - 1, like)
 
     def extend(
         self,
@@ -216,21 +210,14 @@ class LocalCore(nn.Module):
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query.
 
-        Rows may be at different places of their blocks, so pieces of the new tokens are worked on
-        with all that any place in a block could see, and a mask.
+        Rows may be at different positions of their blocks, so pieces of the new tokens are worked
+        on with all that any position in a block could see, and a mask.
         """
         del layout  # distances and blocks follow from the count of the state
-        old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-        length, past = q.shape[2], old_keys.shape[2]
+        keys, values, seen, after = window_cache.append(state, k, v)
+        length, past = q.shape[2], after[0].shape[2]
         size = min(length, self.block)
         pieces = -(-length // size)
-        keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
-        values = torch.cat((old_values.to(v.dtype), v), dim=2)
-        after = (
-            keys[:, :, length:].to(old_keys.dtype).clone(),
-            values[:, :, length:].to(old_values.dtype).clone(),
-            seen + length,
-        )
 
         def cut(x: Tensor, width: int) -> Tensor:
             """Return what each piece sees, one piece after another in the batch."""
@@ -242,12 +229,12 @@ class LocalCore(nn.Module):
         key = (begin + torch.arange(-past, size, device=q.device))[..., None, :]
         visible = (key >= 0) & (key <= query)
         visible &= query // self.block - key // self.block <= self.look_back
-        mask = visible.flatten(0, 1)[:, None]
-        if self.slopes is not None:
-            distance = (query - key).flatten(0, 1)[:, None].to(q.dtype)
-            mask = (-self.slopes.to(q.dtype)[:, None, None] * distance).masked_fill(
-                ~mask, -torch.inf
-            )
+        mask = sloped_mask(
+            visible.flatten(0, 1)[:, None],
+            (query - key).flatten(0, 1)[:, None],
+            self.slopes,
+            q.dtype,
+        )
         o = F.scaled_dot_product_attention(
             cut(q, size),
             cut(keys, past + size),
@@ -256,7 +243,7 @@ class LocalCore(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
         )
         o = o.view(-1, pieces, *o.shape[1:]).transpose(1, 2).flatten(2, 3)
-        return o[:, :, :length], after
+        return o[:, :, :length], (*after, seen + length)
 
 
 class LocalAttention(MultiHead):

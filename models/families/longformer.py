@@ -44,7 +44,7 @@ from torch import Tensor, nn
 
 from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
-from models.ops.banded.layout import GlobalKeys
+from models.ops.banded.scores import GlobalKeys
 from models.ops.banded.sliding_window import SlidingWindowCore
 from models.ops.sparse.global_tokens import global_weights, see_projected, see_tokens
 from models.positions import alibi_slopes, rotate
@@ -207,7 +207,7 @@ class Longformer(MultiHead):
                 _start_from_ordinary
             )
         if global_mask:
-            self.traits = replace(self.traits, honours=self.traits.honours | {"is_global"})
+            self.traits = replace(self.traits, supports=self.traits.supports | {"is_global"})
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
@@ -251,42 +251,42 @@ class Longformer(MultiHead):
         q, k, v = self.project(x, layout)
         keep = torch.ones_like(is_global) if layout.keep is None else layout.keep
         most = int(is_global.sum(1).max())
-        place = is_global.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        real = is_global.gather(1, place)
-        seen = real & keep.gather(1, place)
-        index = place[:, None, :, None].expand(-1, self.heads, -1, self.head_width)
-        beyond = GlobalKeys(k.gather(2, index), v.gather(2, index), place, seen)
+        positions = is_global.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        real = is_global.gather(1, positions)
+        seen = real & keep.gather(1, positions)
+        index = positions[:, None, :, None].expand(-1, self.heads, -1, self.head_width)
+        beyond = GlobalKeys(k.gather(2, index), v.gather(2, index), positions, seen)
         others = layout._replace(keep=keep & ~is_global)
         o: Tensor = self.core(q, k, v, others, beyond if most else None)
-        tokens = x.gather(1, place[..., None].expand(-1, -1, x.shape[2]))
-        rows = self.see_all(tokens, place, x, layout).to(o.dtype)
+        tokens = x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
+        rows = self.see_all(tokens, positions, x, layout).to(o.dtype)
         rows = torch.where(real[:, None, :, None], rows, o.gather(2, index))
         return o.scatter(2, index, rows)
 
     def see_all(
         self,
         tokens: Float[Tensor, "b g d"],
-        place: Int[Tensor, "b g"],
+        positions: Int[Tensor, "b g"],
         x: Float[Tensor, "b l d"],
         layout: Layout,
     ) -> Float[Tensor, "b h g k"]:
-        """Let the global `tokens`, which stand at `place`, attend to all of `x`."""
+        """Let the global `tokens`, which stand at `positions`, attend to all of `x`."""
         q = self.split(self.query_global(tokens))
         weigh = partial(
             global_weights,
-            place=place,
+            positions=positions,
             causal=self.traits.causal,
             keep=layout.keep,
             slopes=self.slopes,
             dropout=self.dropout if self.training else 0.0,
         )
-        if not self.rotary and place.shape[1] * (self.heads - 1) < x.shape[2]:
+        if not self.rotary and positions.shape[1] * (self.heads - 1) < x.shape[2]:
             return see_tokens(q, x, self.key_global, self.value_global, weigh)
         k, v = self.split(self.key_global(x)), self.split(self.value_global(x))
         if self.rotary:
-            start = place if layout.start is None else place + layout.start[:, None]
+            start = positions if layout.start is None else positions + layout.start[:, None]
             apart = rotate(q.transpose(1, 2).flatten(0, 1)[:, :, None], start.flatten())
-            q = apart.view(*place.shape, self.heads, self.head_width).transpose(1, 2)
+            q = apart.view(*positions.shape, self.heads, self.head_width).transpose(1, 2)
             k = rotate(k, layout.start)
         return see_projected(q, k, v, weigh)
 

@@ -39,6 +39,7 @@ from torch.nn import functional as F
 from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
 from models.multi_head import APPLIED, biases
 from models.ops.exact import sdpa
+from models.ops.linear.running_product import running_product
 from models.ops.numerics import full_precision, sum_dtype
 
 
@@ -49,7 +50,7 @@ class Activation(StrEnum):
     elu1 = auto()
 
 
-class Carried(NamedTuple):
+class LunaState(NamedTuple):
     """The causal form's state along time; zeros at first."""
 
     packed: Float[Tensor, "b h k s"]
@@ -58,31 +59,6 @@ class Carried(NamedTuple):
     """Sum of A_i^T v_i."""
     seen: Int[Tensor, " b"]
     """Number of tokens."""
-
-
-def running_product(
-    x: Float[Tensor, "b h l m"],
-    y: Float[Tensor, "b h l m"],
-    z: Float[Tensor, "b h l w"],
-    chunk: int,
-    sums: Float[Tensor, "b h m w"],
-) -> tuple[Float[Tensor, "b h l w"], Float[Tensor, "b h m w"]]:
-    """Return x_t (sums + sum over i <= t of y_i^T z_i) for each t, and that sum at the end.
-
-    Within a chunk of tokens the weights x_t y_i are formed, what lies before it is summed up.
-    """
-    batch, heads, length, width = z.shape
-    chunk = min(chunk, length)
-    short = -length % chunk
-    rows = [F.pad(each, (0, 0, 0, short)) if short else each for each in (x, y, z)]
-    left, keys, values = (each.reshape(-1, chunk, each.shape[-1]) for each in rows)
-    gained = torch.bmm(keys.mT, values).view(batch, heads, -1, *sums.shape[2:])
-    # Not the inclusive sum less its last term, whose rounding would tell of later tokens.
-    before = torch.cat((sums[:, :, None], gained[:, :, :-1]), dim=2).cumsum(2)
-    past = torch.bmm(left, before.flatten(0, 2))
-    total = torch.baddbmm(past, torch.bmm(left, keys.mT).tril(), values)
-    out = total.view(batch, heads, -1, width)[:, :, :length]
-    return out, before[:, :, -1] + gained[:, :, -1]
 
 
 def causal_luna(
@@ -94,13 +70,15 @@ def causal_luna(
     chunk: int,
     keep: Bool[Tensor, "b l"] | None = None,
     dropout: float = 0.0,
-    state: Carried | None = None,
-) -> tuple[Float[Tensor, "b h l v"], Carried]:
+    state: LunaState | None = None,
+) -> tuple[Float[Tensor, "b h l v"], LunaState]:
     """Pack and unpack with what has come so far, `packing` being A, and the queries scaled."""
     if state is None:
         zeros, slots = packing.new_zeros, packing.shape[-1]
         shape, seen = q.shape[:2], torch.zeros(q.shape[0], dtype=torch.long, device=q.device)
-        state = Carried(zeros(*shape, k.shape[-1], slots), zeros(*shape, slots, v.shape[-1]), seen)
+        state = LunaState(
+            zeros(*shape, k.shape[-1], slots), zeros(*shape, slots, v.shape[-1]), seen
+        )
     if keep is None:
         count = state.seen[:, None] + torch.arange(1, q.shape[2] + 1, device=q.device)
     else:
@@ -110,7 +88,7 @@ def causal_luna(
     scores, packed = running_product(q, k, packing, chunk, state.packed)
     weights = F.dropout((scores * share).softmax(-1), dropout)
     o, values = running_product(weights * share, packing, v, chunk, state.values)
-    return o, Carried(packed, values, count[:, -1].clone())
+    return o, LunaState(packed, values, count[:, -1].clone())
 
 
 class Slots(nn.Module):
@@ -242,8 +220,8 @@ class Luna(Family):
         """Let every token look at the packed slots, at most as many as there are real tokens."""
         visible = None
         if self.dynamic and keep is not None:
-            place = torch.arange(packed.shape[1], device=x.device)
-            visible = (place < keep.sum(1, keepdim=True))[:, None, None]
+            slot = torch.arange(packed.shape[1], device=x.device)
+            visible = (slot < keep.sum(1, keepdim=True))[:, None, None]
         elif self.dynamic:
             packed = packed[:, : x.shape[1]]
         k, v = self.content("", packed, self.heads)
@@ -284,13 +262,13 @@ class Luna(Family):
                 chunk=self.chunk,
                 keep=layout.keep,
                 dropout=self.rate(),
-                state=None if flow.state is None else Carried(*flow.state),
+                state=None if flow.state is None else LunaState(*flow.state),
             )
         y: Tensor = self.out_proj(o.transpose(1, 2).flatten(2).to(v.dtype))
         return flow._replace(x=y, state=None if flow.state is None else tuple(state))
 
     def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
+        """Return the empty sums: their size does not depend on the memory requested."""
         del memory
         if not self.traits.causal:
             raise Unsupported("slots that have seen all tokens carry no state: build Luna causal")

@@ -50,7 +50,7 @@ from torch import Tensor
 
 from models.mixer import Layout, Site, Traits, Unsupported, Variant
 from models.multi_head import Core, MultiHead
-from models.ops.linear.causal_product import FeatureCore
+from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import NONLINEARITIES, FeatureMaps
 from models.ops.linear.random_features import (
     GENERALISED_EPSILON,
@@ -81,7 +81,7 @@ KeyMax = StrEnum("KeyMax", ["running", "global"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PerformerOptions:
     """What decides the function beside the projection."""
 
     variant: Variant
@@ -94,7 +94,7 @@ class Options:
     qr_sign_fix: bool
     redraw_every: int
 
-    def settled(self) -> "Options":
+    def settled(self) -> "PerformerOptions":
         """Return these options with those that the lra variant fixes as it fixes them."""
         if self.variant != Variant.lra:
             return self
@@ -158,7 +158,7 @@ class Options:
 
     def traits(self, causal: bool) -> Traits:
         """Return what an instance with these options guarantees."""
-        standard = Traits().honours
+        standard = Traits().supports
         if self.kernel.generalised:
             positive = NONLINEARITIES[self.kernel].lowest + self.epsilon > 0
             leak = False
@@ -167,7 +167,7 @@ class Options:
             positive = self.kernel != Kernel.trigonometric and self.epsilon == 0
             leak = causal and self.key_max == KeyMax["global"]
         return Traits(
-            honours=standard - {"keep"} if self.variant == Variant.lra else standard,
+            supports=standard - {"keep"} if self.variant == Variant.lra else standard,
             causal=causal,
             selection_leak=leak,
             row_stochastic=self.renormalise and positive and not leak,
@@ -182,7 +182,12 @@ class PerformerCore(FeatureCore):
     projection: Float[Tensor, "m k"] | None
 
     def __init__(
-        self, projection: Float[Tensor, "m k"] | None, options: Options, *, chunk: int, causal: bool
+        self,
+        projection: Float[Tensor, "m k"] | None,
+        options: PerformerOptions,
+        *,
+        chunk: int,
+        causal: bool,
     ) -> None:
         super().__init__(options.traits(causal), chunk)
         self.options = options
@@ -246,7 +251,7 @@ class Performer(MultiHead):
             features = max(1, round(width * math.log(width)))
         if features < 1:
             raise ValueError(f"features counts random directions: got {features}; use 1 or more")
-        options = Options(
+        options = PerformerOptions(
             variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
             key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,
             qr_sign_fix=qr_sign_fix, redraw_every=redraw_every,

@@ -228,7 +228,7 @@ class Reformer(Family):
         scale = math.sqrt(site.head_width)
         self.rules = Rules(1, scale=scale, unit_keys=False, exclude_self=False)
         self.traits = Traits(
-            honours=frozenset({"start"}), operations=Growth(2.0), row_stochastic=True
+            supports=frozenset({"start"}), operations=Growth(2.0), row_stochastic=True
         )
 
     def attention_core(self) -> ReformerCore:

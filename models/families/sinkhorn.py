@@ -1,7 +1,7 @@
 """Sinkhorn attention: blocks of keys are sorted, then attention is local: own and sorted block.
 
     o_i = sum_j p_ij v_j over the 2 C keys [k_B ; k~_B] of i's block B, p = softmax of q k / sqrt(d)
-    k~ = S k and v~ = S v block by block, each token keeping its place within the block
+    k~ = S k and v~ = S v block by block, each token keeping its position within the block
 
 S is an n/C x n/C matrix per head, a soft permutation: scores R of query block by source block, plus
 Gumbel noise in training, over a temperature, normalised by `sort`:
@@ -16,7 +16,7 @@ Gumbel noise in training, over a temperature, normalised by `sort`:
     sort_net: attention  inner products of mean queries and mean keys, for any length
 
 Causal: block B chooses among the blocks before it and a learned null block; p_B sums the inputs up
-to the first token of B; a column is divided by what the rows so far asked of it.
+to the first token of B; a column is divided by the sum of the rows so far.
 
 `sortcut: c` (encoders alone): every query sees the first c sorted blocks and nothing else.
 `local_heads`: so many heads attend to C neighbours on each side instead. `mixture` adds exact
@@ -31,7 +31,7 @@ Source: Tay, Bahri, Yang, Metzler, Juan 2020, arXiv:2002.11296. Notation: the pa
 and number of blocks are `block` = C and n / C; its psi_S(K) is k~, its N_k is `iterations`.
 
 Differences from the paper: p_B is divided by C, which W1 absorbs. In the causal form the paper
-divides columns by sums that later blocks enter, a leak; here they run. A place of a sorted block
+divides columns by sums that later blocks enter, a leak; here they run. A position of a sorted block
 that some source blocks have padded is the mean over the others. Noise is for training alone.
 
 variant: lra follows the Long Range Arena code: tokens n/C apart make a block; its sum over two
@@ -72,7 +72,7 @@ class Sort(StrEnum):
     topk = auto()
 
 
-class Options(NamedTuple):
+class SinkhornOptions(NamedTuple):
     """What `Sinkhorn` takes, checked against its site."""
 
     block: int | None
@@ -122,7 +122,7 @@ def balanced_block(length: int) -> int:
 class SinkhornCore(nn.Module):
     """Sorting and attention; the scores of the blocks may come from outside."""
 
-    def __init__(self, site: Site, options: Options) -> None:
+    def __init__(self, site: Site, options: SinkhornOptions) -> None:
         super().__init__()
         options.check(site)
         self.options, self.causal, self.dropout = options, site.causal, site.attention_dropout
@@ -138,7 +138,7 @@ class SinkhornCore(nn.Module):
         fixed = self.sorted_heads and options.sort_net == SortNet.mlp
         plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
-            honours=frozenset({"start"} if self.lra else {"keep", "start"}),
+            supports=frozenset({"start"} if self.lra else {"keep", "start"}),
             causal=site.causal,
             max_length=site.max_length if fixed else None,
             operations=self.growth(),
@@ -281,7 +281,7 @@ class Sinkhorn(MultiHead):
         bias: bool = True,
         variant: Variant = Variant.faithful,
     ) -> None:
-        options = Options(
+        options = SinkhornOptions(
             block=block,
             sort_net=sort_net,
             sort=sort,
@@ -314,7 +314,7 @@ class Sinkhorn(MultiHead):
         return self.merge(self.core(q, k, v, layout, self.block_scores(x)))
 
     def block_scores(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b g n j"] | None:
-        """Return what the sort net says of the blocks; None where the core asks queries and keys.
+        """Return the scores of the sort net; None where they are those of queries and keys.
 
         Padding in `x` is zeros.
 

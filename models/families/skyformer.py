@@ -43,14 +43,14 @@ from models.ops.numerics import full_precision, sum_dtype
 DRAW_BITS = 31
 
 
-class Form(StrEnum):
+class SkyformerForm(StrEnum):
     """Exact and quadratic, or by landmarks and linear."""
 
     kernelised = auto()
     skyformer = auto()
 
 
-class Sampling(StrEnum):
+class LandmarkSampling(StrEnum):
     """How uniform numbers become tokens."""
 
     independent = auto()
@@ -63,11 +63,11 @@ def draw(landmarks: int, generator: torch.Generator) -> Int[Tensor, "2 m"]:
 
 
 def choose(
-    draws: Int[Tensor, "2 m"], total: Int[Tensor, "b 1"], sampling: Sampling
+    draws: Int[Tensor, "2 m"], total: Int[Tensor, "b 1"], sampling: LandmarkSampling
 ) -> tuple[Int[Tensor, "2 b m"], Bool[Tensor, "b m"]]:
     """Return which real tokens of each row are landmarks, and which landmarks there are."""
     slot = torch.arange(draws.shape[1], device=total.device)
-    if sampling == Sampling.independent:
+    if sampling == LandmarkSampling.independent:
         chosen = draws[:, None] * total >> DRAW_BITS
         return chosen, (total > 0).expand(-1, len(slot))
     used = total.clamp(max=len(slot))
@@ -83,8 +83,8 @@ def take(
     """Return the chosen tokens, counted among the kept ones."""
     chosen = chosen.clamp(max=x.shape[2] - 1)
     if keep is not None:
-        place = torch.searchsorted(keep.cumsum(1), chosen + 1)
-        chosen = place.clamp(max=x.shape[2] - 1)
+        index = torch.searchsorted(keep.cumsum(1), chosen + 1)
+        chosen = index.clamp(max=x.shape[2] - 1)
     index = chosen[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
     return x.gather(2, index)
 
@@ -97,7 +97,7 @@ def skyformer_attention(
     *,
     inverse: InverseRule,
     gamma: float = 0.1,
-    sampling: Sampling = Sampling.independent,
+    sampling: LandmarkSampling = LandmarkSampling.independent,
     keep: Bool[Tensor, "b l"] | None = None,
 ) -> Float[Tensor, "b h l v"]:
     """Attend through landmarks; the result is float32, or float64 where the values are."""
@@ -152,7 +152,7 @@ class SkyformerCore(nn.Module):
         *,
         inverse: InverseRule,
         gamma: float,
-        sampling: Sampling,
+        sampling: LandmarkSampling,
     ) -> None:
         super().__init__()
         self.register_buffer("draws", draws)
@@ -184,9 +184,9 @@ class Skyformer(MultiHead):
         self,
         site: Site,
         *,
-        form: Form = Form.skyformer,
+        form: SkyformerForm = SkyformerForm.skyformer,
         landmarks: int = 128,
-        sampling: Sampling = Sampling.independent,
+        sampling: LandmarkSampling = LandmarkSampling.independent,
         gamma: float = 0.1,
         inverse: Inverse = Inverse.iterative,
         iterations: int = 6,
@@ -208,7 +208,7 @@ class Skyformer(MultiHead):
             raise ValueError("inverse=ridge is not offered: gamma is the ridge; got inverse=ridge")
         rule = InverseRule(inverse=inverse, iterations=iterations, initialisation=initialisation)
         core: GaussianCore | SkyformerCore = GaussianCore()
-        if form == Form.skyformer:
+        if form == SkyformerForm.skyformer:
             # Drawn on the CPU, then where the module's parameters are: also the meta device.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
             core = SkyformerCore(draws, inverse=rule, gamma=gamma, sampling=sampling)

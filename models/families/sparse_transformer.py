@@ -35,7 +35,6 @@ costs what it sees. A padded query there sees nothing; here its output is never 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
 
@@ -47,16 +46,11 @@ from torch.nn import functional as F
 from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops import kv_cache
-from models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
+from models.ops.exact import sloped_mask
+from models.ops.sparse.key_sets import KeySet, Rectangles
+from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
-
-
-class Pattern(StrEnum):
-    """Which pair of patterns."""
-
-    fixed = auto()
-    strided = auto()
 
 
 class HeadUse(StrEnum):
@@ -65,83 +59,6 @@ class HeadUse(StrEnum):
     merged = auto()
     interleave = auto()
     heads = auto()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sparsity:
-    """The two patterns over positions, as sets of keys and as a rule."""
-
-    pattern: Pattern
-    stride: int
-    summary: int
-    causal: bool
-
-    def remainders(self, part: int) -> list[int]:
-        """Return the summary columns of a block, in order."""
-        end = self.stride - part * self.summary
-        return sorted({0, *range(end - self.summary, end)})
-
-    def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
-        """Return the near set; `first` tokens before the pattern are not in it."""
-        fixed = self.pattern == Pattern.fixed
-        block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
-        block = min(block, length)
-        look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
-        return Blocks(
-            rows=rows,
-            length=length,
-            causal=self.causal,
-            most=None if fixed else self.stride,
-            first=first,
-            block=block,
-            look_back=look,
-            look_forward=0 if self.causal else look,
-        )
-
-    def far(
-        self, rows: int, length: int, *, alone: bool, part: int = 0, first: int = 0
-    ) -> Rectangles:
-        """Return the far set; not `alone`: without what the near set has.
-
-        `first` tokens before the pattern are seen by all.
-        """
-        stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
-        if self.pattern == Pattern.strided:
-            classes, least = min(stride, length), 0 if alone else 2
-        else:
-            every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
-            columns = [*range(first), *(j + first for j in every if j < length)]
-            unit, least = (1, 0) if alone else (stride, 1)
-        return Rectangles(
-            rows=rows,
-            length=length,
-            causal=self.causal,
-            least=least,
-            first=first,
-            columns=columns,
-            classes=classes,
-            unit=unit,
-        )
-
-    def union(self, rows: int, length: int, *, first: int = 0) -> tuple[KeySet, ...]:
-        """Return both sets."""
-        near = self.near(rows, length, first=first)
-        if length <= self.stride and not first:
-            return (near,)
-        return near, self.far(rows, length, alone=False, first=first)
-
-    def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
-        """Say whether key j is in the near set of query i, later keys aside."""
-        if self.pattern == Pattern.fixed:
-            return i // self.stride == j // self.stride
-        return (i - j).abs() <= self.stride
-
-    def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
-        """Say whether key j is in the far set of query i, later keys aside."""
-        if self.pattern == Pattern.strided:
-            return (i - j) % self.stride == 0
-        columns = torch.tensor(self.remainders(part), device=j.device)
-        return torch.isin(j % self.stride, columns).expand_as(i - j)
 
 
 class SparseCore(nn.Module):
@@ -153,7 +70,7 @@ class SparseCore(nn.Module):
         self,
         site: Site,
         *,
-        pattern: Pattern,
+        pattern: SparsePattern,
         head_use: HeadUse,
         stride: int | None,
         summary: int | None,
@@ -165,7 +82,7 @@ class SparseCore(nn.Module):
         for name, value in (("stride", stride), ("summary", summary)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} counts tokens, at least 1: got {value}")
-        if lra and (pattern != Pattern.fixed or head_use != HeadUse.merged):
+        if lra and (pattern != SparsePattern.fixed or head_use != HeadUse.merged):
             raise ValueError(
                 f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
                 f"head_use={head_use}; set these, or variant=faithful"
@@ -188,7 +105,7 @@ class SparseCore(nn.Module):
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
         stride = self.sparsity.stride
-        if pattern == Pattern.fixed and summary >= stride:
+        if pattern == SparsePattern.fixed and summary >= stride:
             raise ValueError(
                 f"summary must be less than the stride, or every token is seen by all: got "
                 f"summary={summary}, stride={stride}; choose a smaller summary"
@@ -234,7 +151,7 @@ class SparseCore(nn.Module):
             yield slice(0, heads), (keys,)
         else:
             yield slice(0, half), (sparsity.near(batch * half, length),)
-            if self.pattern == Pattern.strided:
+            if self.pattern == SparsePattern.strided:
                 rows = batch * (heads - half)
                 yield slice(half, heads), (sparsity.far(rows, length, alone=True),)
                 return
@@ -300,10 +217,8 @@ class SparseCore(nn.Module):
         """
         del layout  # positions follow from the count of the state
         seen = kv_cache.append(state, k, v)
-        mask = seen.visible & self.sees(seen.place, seen.place - seen.distance)
-        if self.slopes is not None:
-            bias = -self.slopes[:, None, None].to(q.dtype) * seen.distance
-            mask = bias.masked_fill(~mask, -torch.inf)
+        visible = seen.visible & self.sees(seen.query, seen.query - seen.distance)
+        mask = sloped_mask(visible, seen.distance, self.slopes, q.dtype)
         keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
         o = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, dropout_p=self.rate())
         return o, seen.state
@@ -331,7 +246,7 @@ class SparseTransformer(MultiHead):
         self,
         site: Site,
         *,
-        pattern: Pattern = Pattern.fixed,
+        pattern: SparsePattern = SparsePattern.fixed,
         head_use: HeadUse = HeadUse.merged,
         stride: int | None = None,
         summary: int | None = None,

@@ -64,9 +64,8 @@ from models.mixer import (
 )
 from models.multi_head import APPLIED, biases, projection
 from models.ops import kv_cache
-from models.ops.numerics import sum_dtype
+from models.ops.numerics import NEVER, sum_dtype
 from models.ops.synthetic import (
-    NEVER,
     Logits,
     fused_attention,
     synthetic_attention,
@@ -155,9 +154,9 @@ class Synthesizer(Family):
         products = {Component.dot, Component.dense, Component.factorised_random}
         self.fused = has <= products and has != {Component.factorised_random} and not alibi
         exact = not self.lra or (Component.dot in has and Component.dense not in has)
-        honours = {"keep": exact, "start": site.causal}  # a start comes with a state alone
+        supports = {"keep": exact, "start": site.causal}  # a start comes with a state alone
         self.traits = Traits(
-            honours=frozenset(fact for fact, is_honoured in honours.items() if is_honoured),
+            supports=frozenset(fact for fact, is_supported in supports.items() if is_supported),
             options=APPLIED,
             positions=frozenset({"alibi"} | ({"rotary"} if Component.dot in has else set())),
             causal=site.causal,
@@ -304,7 +303,7 @@ class Synthesizer(Family):
         self, x: Float[Tensor, "b l d"], dots: Float[Tensor, "b h l s"], seen: Int[Tensor, " b"]
     ) -> Float[Tensor, "b h l s"]:
         """Return the logits of tokens behind `seen` others for the first s columns, written out."""
-        slots, place = dots.shape[-1], seen[:, None] + torch.arange(x.shape[1], device=x.device)
+        slots, position = dots.shape[-1], seen[:, None] + torch.arange(x.shape[1], device=x.device)
         total = torch.zeros_like(dots, dtype=sum_dtype(dots))
         for component, share in self.shares():
             match component:
@@ -314,14 +313,14 @@ class Synthesizer(Family):
                     hidden = self.split(self.dense_in(x).relu())
                     part = hidden @ self.dense_out[:, :slots].mT + self.dense_bias[:, :slots].mT
                 case Component.factorised_random:
-                    part = self.left[:, place].transpose(0, 1) @ self.right[:, :slots].mT
+                    part = self.left[:, position].transpose(0, 1) @ self.right[:, :slots].mT
                 case Component.factorised_dense:
                     first, second = self.split(self.first_proj(x)), self.split(self.second_proj(x))
                     part = (second[..., None] * first[..., None, :]).flatten(-2)[..., :slots]
                 case _:
-                    part = self.table[:, place, :slots].transpose(0, 1)
+                    part = self.table[:, position, :slots].transpose(0, 1)
             total = total + share * part
         if self.slopes is None:
             return total
-        distance = (place[..., None] - torch.arange(slots, device=x.device)).abs()
+        distance = (position[..., None] - torch.arange(slots, device=x.device)).abs()
         return total - self.slopes[:, None, None] * distance[:, None]

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from models.backbone.config import BackboneConfig
 from models.backbone.heads import Pooling
-from models.backbone.stack import Block, FeedForward, gelu_network
+from models.backbone.stack import FeedForward, TransformerBlock, gelu_network
 from models.mixer import (
     INSIDE,
     ByName,
@@ -48,13 +48,13 @@ from models.positions import position_ids, sinusoid
 class CrossBlock(nn.Module):
     """`x + attention(LN x, LN source)`, then `x + network(LN x)`."""
 
-    def __init__(self, site: Site, frame: BackboneConfig) -> None:
+    def __init__(self, site: Site, config: BackboneConfig) -> None:
         super().__init__()
         self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
         self.attention = _exact_attention(site)
         self.network_norm = nn.LayerNorm(site.width)
-        self.network = gelu_network(site.width, frame.feed_forward_width, frame.dropout)
-        self.dropout = nn.Dropout(frame.dropout)
+        self.network = gelu_network(site.width, config.feed_forward_width, config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
@@ -76,7 +76,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
     Args:
         site: Where it is built.
-        frame: Width of the networks and dropout.
+        config: Width of the networks and dropout.
         state_tokens: Tokens of the slow state.
         chunk: Tokens read between two updates of the state.
         self_layers: Self-attention layers before each look at the state.
@@ -92,7 +92,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
     def __init__(
         self,
         site: Site,
-        frame: BackboneConfig,
+        config: BackboneConfig,
         *,
         state_tokens: int = 20,
         chunk: int = 20,
@@ -113,18 +113,18 @@ class TemporalLatentBottleneck(ByName, nn.Module):
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if detach_every < 0:
             raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
-        _refuse(site, frame)
+        _refuse(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
         self.groups = nn.ModuleList(
-            nn.ModuleList(_self_block(site, frame) for _ in range(self_layers))
+            nn.ModuleList(_self_block(site, config) for _ in range(self_layers))
             for _ in range(groups)
         )
-        self.looks = nn.ModuleList(CrossBlock(site, frame) for _ in range(groups))
-        self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
+        self.looks = nn.ModuleList(CrossBlock(site, config) for _ in range(groups))
+        self.updates = nn.ModuleList(CrossBlock(site, config) for _ in range(state_layers))
         self.norm = nn.LayerNorm(site.width)
-        self.placed = frame.positions == Positions.none
+        self.placed = config.positions == Positions.none
         self.traits = Traits(
-            honours=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
+            supports=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
         )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
@@ -138,17 +138,17 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             keep = F.pad(real, (0, room))
         cut = (batch, x.shape[1] // self.chunk, self.chunk)
         chunks = x.view(*cut, width)
-        kept = None if keep is None else keep.view(cut)
+        keep_chunks = None if keep is None else keep.view(cut)
         if self.placed:
-            chunks = chunks + self._places(self.chunk, x)
+            chunks = chunks + self._positions(self.chunk, x)
         # Without a state in them, the first layers of all chunks are one batch.
-        flat = None if kept is None else kept.flatten(0, 1)
+        flat = None if keep_chunks is None else keep_chunks.flatten(0, 1)
         chunks = self._alone(0, chunks.flatten(0, 1), flat).view(chunks.shape)
         state = x.new_zeros(batch, self.state_tokens, width)
         for number in range(chunks.shape[1]):
             if self.detach_every and number and number % self.detach_every == 0:
                 state = state.detach()
-            part = None if kept is None else kept[:, number]
+            part = None if keep_chunks is None else keep_chunks[:, number]
             state = self._step(state, chunks[:, number], part)
         return flow._replace(x=self.norm(state))
 
@@ -156,7 +156,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
         self, state: Float[Tensor, "b s d"], x: Float[Tensor, "b c d"], keep: Tensor | None
     ) -> Float[Tensor, "b s d"]:
         """Read one chunk, whose first layers are done."""
-        new = state + self._places(self.state_tokens, state)
+        new = state + self._positions(self.state_tokens, state)
         for group, look in enumerate(self.looks):
             if group:
                 x = self._alone(group, x, keep)
@@ -175,7 +175,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
             flow = block(flow, Layout(keep=keep))
         return flow.x
 
-    def _places(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
+    def _positions(self, length: int, like: Tensor) -> Float[Tensor, "1 l d"]:
         return sinusoid(position_ids(length, None, like), like.shape[-1]).to(like.dtype)
 
 
@@ -183,29 +183,29 @@ def _exact_attention(site: Site) -> MultiHead:
     return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
 
 
-def _self_block(site: Site, frame: BackboneConfig) -> Block:
-    return Block(
+def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
+    return TransformerBlock(
         _exact_attention(site),
         width=site.width,
         feed_forward=FeedForward.gelu,
-        feed_forward_width=frame.feed_forward_width,
-        dropout=frame.dropout,
+        feed_forward_width=config.feed_forward_width,
+        dropout=config.dropout,
     )
 
 
-def _refuse(site: Site, frame: BackboneConfig) -> None:
+def _refuse(site: Site, config: BackboneConfig) -> None:
     if site.causal:
         raise Unsupported(
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if frame.pooling not in (Pooling.mean, Pooling.mean_over_padded):
+    if config.pooling not in (Pooling.mean, Pooling.mean_over_padded):
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            f"set model.backbone.pooling=mean, not {frame.pooling}"
+            f"set model.backbone.pooling=mean, not {config.pooling}"
         )
-    if frame.positions in INSIDE:
+    if config.positions in INSIDE:
         raise Unsupported(
-            f"TemporalLatentBottleneck adds positions per chunk: got {frame.positions.value}; set "
+            f"TemporalLatentBottleneck adds positions per chunk: got {config.positions.value}; set "
             "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence"
         )

@@ -21,7 +21,7 @@ Differs    planes are a buffer, drawn when the mixer is built and again every `r
            of the optimiser, so that evaluation repeats; the authors draw in every pass. The cosine
            is clamped to [-1, 1]: rounding alone passes 1 for a fifth of all equal pairs. A row
            whose codes meet no key is 0, and has no gradient.
-Speed      hashed, a layer of width 256 takes 3.6 times the floor of its products and bytes at 8,192
+Speed      hashed, a layer of width 256 takes 3.6 times the bound of its products and bytes at 8,192
            tokens on a CPU: the rest is sorting by code and gathering tokens in that order.
 Mind       tau is about log2 of the length: `tau: null` takes it from the longest sequence of the
            site, 11 for 2,048 tokens. There is no causal form.
@@ -48,7 +48,7 @@ LONGEST = 24
 """Most bits of a code: float32 holds every code exactly, and a table has 2^tau entries."""
 
 
-class Mode(StrEnum):
+class YosoEstimator(StrEnum):
     """Exact or estimated weights."""
 
     expectation = auto()
@@ -202,7 +202,7 @@ class Yoso(MultiHead):
         self,
         site: Site,
         *,
-        mode: Mode = Mode.hashed,
+        mode: YosoEstimator = YosoEstimator.hashed,
         tau: int | None = None,
         hashes: int = 16,
         gradient: Gradient = Gradient.surrogate,
@@ -222,14 +222,14 @@ class Yoso(MultiHead):
             raise ValueError(f"hashes must be at least 1: got {hashes}; the authors use 16 to 64")
         if redraw_every < 0:
             raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-        if gradient == Gradient.true and mode == Mode.hashed:
+        if gradient == Gradient.true and mode == YosoEstimator.hashed:
             raise ValueError(
                 "gradient=true needs mode=expectation: hashes estimate the weights and not their "
                 "derivative; got mode=hashed"
             )
         self.draw = partial(draw_planes, site.heads, site.head_width, hashes * tau)
         planes = None
-        if mode == Mode.hashed:
+        if mode == YosoEstimator.hashed:
             planes = self.draw(site.generator).to(torch.empty(()))
         core = YosoCore(
             site,

@@ -41,7 +41,7 @@ def softmax_attention(
         q: Queries.
         k: Keys.
         v: Values.
-        causal: Key j is hidden from query i < j. With `visible`, what is said there decides alone.
+        causal: Key j is hidden from query i < j. With `visible`, that mask decides alone.
         visible: True where query i may see key j.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         bias: Added to the scores.
@@ -67,7 +67,7 @@ def softmax_attention(
 def visibility(
     layout: Layout, length: int, *, causal: bool, device: torch.device
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
-    """Say which key each query may see; None when `causal` alone says it all."""
+    """Say which key each query may see; None when `causal` alone decides."""
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
     if keep is None and document is None and prefix is None:
         return None
@@ -94,6 +94,22 @@ def distance_bias(
     return -slopes[:, None, None] * distance.abs()
 
 
+def sloped_mask(
+    visible: Bool[Tensor, "#b #h l s"],
+    distance: Int[Tensor, "#b 1 l s"],
+    slopes: Float[Tensor, " h"] | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return the mask of PyTorch's kernels where keys lie `distance` back; no slopes: `visible`.
+
+    Every query must see a key: a row of -inf alone is NaN.
+    """
+    if slopes is None:
+        return visible
+    bias = -slopes[:, None, None].to(dtype) * distance
+    return bias.masked_fill(~visible, -torch.inf)
+
+
 class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory."""
 
@@ -106,7 +122,7 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site)
         self.traits = Traits(
-            honours=frozenset({"keep", "start", "document", "prefix"}),
+            supports=frozenset({"keep", "start", "document", "prefix"}),
             positions=frozenset({Positions.alibi.value, Positions.t5.value}),
             causal=site.causal,
             operations=Growth(2.0),
@@ -126,11 +142,11 @@ class ExactCore(nn.Module):
         """Attend over the sequence, or over another one."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
-        told = {"causal": causal, "visible": visible, "dropout": self.rate()}
+        arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
         if self.slopes is not None or self.relative is not None:
-            place = torch.arange(q.shape[2], device=q.device)
-            told["bias"] = self.bias(q, (place[:, None] - place)[None, None])
-        return self.attend(q, k, v, **told)
+            position = torch.arange(q.shape[2], device=q.device)
+            arguments["bias"] = self.bias(q, (position[:, None] - position)[None, None])
+        return self.attend(q, k, v, **arguments)
 
     def bias(
         self, q: Float[Tensor, "b h l k"], distance: Int[Tensor, "#b 1 l s"]
@@ -167,12 +183,12 @@ class ExactCore(nn.Module):
                 "extend with a state knows one document without a prefix per row: "
                 "reset rows where documents begin, and pass a prefix through forward"
             )
-        seen = kv_cache.append(state, k, v)
-        keys, values = seen.keys.to(q.dtype), seen.values.to(v.dtype)
-        told = {"causal": True, "visible": seen.visible, "dropout": self.rate()}
+        cache = kv_cache.append(state, k, v)
+        keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
+        arguments = {"causal": True, "visible": cache.visible, "dropout": self.rate()}
         if self.slopes is not None or self.relative is not None:
-            told["bias"] = self.bias(q, seen.distance)
-        return self.attend(q, keys, values, **told), seen.state
+            arguments["bias"] = self.bias(q, cache.distance)
+        return self.attend(q, keys, values, **arguments), cache.state
 
 
 def sdpa(

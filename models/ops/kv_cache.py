@@ -18,7 +18,7 @@ from torch import Tensor
 from models.mixer import State
 
 
-class Seen(NamedTuple):
+class CacheView(NamedTuple):
     """What new tokens attend to; s slots, of which some may be empty or out of sight."""
 
     keys: Float[Tensor, "b h s k"]
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
     visible: Bool[Tensor, "b 1 l s"]
     distance: Int[Tensor, "b 1 l s"]
     """Position of the query less that of the key; of an empty slot, without meaning."""
-    place: Int[Tensor, "b 1 l 1"]
+    query: Int[Tensor, "b 1 l 1"]
     """Position of each query."""
     state: State
 
@@ -35,7 +35,7 @@ def empty(shape: tuple[int, int, int, int, int], like: Tensor) -> State:
     """Return the state of no tokens; `shape` = (b, h, memory, k, v)."""
     batch, heads, memory, key_width, value_width = shape
     if memory < 1:
-        raise ValueError(f"memory counts tokens, at least the one that is asked: got {memory}")
+        raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
     return (
         like.new_zeros(batch, heads, memory, key_width),
         like.new_zeros(batch, heads, memory, value_width),
@@ -49,7 +49,7 @@ def fits(state: State, length: int) -> bool:
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
-def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Seen:
+def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> CacheView:
     """Return what each new token may see, the last `memory` tokens, and the new state."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]
@@ -57,23 +57,23 @@ def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"
     own = seen[:, None] + torch.arange(length, device=k.device)
     last = slice(max(0, length - memory), None)
     index = (own[:, last] % memory)[:, None, :, None]
-    kept_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
-    kept_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
-    after = (kept_keys, kept_values, seen + length)
+    new_keys = keys.scatter(2, index.expand_as(k[:, :, last]), k[:, :, last])
+    new_values = values.scatter(2, index.expand_as(v[:, :, last]), v[:, :, last])
+    after = (new_keys, new_values, seen + length)
     if length == 1 or fits(state, length):
         # nothing that a new token sees was written over by another
-        place = _places(seen + length, memory)
-        keys, values = kept_keys, kept_values
+        key_position = _slot_positions(seen + length, memory)
+        keys, values = new_keys, new_values
     else:
-        place = torch.cat((_places(seen, memory), own), dim=1)
+        key_position = torch.cat((_slot_positions(seen, memory), own), dim=1)
         keys, values = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
     query = own[:, None, :, None]
-    distance = query - place[:, None, None]
-    visible = (place >= 0)[:, None, None] & (distance >= 0) & (distance < memory)
-    return Seen(keys, values, visible, distance, query, after)
+    distance = query - key_position[:, None, None]
+    visible = (key_position >= 0)[:, None, None] & (distance >= 0) & (distance < memory)
+    return CacheView(keys, values, visible, distance, query, after)
 
 
-def _places(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:
+def _slot_positions(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, "b memory"]:
     """Return the position of the token in each slot after `seen` tokens; negative: empty."""
     newest = seen[:, None] - 1
     slot = torch.arange(memory, device=seen.device)

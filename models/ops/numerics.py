@@ -1,4 +1,4 @@
-"""Numbers that must stay finite and precise: types of sums, reciprocals, cuts along the length."""
+"""What the operations share: types of sums, finite masks, reciprocals, products in place, cuts."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -7,6 +7,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+NEVER = -1e30
+"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+LOG2_E = 1.4426950408889634
+"""Turns exponents of e into exponents of 2: exp2 is faster than exp on a CPU."""
 
 
 def sum_dtype(x: Tensor) -> torch.dtype:
@@ -25,6 +30,21 @@ def full_precision(x: Tensor) -> AbstractContextManager[Any]:
 def finite(x: Tensor) -> Tensor:
     """Return 0 in place of -inf, so that differences to it have a value."""
     return x.masked_fill(x == -torch.inf, 0)
+
+
+def add_product(
+    target: Float[Tensor, "m i j"],
+    a: Float[Tensor, "m i r"],
+    b: Float[Tensor, "m r j"],
+    scale: float = 1.0,
+    *,
+    anew: bool = False,
+) -> None:
+    """Add `scale * a b` to `target`, or put it there `anew`.
+
+    Not spelt `baddbmm_`, which torch's counter of operations overlooks.
+    """
+    torch.baddbmm(target, a, b, beta=0 if anew else 1, alpha=scale, out=target)
 
 
 def blocks(length: int, rows: int) -> Iterator[slice]:

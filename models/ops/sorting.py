@@ -5,7 +5,7 @@ Axis letters beside the project's: n blocks, c tokens of a block, i query blocks
 sort matrices are float32, or float64 where the input is, whatever autocast says.
 
 Sinkhorn's iterations subtract the logarithm of the sum over a column, then over a row. In the
-causal form a block may not know what later blocks will ask for, so a column's sum runs over the
+causal form a block may not know what later blocks will need, so a column's sum runs over the
 rows up to the present one: row i depends on rows before it alone. The column of the null block is
 never divided: it serves everybody.
 """
@@ -18,10 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision, sum_dtype
+from models.ops.numerics import NEVER, full_precision, sum_dtype
 
-NEVER = -1e30
-"""Score of what may not be chosen: finite, so that a row of it alone gives no NaN."""
 Sorted = tuple[Tensor, Tensor, Tensor | None]
 """Keys and values, "b h i s w" each, and which of them are real, "b h i s"; None: all."""
 
@@ -37,7 +35,7 @@ def cut(x: Float[Tensor, "*r l w"], block: int) -> Float[Tensor, "*r n c w"]:
 def real_tokens(
     keep: Bool[Tensor, "b l"] | None, length: int, block: int, device: torch.device
 ) -> Bool[Tensor, "#b n c"] | None:
-    """Return which places of the blocks hold a real token; None where all do."""
+    """Return which slots of the blocks hold a real token; None where all do."""
     missing = -length % block
     if keep is None:
         if not missing:
@@ -157,7 +155,7 @@ def softmax(
 def reorder(
     weights: Float[Tensor, "b h i j"], blocks: Float[Tensor, "b h j c w"]
 ) -> Float[Tensor, "b h i c w"]:
-    """Mix whole blocks; every token keeps its place within the block."""
+    """Mix whole blocks; every token keeps its position within the block."""
     mixed = weights.to(blocks.dtype) @ blocks.flatten(-2)
     return mixed.view(*mixed.shape[:-1], *blocks.shape[-2:])
 
@@ -168,13 +166,13 @@ def mix(
     v: Float[Tensor, "b h j c v"],
     real: Bool[Tensor, "#b j c"] | None,
 ) -> Sorted:
-    """Mix blocks by the rows of a sort matrix, each place over its real tokens alone."""
+    """Mix blocks by the rows of a sort matrix, each position over its real tokens alone."""
     if real is None:
         return reorder(weights, k), reorder(weights, v), None
     with full_precision(weights):
         total = (weights @ real[:, None].to(weights.dtype))[..., None]
-        # A place may be real in unlikely blocks alone: its mean is a quotient of tiny numbers, for
-        # which neither half precision nor the gradient of 1 / total has room.
+        # A position may be real in unlikely blocks alone: its mean is a quotient of tiny numbers,
+        # for which neither half precision nor the gradient of 1 / total has room.
         seen = total > torch.finfo(total.dtype).tiny * 1e6
         divisor = torch.where(seen, total, 1)
         keys, values = (
@@ -193,24 +191,24 @@ def best(
     """
     if free is not None:
         scores = scores.masked_fill(~free, NEVER)
-    places, shares = [], []
+    chosen, shares = [], []
     for _ in range(min(count, scores.shape[-1])):
-        top, place = scores.max(-1, keepdim=True)
+        top, choice = scores.max(-1, keepdim=True)
         share = (top - scores.logsumexp(-1, keepdim=True)).exp()
-        places.append(place)
+        chosen.append(choice)
         shares.append(share.masked_fill(top <= NEVER / 2, 0.0))
-        scores = scores.scatter(-1, place, NEVER)
-    return torch.cat(places, -1), torch.cat(shares, -1)
+        scores = scores.scatter(-1, choice, NEVER)
+    return torch.cat(chosen, -1), torch.cat(shares, -1)
 
 
 def pick(
-    blocks: Float[Tensor, "b h j c w"] | Bool[Tensor, "b h j c w"], places: Int[Tensor, "b h n t"]
+    blocks: Float[Tensor, "b h j c w"] | Bool[Tensor, "b h j c w"], chosen: Int[Tensor, "b h n t"]
 ) -> Float[Tensor, "b h n t c w"] | Bool[Tensor, "b h n t c w"]:
     """Take whole blocks by number."""
     b, h, j = blocks.shape[:3]
-    first = torch.arange(0, b * h * j, j, device=places.device).view(b, h, 1, 1)
-    rows = blocks.reshape(b * h * j, -1).index_select(0, (first + places).flatten())
-    return rows.view(*places.shape, *blocks.shape[-2:])
+    first = torch.arange(0, b * h * j, j, device=chosen.device).view(b, h, 1, 1)
+    rows = blocks.reshape(b * h * j, -1).index_select(0, (first + chosen).flatten())
+    return rows.view(*chosen.shape, *blocks.shape[-2:])
 
 
 def take_best(
@@ -227,16 +225,16 @@ def take_best(
 
     Causal: where fewer are free, the null block, which is the first, stands in for the others.
     """
-    places, shares = best(scores, free, count)
+    chosen, shares = best(scores, free, count)
     if causal:
-        places, shares = places.masked_fill(shares == 0, 0), shares.masked_fill(shares == 0, 1.0)
+        chosen, shares = chosen.masked_fill(shares == 0, 0), shares.masked_fill(shares == 0, 1.0)
     keys, values = (
-        (pick(x, places) * shares[..., None, None].to(x.dtype)).flatten(3, 4) for x in (k, v)
+        (pick(x, chosen) * shares[..., None, None].to(x.dtype)).flatten(3, 4) for x in (k, v)
     )
     if real is None:
         return keys, values, None
     spread = real[:, None, ..., None].expand(*k.shape[:4], 1)
-    seen = (shares > 0)[..., None] & pick(spread, places)[..., 0]
+    seen = (shares > 0)[..., None] & pick(spread, chosen)[..., 0]
     return keys, values, seen.flatten(3, 4)
 
 
@@ -297,7 +295,7 @@ def strided_attention(
     """Attend as the Long Range Arena code does: to the strided block, plus to the sum of all."""
     length, count = q.shape[2], -(-q.shape[2] // block)
     real = torch.arange(block * count, device=q.device).view(block, count) < length
-    # Places of the sequence stand at (c, n): one column is one strided block.
+    # Positions of the sequence stand at (c, n): one column is one strided block.
     padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
     q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
     apart = real.numel() > length

@@ -22,10 +22,8 @@ from torch.autograd.function import once_differentiable
 
 from models.mixer import Layout
 from models.ops.exact import visibility
-from models.ops.numerics import full_precision, reciprocal, sum_dtype
+from models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
 
-NEVER = -1e30
-"""Logit of padding: finite, so that a row of it alone gives no NaN."""
 LATER = 2 * NEVER
 """Logit of what lies ahead, below padding: a row that has only padding behind it sees nothing."""
 ROWS = 128
@@ -35,7 +33,7 @@ BLOCK_ELEMENTS = {"cpu": 1 << 21}
 BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
 
 
-class Block(NamedTuple):
+class LogitBlock(NamedTuple):
     """A part of the logits."""
 
     groups: slice
@@ -55,8 +53,8 @@ class Block(NamedTuple):
 
     def distance(self, like: Tensor) -> Float[Tensor, "r s"]:
         """Return column minus row."""
-        place = torch.arange(max(self.rows.stop, self.columns.stop), device=like.device)
-        return (place[self.columns] - place[self.rows, None]).to(like.dtype)
+        position = torch.arange(max(self.rows.stop, self.columns.stop), device=like.device)
+        return (position[self.columns] - position[self.rows, None]).to(like.dtype)
 
 
 class Logits(NamedTuple):
@@ -74,7 +72,7 @@ class Logits(NamedTuple):
     slopes: Float[Tensor, " h"] | None = None
     """By which logits fall with the distance."""
 
-    def at(self, block: Block) -> "Logits":
+    def at(self, block: LogitBlock) -> "Logits":
         """View what one block needs."""
         _, heads, rows, columns = block
         cuts: list[Any] = [block.by_row, block.by_column, (heads, rows, columns), heads]
@@ -86,7 +84,7 @@ class Logits(NamedTuple):
         """Whether `make` returns the table itself, which nobody may overwrite."""
         return all(x is None for x in self._replace(table=None))
 
-    def make(self, block: Block) -> Float[Tensor, "#g h r s"]:
+    def make(self, block: LogitBlock) -> Float[Tensor, "#g h r s"]:
         """Return the logits of one block, `self` being what it needs."""
         parts = []
         if self.queries is not None and self.keys is not None:
@@ -104,7 +102,7 @@ class Logits(NamedTuple):
         return total
 
 
-class Facts(NamedTuple):
+class SoftmaxPass(NamedTuple):
     """What is fixed about one pass."""
 
     causal: bool
@@ -114,7 +112,7 @@ class Facts(NamedTuple):
     real: Float[Tensor, "g 1 s z"] | None = None
     """1 for real tokens."""
 
-    def blocks(self, values: Float[Tensor, "g h s w"]) -> Iterator[Block]:
+    def blocks(self, values: Float[Tensor, "g h s w"]) -> Iterator[LogitBlock]:
         """Cut the logits into parts of bounded size."""
         groups, heads, length = values.shape[:3]
         size = BLOCK_ELEMENTS.get(values.device.type, BLOCK_ELEMENTS_ELSEWHERE)
@@ -122,14 +120,14 @@ class Facts(NamedTuple):
         by_head = min(heads, lanes)
         by_group = min(groups, max(1, lanes // heads))
         rows = ROWS if self.causal else max(ROWS, size // (length * by_head * by_group))
-        for group in _slices(groups, by_group):
-            for head in _slices(heads, by_head):
-                for row in _slices(length, rows):
+        for group in blocks(groups, by_group):
+            for head in blocks(heads, by_head):
+                for row in blocks(length, rows):
                     columns = slice(0, row.stop if self.causal else length)
-                    yield Block(group, head, row, columns)
+                    yield LogitBlock(group, head, row, columns)
 
     def softmax(
-        self, logits: Float[Tensor, "#g h r s"], block: Block, *, borrowed: bool
+        self, logits: Float[Tensor, "#g h r s"], block: LogitBlock, *, borrowed: bool
     ) -> Float[Tensor, "#g h r s"]:
         """Return the softmax over what may be seen; overwrites what is not borrowed."""
         if borrowed and (self.causal or self.keep is not None):
@@ -141,10 +139,6 @@ class Facts(NamedTuple):
             later = torch.ones(corner.shape[-2:], dtype=torch.bool, device=corner.device).triu_(1)
             corner.masked_fill_(later, LATER)
         return logits.softmax(-1)
-
-
-def _slices(count: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 def _scale(
@@ -161,9 +155,9 @@ class _Mean(torch.autograd.Function):
     """`apply(values, facts, *logits)`: the weighted means; weights are made anew in backward."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, facts: Facts, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, values: Tensor, facts: SoftmaxPass, *given: Tensor | None) -> Tensor:
         logits, real, out = Logits(*given), facts.real, torch.empty_like(values)
-        inverse, spared = None, list[Tensor]()
+        inverse, dropout_masks = None, list[Tensor]()
         if real is not None:
             inverse = values.new_empty((*values.shape[:3], real.shape[-1]))
         for block in facts.blocks(values):
@@ -174,20 +168,22 @@ class _Mean(torch.autograd.Function):
                 factor = reciprocal(weights @ real[block.groups, :, block.columns])
                 inverse[block.by_row] = factor
             if facts.dropout:
-                alive = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - facts.dropout)
-                weights = weights * alive * (1 / (1 - facts.dropout))
-                spared.append(alive)
+                mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - facts.dropout)
+                weights = weights * mask * (1 / (1 - facts.dropout))
+                dropout_masks.append(mask)
             out[block.by_row] = _scale(weights @ values[block.by_column], factor)
-        ctx.facts, ctx.spared = facts, len(spared)
-        ctx.save_for_backward(values, out if real is not None else None, inverse, *spared, *given)
+        ctx.facts, ctx.masks = facts, len(dropout_masks)
+        ctx.save_for_backward(
+            values, out if real is not None else None, inverse, *dropout_masks, *given
+        )
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        facts: Facts = ctx.facts
-        values, out, inverse, *others = ctx.saved_tensors
-        spared, logits = iter(others[: ctx.spared]), Logits(*others[ctx.spared :])
+        facts: SoftmaxPass = ctx.facts
+        values, out, inverse, *saved = ctx.saved_tensors
+        dropout_masks, logits = iter(saved[: ctx.masks]), Logits(*saved[ctx.masks :])
         wanted = ctx.needs_input_grad[2:]
         sums = Logits(
             *(
@@ -198,7 +194,7 @@ class _Mean(torch.autograd.Function):
         dvalues = torch.zeros_like(values)
         with full_precision(values):
             for block in facts.blocks(values):
-                place, keys = block.by_row, block.by_column
+                rows, columns = block.by_row, block.by_column
                 leaves = [
                     x if x is None else x.detach().requires_grad_(want)
                     for x, want in zip(logits.at(block), wanted, strict=True)
@@ -206,17 +202,17 @@ class _Mean(torch.autograd.Function):
                 with torch.enable_grad():
                     made = Logits(*leaves).make(block)
                 used = weights = facts.softmax(made.detach(), block, borrowed=logits.borrowed)
-                g = gradient[place]
+                g = gradient[rows]
                 if inverse is not None:
-                    g = _scale(g, inverse[place])
-                back = g @ values[keys].mT
+                    g = _scale(g, inverse[rows])
+                back = g @ values[columns].mT
                 if facts.dropout:
-                    factor = next(spared) * (1 / (1 - facts.dropout))
+                    factor = next(dropout_masks) * (1 / (1 - facts.dropout))
                     used = weights * factor
                     back *= factor
-                dvalues[keys] += used.mT @ g
+                dvalues[columns] += used.mT @ g
                 if facts.real is not None:  # through the sums of what is real, by example
-                    shares = (g * out[place]).view(*g.shape[:-1], facts.real.shape[-1], -1).sum(-1)
+                    shares = (g * out[rows]).view(*g.shape[:-1], facts.real.shape[-1], -1).sum(-1)
                     back -= shares @ facts.real[block.groups, :, block.columns].mT
                 if any(wanted):
                     dtype = weights.dtype
@@ -252,7 +248,7 @@ def synthetic_attention(
         if common:  # every example becomes some columns of one matrix of values
             values = values.permute(1, 2, 0, 3).flatten(-2)[None]
             real = None if real is None else real.permute(3, 1, 2, 0)
-        facts = Facts(causal, dropout, None if common else keep, real)
+        facts = SoftmaxPass(causal, dropout, None if common else keep, real)
         o: Tensor = _Mean.apply(values, facts, *logits)  # type: ignore[no-untyped-call]
         if common:
             o = o[0].view(*o.shape[1:3], v.shape[0], -1).permute(2, 0, 1, 3)

@@ -1,7 +1,7 @@
 """Weights of public checkpoints, GPT-2's and BERT's, under this backbone's names.
 
 Read from safetensors files, which hold numbers and no code. A `config.json` beside the file, where
-there is one, says what no tensor shows: the number of heads, the kind of GELU, the epsilon of the
+there is one, gives what no tensor shows: the number of heads, the kind of GELU, the epsilon of the
 norms. Without it, the kind and the epsilon are those of the original models, and nobody can check
 the number of heads.
 
@@ -9,7 +9,7 @@ GPT-2   pre-norm, GELU by tanh, epsilon 1e-5, learned positions, the embedding a
         maps are stored [in, out], those of queries, keys and values side by side in one matrix.
 BERT    post-norm, GELU, epsilon 1e-12, learned positions and a norm over the embeddings. The vector
         of the first segment is added to every position: one sequence is all there is here. The
-        pooler and the heads of its pretraining have no place in this backbone and are left out.
+        pooler and the heads of its pretraining have no counterpart here and are left out.
 
 Source: Radford et al. 2019 (openai/gpt-2); Devlin et al. 2019, arXiv:1810.04805. The names of the
 tensors are those of the transformers package.
@@ -119,11 +119,11 @@ def _gpt2(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
 def _bert(file: _Tensors) -> tuple[dict[str, Tensor], frozenset[str]]:
     embedding = file.take("embeddings.word_embeddings.weight", -1, -1)
     width = embedding.shape[1]
-    places = file.take("embeddings.position_embeddings.weight", -1, width)
+    positions = file.take("embeddings.position_embeddings.weight", -1, width)
     segments = file.take("embeddings.token_type_embeddings.weight", -1, width)
     ours = {
         "embedding.weight": embedding,
-        "positions.table": places + segments[0],
+        "positions.table": positions + segments[0],
         **file.norm("embeddings.LayerNorm", "stack.norm", width),
     }
     for layer in range(file.layers(r"encoder\.layer\.(\d+)\.")):
@@ -155,7 +155,7 @@ class _Format(NamedTuple):
     residual: Residual
     activation: str
     epsilon: float
-    told: Mapping[str, str]
+    config_keys: Mapping[str, str]
     """Where a config.json says heads, activation and epsilon."""
     plain: Mapping[str, Any]
     """What else a config.json may say, and the only value that this backbone computes."""
@@ -169,7 +169,7 @@ FORMATS = {
         residual=Residual.pre_norm,
         activation="gelu_new",
         epsilon=1e-5,
-        told={"heads": "n_head", "activation": "activation_function"}
+        config_keys={"heads": "n_head", "activation": "activation_function"}
         | {"epsilon": "layer_norm_epsilon"},
         plain={
             "scale_attn_weights": True,
@@ -184,7 +184,7 @@ FORMATS = {
         residual=Residual.post_norm,
         activation="gelu",
         epsilon=1e-12,
-        told={"heads": "num_attention_heads", "activation": "hidden_act"}
+        config_keys={"heads": "num_attention_heads", "activation": "hidden_act"}
         | {"epsilon": "layer_norm_eps"},
         plain={
             "position_embedding_type": "absolute",
@@ -216,7 +216,7 @@ def read_checkpoint(path: Path) -> Weights:
     return Weights(
         name=path.name,
         tensors=ours | {name: torch.empty(0) for name in loose},
-        frame=_frame(path, form, ours),
+        options=_backbone_options(path, form, ours),
         tied=tied,
         loose=loose,
     )
@@ -256,18 +256,19 @@ def _modern(name: str) -> str:
     )
 
 
-def _frame(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
+def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the options of the backbone that these weights need."""
-    said = _config(path.with_name("config.json"), form)
+    settings = _config(path.with_name("config.json"), form)
     hidden, width = ours["stack.blocks.0.network.0.weight"].shape
     layers = {name.split(".")[2] for name in ours if name.startswith("stack.blocks.")}
-    activation = said.get("activation", form.activation)
+    activation = settings.get("activation", form.activation)
     if activation not in ACTIVATIONS:
         raise ValueError(
-            f"{path.with_name('config.json')}: got {form.told['activation']}={activation!r}; this "
-            f"backbone has {', '.join(ACTIVATIONS)}"
+            f"{path.with_name('config.json')}: got "
+            f"{form.config_keys['activation']}={activation!r}; this backbone has "
+            f"{', '.join(ACTIVATIONS)}"
         )
-    heads = {"heads": said["heads"]} if "heads" in said else {}
+    heads = {"heads": settings["heads"]} if "heads" in settings else {}
     return heads | {
         "depth": len(layers),
         "layer_groups": None,
@@ -275,7 +276,7 @@ def _frame(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, A
         "feed_forward_width": hidden,
         "feed_forward": ACTIVATIONS[activation],
         "residual": form.residual,
-        "norm_epsilon": said.get("epsilon", form.epsilon),
+        "norm_epsilon": settings.get("epsilon", form.epsilon),
         "positions": Positions.learned,
     }
 
@@ -295,4 +296,4 @@ def _config(path: Path, form: _Format) -> dict[str, Any]:
             raise ValueError(
                 f"{path}: got {name}={node[name]!r}; this backbone computes {name}={wanted!r} alone"
             )
-    return {ours: node[theirs] for ours, theirs in form.told.items() if theirs in node}
+    return {ours: node[theirs] for ours, theirs in form.config_keys.items() if theirs in node}

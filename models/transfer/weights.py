@@ -33,7 +33,7 @@ from models.backbone.model import Backbone, Residual
 from models.backbone.stack import Stack
 from models.mixer import INSIDE, Unsupported
 
-FRAME = (
+WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
     "residual", "norm_epsilon", "positions",
 )  # fmt: skip
@@ -67,8 +67,8 @@ class Weights:
     name: str
     """For messages."""
     tensors: Mapping[str, Tensor]
-    frame: Mapping[str, Any]
-    """Values of `FRAME`, as far as they are known."""
+    options: Mapping[str, Any]
+    """Values of `WEIGHT_OPTIONS`, as far as they are known."""
     input_scale: float = 1.0
     """What the embedding is multiplied by on the way in."""
     tied: bool = False
@@ -80,7 +80,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class TransferReport:
     """What became of every parameter and buffer of the target, by name."""
 
     origins: Mapping[str, Origin]
@@ -99,7 +99,7 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
     return Weights(
         name=name,
         tensors=tensors,
-        frame={key: getattr(model.config, key) for key in FRAME},
+        options={key: getattr(model.config, key) for key in WEIGHT_OPTIONS},
         input_scale=model.input_scale,
         tied=model.per_token and model.config.tied_embeddings,
         cls_row=model.has_cls,
@@ -107,7 +107,9 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
     )
 
 
-def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all) -> Report:
+def transfer(
+    source: Weights | Backbone, target: Backbone, parts: Parts = Parts.all
+) -> TransferReport:
     """Let `target` start from the weights of `source`, and say what became of each parameter.
 
     Raises:
@@ -120,17 +122,17 @@ def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.
             f"a model with a stack of its own has no place for weights of {weights.name}: choose a "
             "family that mixes between the blocks of the ordinary stack"
         )
-    _check_frame(weights, target, parts)
+    _check_options(weights, target, parts)
     own = target.state_dict()
     found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
     lengths = None
     if parts == Parts.all:
         _check_vocabulary(found, own, weights.name)
-        lengths = _place_positions(found, own, weights.cls_row, target.has_cls)
+        lengths = _fit_positions(found, own, weights.cls_row, target.has_cls)
         _rescale(found, weights, target)
         _drop_other_head(found, own)
     _drop_loose(found, own, weights.loose)
-    _check_places(found, own, weights.name)
+    _check_shapes(found, own, weights.name)
     missing = set(target.load_state_dict(found, strict=False).missing_keys)
     origins = {}
     for key in own:
@@ -143,7 +145,7 @@ def transfer(source: Weights | Backbone, target: Backbone, parts: Parts = Parts.
     for key, parameter in target.named_parameters():
         counted[origins[key]] += parameter.numel()
     unused = tuple(sorted(set(weights.tensors) - set(found)))
-    return Report(origins=origins, lengths=lengths, unused=unused, parameters=counted)
+    return TransferReport(origins=origins, lengths=lengths, unused=unused, parameters=counted)
 
 
 def _parameters(model: Backbone) -> list[tuple[str, torch.nn.Parameter]]:
@@ -155,8 +157,8 @@ def _of_stack(weights: Weights) -> dict[str, Tensor]:
     return {key: value for key, value in weights.tensors.items() if key.startswith("stack.")}
 
 
-def _check_frame(weights: Weights, target: Backbone, parts: Parts) -> None:
-    for key, wanted in weights.frame.items():
+def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
+    for key, wanted in weights.options.items():
         got = getattr(target.config, key)
         if got == wanted:
             continue
@@ -177,7 +179,7 @@ def _check_vocabulary(found: Mapping[str, Tensor], own: Mapping[str, Tensor], na
         )
 
 
-def _place_positions(
+def _fit_positions(
     found: dict[str, Tensor],
     own: Mapping[str, Tensor],
     source_cls: bool | None,
@@ -244,7 +246,7 @@ def _drop_loose(found: dict[str, Tensor], own: Mapping[str, Tensor], loose: froz
             del found[key]
 
 
-def _check_places(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
+def _check_shapes(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
     homeless = sorted(set(found) - set(own))
     if homeless:
         raise Unsupported(

@@ -141,8 +141,8 @@ def _plan(
     runner, task, device = (shown(first[c]) for c in ("runner", "task", "device"))
     keys = [str(c) for c in part["cell"].unique()]
     models = part["name"][part["baseline"] == ""]
-    base = "floors" if models.empty else str(models.iloc[0])
-    name = names.get(keys[0], base) if base != "floors" else base
+    base = "baselines" if models.empty else str(models.iloc[0])
+    name = names.get(keys[0], base) if base != "baselines" else base
     seed = shown(first["seed"])
     lengths = _by_length(part)
     title = "/".join([name, task, *([f"s{seed}"] if seed != "–" else [])])

@@ -1,4 +1,4 @@
-"""Tables of scores: models by task, with intervals that name their source, and floors below."""
+"""Tables of scores: models by task, with intervals that name their source, and baselines below."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from reports.tables import Column, Entry, Row, Table
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
-FLOORS = "floors: scores that need no long-range model"
+BASELINES = "baselines: scores that need no long-range model"
 ARENA = frozenset({"listops", "text", "retrieval", "image", "pathfinder"})
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
@@ -105,13 +105,13 @@ def accuracy_table(
         str(r["name"]): display_name(r["baseline"].replace("_", " "), {}, r["departures"])
         for r in by_baseline
     }
-    floors = sorted(titles, key=lambda n: (found.get(n, 0), n))
+    baselines = sorted(titles, key=lambda n: (found.get(n, 0), n))
     models = model_order([str(n) for n in final["name"][final["baseline"] == ""]])
     places = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
-    for name in [*models, *floors]:
+    for name in [*models, *baselines]:
         entries = tuple(entry(places.get((name, c), nothing), score) for c in columns)
-        section = FLOORS if name in titles else ""
+        section = BASELINES if name in titles else ""
         table_rows.append(Row(title=titles.get(name, name), entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "

@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from models.backbone.config import TOKEN_HEADS
-from models.backbone.model import Facts, Head
+from models.backbone.model import Head, TaskFacts
 
 
-def random_inputs(sequences: int, length: int, facts: Facts, seed: int) -> tuple[Tensor, Tensor]:
+def random_inputs(
+    sequences: int, length: int, facts: TaskFacts, seed: int
+) -> tuple[Tensor, Tensor]:
     """Return tokens [b p l] and a target for each example, or for each token."""
     generator = torch.Generator().manual_seed(seed)
     parts = 2 if facts.head is Head.pair else 1

@@ -1,20 +1,27 @@
-"""Reads what schema 1 said of a cell as this version says it; its rows are those of today.
+"""Reads what schema 1 wrote of cells and rows as this version writes it.
 
 There an identity held every option and the Python path of each class, and its hash was the key.
+Options of `approximation` that are one model's were mappings of all models. A baseline was called a
+floor.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from runners.records import BASELINE
+
 _PATH = "class_path"
 _INTERVALS = frozenset({"log_every_steps", "checkpoint_every_s"})
+_FLOOR = "floor/"
 
 
 def described(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a cell of schema 1, spelled out as in `runners.records.Cell`."""
     found = dict(identity)
     if isinstance(runner := found.get("runner"), Mapping):
-        found["runner"] = {k: v for k, v in runner.items() if k not in _INTERVALS}
+        found["runner"] = _of_model(
+            {k: v for k, v in runner.items() if k not in _INTERVALS}, found.get("model")
+        )
     if isinstance(task := found.get("task"), Mapping):
         found["task"] = {k: _without_path(v) if k == "options" else v for k, v in task.items()}
     if isinstance(mixer := found.get("mixer"), Mapping):
@@ -24,6 +31,30 @@ def described(identity: Mapping[str, Any]) -> dict[str, Any]:
         if found.get("device") == "cpu" and "machine" not in found:
             found.setdefault("threads", 1)
     return found
+
+
+def model(columns: Mapping[str, Any]) -> str:
+    """Return the model column of a row or a cell: baselines under today's name."""
+    name = str(columns["model"])
+    if name == "floor" and columns["runner"] == "certify":
+        return BASELINE.removesuffix("/")
+    return BASELINE + name.removeprefix(_FLOOR) if name.startswith(_FLOOR) else name
+
+
+def _of_model(options: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return a runner's options, of mappings by model what is of one."""
+    by_model = [options.get(name) for name in ("budget", "targets", "own_budgets")]
+    if not all(isinstance(one, Mapping) for one in by_model):
+        return options
+    option, target, budgets = (one.get(model) for one in by_model if isinstance(one, Mapping))
+    shared = {k: v for k, v in options.items() if k not in ("budget", "targets")}
+    return {
+        **shared,
+        "option": option,
+        "target": target or {},
+        "budgets": budgets or options.get("budgets"),
+        "own_budgets": {},
+    }
 
 
 def _family(options: Any) -> Any:

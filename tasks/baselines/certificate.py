@@ -1,10 +1,10 @@
-"""Certificates: the floors of a task on its data, computed once and kept beside them.
+"""Certificates: the baselines of a task on its data, computed once and stored beside them.
 
 A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
-task, which data, what a model sees of them, each floor with its accuracy and its outcome on every
-example, and a hash of all that. One folder serves many lengths and encodings; the name holds a hash
-of all that decides the floors, so that each has a file of its own. One that does not fit (another
-version, a changed byte) is computed again.
+task, which data, what a model sees of them, each baseline with its accuracy and its outcome on
+every example, and a hash of all that. One folder serves many lengths and encodings; the name holds
+a hash of all that decides the baselines, so that each has a file of its own. One that does not fit
+(another version, a changed byte) is computed again.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ import torch
 
 from tasks.data.prepared import identity_of
 from tasks.data.sources import put
-from tasks.task import Floor, TaskSpec
+from tasks.task import Baseline, TaskSpec
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
-"""Raised by every change that moves a floor."""
+VERSION = 4
+"""Raised by every change that moves a baseline, or the form of the file."""
 
 
 @runtime_checkable
 class Certifiable(Protocol):
-    """A task with floors and a folder of its own."""
+    """A task with baselines and a folder of its own."""
 
     @property
     def spec(self) -> TaskSpec:
@@ -41,8 +41,8 @@ class Certifiable(Protocol):
         """Where the prepared data lie."""
         ...
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines."""
         ...
 
 
@@ -61,18 +61,18 @@ def path_of(task: Certifiable, split: str) -> Path:
     return task.folder / f"certificate-{split}-{identity_of(_facts(task, split))}.json"
 
 
-def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Floor]:
-    """Return the floors of prepared data: from the certificate, or computed and kept."""
+def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
+    """Return the baselines of prepared data: from the certificate, or computed and stored."""
     path = path_of(task, split)
     if not again and (known := _read(path, task, split)) is not None:
         return known
-    floors = task.floors(split)
-    _write(path, _content(task, split, floors))
-    return floors
+    baselines = task.baselines(split)
+    _write(path, _content(task, split, baselines))
+    return baselines
 
 
 def _facts(task: Certifiable, split: str) -> dict[str, Any]:
-    """Return everything that decides the floors, but the code: that is the version's business."""
+    """Return everything that decides the baselines but the code, for which the version stands."""
     spec = task.spec
     return {
         "certificate": VERSION,
@@ -94,17 +94,17 @@ def _facts(task: Certifiable, split: str) -> dict[str, Any]:
     }
 
 
-def _content(task: Certifiable, split: str, floors: list[Floor]) -> dict[str, Any]:
+def _content(task: Certifiable, split: str, baselines: list[Baseline]) -> dict[str, Any]:
     content = _facts(task, split) | {
-        "floors": [
+        "baselines": [
             {
-                "name": floor.name,
-                "accuracy": floor.accuracy,
-                "measures": dict(floor.measures),
-                "sentence": floor.sentence,
-                **_packed(floor.outcomes),
+                "name": baseline.name,
+                "accuracy": baseline.accuracy,
+                "measures": dict(baseline.measures),
+                "sentence": baseline.sentence,
+                **_packed(baseline.outcomes),
             }
-            for floor in floors
+            for baseline in baselines
         ]
     }
     return content | {"sha256": _digest(content)}
@@ -114,26 +114,26 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(path: Path, task: Certifiable, split: str) -> list[Floor] | None:
+def _read(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
     try:
         content = json.loads(path.read_text())
-        said = content.pop("sha256")
+        digest = content.pop("sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if said != _digest(content):
+    if digest != _digest(content):
         log.warning("%s was changed by hand or damaged; it is computed again", path)
         return None
     if {key: content.get(key) for key in _facts(task, split)} != _facts(task, split):
         return None
     return [
-        Floor(
+        Baseline(
             name=each["name"],
             accuracy=each["accuracy"],
             outcomes=_unpacked(each),
             sentence=each["sentence"],
             measures=each["measures"],
         )
-        for each in content["floors"]
+        for each in content["baselines"]
     ]
 
 
@@ -156,4 +156,4 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     try:
         put(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
-        log.warning("the certificate %s is not kept: %s", path, error)
+        log.warning("the certificate %s is not stored: %s", path, error)

@@ -1,4 +1,4 @@
-"""What the classification tasks share: a stored data set, batches, tally, majority floor."""
+"""What the classification tasks share: a stored data set, batches, tally, majority baseline."""
 
 from functools import partial
 
@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
 from tasks.baselines.n_grams import answers
-from tasks.baselines.seen import Kept, Seen, kept
+from tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
 from tasks.data.rows import RowsTask
-from tasks.task import Batch, Floor, Tally
+from tasks.task import Baseline, Batch, Tally
 
 LOCAL = (
     (
@@ -25,7 +25,7 @@ LOCAL = (
         "sees runs of at most 4 tokens: a model at this level has learnt nothing that spans more",
     ),
 )
-"""Floors of all classification tasks: name, window, and what a score at this level means."""
+"""Baselines of all classification tasks: name, window, and what a score at this level means."""
 
 
 def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Tally:
@@ -70,27 +70,27 @@ class ClassificationTask(RowsTask):
         """Return the stored tokens that a batch shows; where it pads, they mean nothing."""
         return batch.tokens.numpy() - self.shift
 
-    def seen(self, split: str) -> Seen:
-        """Return what a model sees of a split: floors read nothing else."""
+    def seen(self, split: str) -> SeenExamples:
+        """Return what a model sees of a split: baselines read nothing else."""
         data = self.split(split)
-        return Seen(
+        return SeenExamples(
             targets=data.targets,
             lengths=np.minimum(data.lengths, self.max_length),
             parts=data.parts,
             read=partial(self._kept, split),
         )
 
-    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> Kept:
+    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> RealTokens:
         (batch,) = self.read(split, [examples], 0)
         keep = None if batch.keep is None else batch.keep.flatten(0, 1).numpy()
-        return kept(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
+        return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`, fitted on train, from what a model sees of both."""
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines on `split`, fitted on train, from what a model sees of both."""
         train, data = self.seen("train"), self.seen(split)
         guess = int(self.counts(train.targets).argmax())
         found = [
-            floor(
+            baseline(
                 "majority",
                 data.targets == guess,
                 f"always answers {guess}, the most frequent training label: a model at this level "
@@ -101,7 +101,7 @@ class ClassificationTask(RowsTask):
             hit = answers(
                 train, data, classes=self.spec.classes, longest_run=longest_run, name=name
             )
-            found.append(floor(name, hit, sentence))
+            found.append(baseline(name, hit, sentence))
         return found
 
     def counts(self, targets: Integer[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
@@ -109,9 +109,9 @@ class ClassificationTask(RowsTask):
         return np.bincount(targets, minlength=self.spec.classes)
 
 
-def floor(name: str, hit: Bool[np.ndarray, " n"], sentence: str) -> Floor:
-    """Return a floor from the outcome of each example."""
-    return Floor(
+def baseline(name: str, hit: Bool[np.ndarray, " n"], sentence: str) -> Baseline:
+    """Return a baseline from the outcome of each example."""
+    return Baseline(
         name=name,
         accuracy=float(hit.mean()),
         outcomes=torch.from_numpy(np.ascontiguousarray(hit)),

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Int, UInt8
 
 from conf.choices import by_name
-from tasks.baselines import image_windows as window_floor
+from tasks.baselines import image_windows
 from tasks.baselines.image_windows import Pictures
-from tasks.classification.base import ClassificationTask, floor
+from tasks.classification.base import ClassificationTask, baseline
 from tasks.data.storage import Ragged
-from tasks.task import Batch, Floor
+from tasks.task import Baseline, Batch
 
 LEVELS = 256
 SHADES = " .:-=+*#%@"
@@ -93,19 +93,19 @@ class GrayTask(ClassificationTask):
         """Whether a model sees every pixel of a picture, in the order of rows."""
         return True
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`; of whole pictures, one by small windows as well."""
-        found = super().floors(split)
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
+        found = super().baselines(split)
         if self.whole:
-            answers = window_floor.answers(
+            answers = image_windows.answers(
                 self.pictures("train"), self.pictures(split), classes=self.spec.classes
             )
             found.append(
-                floor(
+                baseline(
                     "windows",
                     answers,
-                    f"a small CNN averages over windows of {window_floor.WINDOW} x "
-                    f"{window_floor.WINDOW} pixels: a model at this level need not have joined "
+                    f"a small CNN averages over windows of {image_windows.WINDOW} x "
+                    f"{image_windows.WINDOW} pixels: a model at this level need not have joined "
                     "what lies further apart",
                 )
             )
@@ -125,7 +125,7 @@ class GrayTask(ClassificationTask):
         """Return the picture that a stored row shows."""
 
     @abstractmethod
-    def said(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """Return what a class means."""
 
     def describe(self, split: str, index: int) -> str:
@@ -133,7 +133,7 @@ class GrayTask(ClassificationTask):
         (row,), target = self.example(split, index)
         shades = self.levels(row).astype(int) * len(SHADES) // LEVELS
         lines = ["".join(SHADES[shade] * 2 for shade in line).rstrip() for line in shades]
-        return "\n".join([*lines, f"-> {target} ({self.said(target)})"])
+        return "\n".join([*lines, f"-> {target} ({self.class_name(target)})"])
 
 
 def rows_of(

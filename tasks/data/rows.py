@@ -58,7 +58,7 @@ class RowsTask(StoredTask):
     def read(self, split: str, plan: Iterable[Int[np.ndarray, " _"]], seed: int) -> Iterator[Batch]:
         """Yield a batch for each entry of a plan: what a model sees of these examples.
 
-        Floors read here too, so that they see what a model sees, and no more.
+        Baselines read here too, so that they see what a model sees, and no more.
         """
         data = self.split(split)
         for rows in plan:

@@ -18,7 +18,7 @@ import conf
 from lra.binding import schema
 from lra.compose import locate
 from lra.runner_class import bundled
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Site
 from runners.measurement.hardware import HardwareProfile
@@ -43,7 +43,7 @@ STACKS = {name for name, node in nodes("model").items() if "stack" in node}
 TASKS = {name: locate(node["class_path"]) for name, node in nodes("task").items()}
 CONFIGS = [
     *bundled().values(),
-    HardwareProfile, OptimConfig, BackboneConfig, Facts, Site,
+    HardwareProfile, OptimConfig, BackboneConfig, TaskFacts, Site,
 ]  # fmt: skip
 BUILT = [*dict.fromkeys([*MODELS.values(), *TASKS.values(), *CONFIGS])]
 
@@ -79,7 +79,7 @@ def among(targets):
 
 
 NEEDED = {
-    Facts: {"head": Head.classification, "vocabulary": 7, "classes": 3, "max_length": 12},
+    TaskFacts: {"head": Head.classification, "vocabulary": 7, "classes": 3, "max_length": 12},
     Site: {"width": 8, "heads": 2, "max_length": 12},
     HardwareProfile: {"name": "here"},
 }
@@ -136,7 +136,7 @@ def test_a_model_computes_the_same_by_name(case):
     def logits(value):
         frame = BackboneConfig(depth=1, width=8, feed_forward_width=8, **{name: value})
         return (
-            Backbone(frame, Facts(**NEEDED[Facts]), [SoftmaxAttention], seed=0)
+            Backbone(frame, TaskFacts(**NEEDED[TaskFacts]), [SoftmaxAttention], seed=0)
             .eval()
             .predict(tokens)[0]
         )

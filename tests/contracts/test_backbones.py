@@ -15,11 +15,11 @@ from models.backbone.config import TOKEN_HEADS
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     Head,
     Padding,
     Positions,
     Residual,
+    TaskFacts,
 )
 from models.mixer import Unsupported
 from models.multi_head import MultiHead
@@ -40,7 +40,7 @@ def build(family: str, head: Head, *, padded: bool = False, **changes: object) -
     mixers, stack, needs = core(family)
     options = {"width": 16, "feed_forward_width": 32, **needs, **changes}
     config = make(BackboneConfig, options, "model.backbone")
-    facts = Facts(head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH, padded=padded)
+    facts = TaskFacts(head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH, padded=padded)
     try:
         return Backbone(config, facts, mixers, stack=stack, seed=0).double().eval()
     except Unsupported as refusal:
@@ -113,7 +113,7 @@ def refuses(family: str, option: str, value: object) -> bool:
     """Return whether a family has no use for an option of the backbone, and says so."""
     mixers, stack, needs = core(family)
     config = BackboneConfig(**{"width": 16, **needs, option: value})
-    facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
+    facts = TaskFacts(head=Head.classification, vocabulary=9, classes=2, max_length=LENGTH)
     try:
         Backbone(config, facts, mixers, stack=stack, seed=0)
     except Unsupported as refusal:
@@ -222,7 +222,7 @@ def test_padding_changes_nothing_in_the_whole_model(family):
 def test_builds_on_meta(family):
     with torch.device("meta"):
         mixers, stack, needs = core(family)
-        facts = Facts(head=Head.classification, vocabulary=9, classes=2, max_length=2**16)
+        facts = TaskFacts(head=Head.classification, vocabulary=9, classes=2, max_length=2**16)
         model = Backbone(
             make(BackboneConfig, needs, "model.backbone"), facts, mixers, stack=stack, seed=0
         )
@@ -250,7 +250,7 @@ def test_reversible_residuals_give_the_gradients_of_ordinary_autograd(family):
 
 def plainly(stack, flow, layout):
     """The two streams without any recomputation."""
-    layout, blank = stack.admitted(layout)
+    layout, blank = stack.checked(layout)
     x1 = x2 = flow.x
     for block in stack.blocks:
         x1 = x1 + block.mixed(flow._replace(x=x2), layout, blank).x
@@ -264,7 +264,7 @@ def test_a_model_whose_layers_are_all_of_another_family_is_that_family():
     assert options["layers"] == ["sdpa", "sdpa"]
     options = {"width": 16, "feed_forward_width": 32}
     config = make(BackboneConfig, options, "model.backbone")
-    facts = Facts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=LENGTH)
+    facts = TaskFacts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=LENGTH)
     hybrid = Backbone(config, facts, mixers, seed=0).eval()
     torch.testing.assert_close(
         hybrid.predict(tokens())[0],

@@ -29,7 +29,7 @@ from torch import nn
 
 from conf.choices import ByName, by_name
 from lra.binding import schema
-from models.backbone.model import Backbone, BackboneConfig, Facts
+from models.backbone.model import Backbone, BackboneConfig, TaskFacts
 from models.mixer import Layout, Site, Traits, Variant
 from models.multi_head import MultiHead
 
@@ -126,7 +126,7 @@ def test_a_class_of_somebody_elses_gets_its_choices_from_the_model():
     def mixer(**options):
         frame = BackboneConfig(depth=1, width=8, feed_forward_width=8)
         parts = [functools.partial(Foreign, **options)]
-        return Backbone(frame, Facts(**NEEDED[Facts]), parts, seed=0).stack.blocks[0].mixer
+        return Backbone(frame, TaskFacts(**NEEDED[TaskFacts]), parts, seed=0).stack.blocks[0].mixer
 
     assert mixer(pace="fast").pace is Pace.fast
     with pytest.raises(ValueError, match="pace: got 'fats'; wanted one of slow, fast; did you"):

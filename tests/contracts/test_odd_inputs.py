@@ -7,7 +7,7 @@ import pytest
 import torch
 from choices_of_configs import MODELS, SPELT, STACKS
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Pooling, Residual
+from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Residual, TaskFacts
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
 from models.multi_head import MultiHead
 
@@ -61,8 +61,8 @@ def test_a_batch_without_tokens_is_mixed_into_one(variant, causal, rows, length)
     mixer = built(variant, causal=causal, attention_dropout=0.1)
     if mixer is None:
         return
-    honoured = {None, "keep"} & {None, *mixer.traits.honours}
-    for mask in honoured:
+    supported = {None, "keep"} & {None, *mixer.traits.supports}
+    for mask in supported:
         x = torch.zeros(rows, length, WIDTH, requires_grad=True)
         keep = torch.ones(rows, length, dtype=torch.bool) if mask else None
         y = mixer(x, Layout(keep=keep))
@@ -82,7 +82,7 @@ def test_a_batch_without_tokens_is_mixed_into_one(variant, causal, rows, length)
 @pytest.mark.parametrize("residual", [*Residual])
 @pytest.mark.parametrize("head", [*Head])
 def test_a_model_takes_a_batch_without_rows(head, residual):
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=12, padded=True)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=12, padded=True)
     pooled = Pooling if head in {Head.classification, Head.pair} else [Pooling.cls]
     for positions, pooling in product((*Positions,)[:4], pooled):
         frame = BackboneConfig(
@@ -106,7 +106,7 @@ def test_a_model_takes_a_batch_without_rows(head, residual):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "softmax"])
 def test_every_model_takes_a_batch_without_rows(name):
-    facts = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+    facts = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
     frame = BackboneConfig(depth=1, width=16, pooling=Pooling.mean, positions=Positions.sinusoidal)
     if name in STACKS:
         model = Backbone(frame, facts, [], stack=functools.partial(MODELS[name]), seed=0)
@@ -122,7 +122,7 @@ def test_every_model_takes_a_batch_without_rows(name):
 @FAMILIES
 def test_what_stands_in_padding_reaches_nothing(variant, causal):
     mixer = built(variant, causal=causal)
-    if mixer is None or "keep" not in mixer.traits.honours:
+    if mixer is None or "keep" not in mixer.traits.supports:
         return
     keep = some_kept()
     quiet = drawn(3, LENGTH, WIDTH)
@@ -160,7 +160,7 @@ def test_long_vectors_leave_weighted_means_what_they_are(variant, causal):
             mixer = built(variant, causal=causal)
             if mixer is None or not (isinstance(mixer, MultiHead) and mixer.traits.row_stochastic):
                 return
-            if keep is not None and "keep" not in mixer.traits.honours:
+            if keep is not None and "keep" not in mixer.traits.supports:
                 continue
             x = (size * drawn(3, LENGTH, WIDTH)).requires_grad_()
             y = mixer(x, Layout(keep=keep))

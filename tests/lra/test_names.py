@@ -35,10 +35,10 @@ def test_seeds_share_a_name() -> None:
 
 def test_options_do_not() -> None:
     rows = tell_apart(
-        _rows(("a", "m"), ("b", "m"), ("b", "floor/majority"), ("c", "other")),
+        _rows(("a", "m"), ("b", "m"), ("b", "baseline/majority"), ("c", "other")),
         {"a": _identity(4, 0), "b": _identity(8, 0), "c": _identity(99, 0)},
     )
-    assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "floor/majority", "other"]
+    assert list(rows["model"]) == ["m (features=4)", "m (features=8)", "baseline/majority", "other"]
 
 
 def test_a_name_stands_beside_what_it_is_made_of() -> None:
@@ -46,13 +46,13 @@ def test_a_name_stands_beside_what_it_is_made_of() -> None:
         return {"mixer": {"features": features}, "runner": {"direction": direction}}
 
     rows = tell_apart(
-        _rows(("a", "m"), ("b", "m"), ("b", "floor/majority"), ("c", "other")),
+        _rows(("a", "m"), ("b", "m"), ("b", "baseline/majority"), ("c", "other")),
         {"a": identity(4, "causal"), "b": identity(8, "both"), "c": identity(99, "both")},
     )
     assert list(rows["model"][:2]) == [
         "m (features=4, runner.direction=causal)", "m (features=8, runner.direction=both)",
     ]  # fmt: skip
-    assert list(rows["family"]) == ["m", "m", "floor/majority", "other"]
+    assert list(rows["family"]) == ["m", "m", "baseline/majority", "other"]
     assert list(rows["options"]) == [
         {"mixer.features": "4", "runner.direction": "causal"},
         {"mixer.features": "8", "runner.direction": "both"},

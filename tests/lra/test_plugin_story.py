@@ -190,7 +190,9 @@ def test_a_task_of_ones_own(folder: Path) -> None:
     assert "sample / train / 0" in shown
     assert "data hash" in lra(folder, "data", "prepare", "sums", "source=sample", *own)
     words = ("model=linear", "task=sums", "runner=certify", *OWN, "task.source=sample")
-    assert "floor" in lra(folder, "run", *words, "logger=none", "results=floors", "report=true")
+    assert "baseline" in lra(
+        folder, "run", *words, "logger=none", "results=baselines", "report=true"
+    )
 
 
 @pytest.mark.slow

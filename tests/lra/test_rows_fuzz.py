@@ -33,7 +33,7 @@ NAMES = (
     "-->", "]]><b>", "&lt;b&gt;", "$", "$\\frac{", "_{", "\\frac", "a$b$c", "{title}", "%s", "{0}",
     "=1+cmd|'/C calc'!A0", "@SUM(1)", "+a", "-a", "../../escaped", "..", ".", "/escaped", "a/b",
     "a\\b", "~", "con", "_underscore", "[x](javascript:alert(1))", "| pipe |", "`code`", "*", "# h",
-    "https://example.org", "\\", '"', "'", " ", "漢字", "é", "\u202e", "x" * 200, "floor/<b>",
+    "https://example.org", "\\", '"', "'", " ", "漢字", "é", "\u202e", "x" * 200, "baseline/<b>",
     "nan", "-0.5", "a b", "a-b", "A-B",
 )  # fmt: skip
 
@@ -54,8 +54,8 @@ def scores():
         row("accuracy", 0.25, labels=told, model="performer", cell="a" * 16),
         row("accuracy", None, status="diverged", reason="loss was nan", labels=told, cell="b" * 16,
             model="luna"),
-        row("accuracy", 0.125, model="floor/majority", labels={**told, "sentence": "The commonest"},
-            cell="c" * 16),
+        row("accuracy", 0.125, model="baseline/majority", cell="c" * 16,
+            labels={**told, "sentence": "The commonest"}),
         row("perplexity", 20.5, labels=told, task="words", cell="d" * 16),
         row("train_step_time", 0.5, samples=[0.25, 0.5, 0.75]),
     ]  # fmt: skip

@@ -10,8 +10,9 @@ from lra.compose import core_of, group_file, make
 from lra.composition.hydra_entry import entries
 from lra.configuration import ConfigError
 from lra.selection import sets, spelt_out
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.mixer import Unsupported
+from runners.external.catalogue import PEERS
 
 
 def test_all_is_every_model_once() -> None:
@@ -20,7 +21,7 @@ def test_all_is_every_model_once() -> None:
 
 def test_every_model_is_of_one_kind() -> None:
     known = sets()
-    kinds = [known[name] for name in known if name not in ("all", "causal")]
+    kinds = [known[name] for name in known if name not in ("all", "causal", "approximations")]
     assert sorted(chain(*kinds)) == names("model")
 
 
@@ -30,7 +31,7 @@ def test_causal_ones_are_those_that_can_be_built_so(name: str) -> None:
     mixers, stack, _ = core_of(node, [])
     options = {**(node.get("backbone") or {}), "depth": 2, "width": 32, "heads": 2}
     config = make(BackboneConfig, options, "model.backbone")
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.language_modelling, vocabulary=10, classes=10, max_length=128, padded=False
     )
     try:
@@ -39,6 +40,20 @@ def test_causal_ones_are_those_that_can_be_built_so(name: str) -> None:
     except Unsupported:
         causal = False
     assert (name in sets()["causal"]) == causal
+
+
+def test_approximations_are_those_with_a_budget_among_their_options() -> None:
+    nodes = {name: group_file("model", name) for name in sets()["approximations"]}
+    assert {"performer", "reformer", "big_bird"} <= {*nodes}
+    assert "softmax" not in nodes
+    for name, node in nodes.items():
+        assert node["about"]["approximation"]["option"] in node["mixer"], name
+
+
+def test_models_with_peers_are_those_of_the_adapters() -> None:
+    models = spelt_out("model=with_peers").removeprefix("model=").split(",")
+    assert sorted(models) == sorted({peer.family for peer in PEERS})
+    assert spelt_out("model=fnet,with_peers").startswith("model=fnet,")
 
 
 def test_words_are_spelt_out() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
@@ -85,7 +85,7 @@ def test_the_bucket_of_the_distance_is_added_to_the_score(make, causal: bool, pa
 
 def build(mixer, **options) -> Backbone:
     config = BackboneConfig(width=16, feed_forward_width=24, positions=Positions.t5, **options)
-    facts = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+    facts = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
     return Backbone(config, facts, [mixer], seed=0)
 
 

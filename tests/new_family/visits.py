@@ -1,8 +1,8 @@
 """Uses a family through every verb, in a copy of the project that has it; prints JSON.
 
-    python visits.py FAMILY KIND
+    python visits.py FAMILY KIND APPROXIMATION
 
-The working directory is for the results.
+The last is a family with a budget. The working directory is for the results.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def swept(*words: str) -> list[str]:
     return sorted({entry.config["model"]["name"] for entry in found})
 
 
-def visit(family: str, kind: str) -> dict[str, object]:
+def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
     """Return what each part of the project knows of the family."""
     known = sets()
     sweep = (
@@ -46,6 +46,14 @@ def visit(family: str, kind: str) -> dict[str, object]:
     )  # fmt: skip
     said("run", "-m", *sweep)
     said("report", "--sweep", "first", "--publish", "first")
+    compared = (
+        f"model={approximation}", "runner=approximation", "runner.lengths=[32]",
+        "runner.budgets=[4,32]", "runner.timed_steps=3", "runner.long_timed_steps=3",
+        "runner.warmup_steps=1", "sweep=second", "logger=none", "report=false",
+    )  # fmt: skip
+    said("run", *compared)
+    said("report", "--sweep", "second", "--publish", "second")
+    errors = [json.loads(line) for line in Path("second.jsonl").read_text().splitlines()]
     said("pages", "--out", "pages", "--rows", "first.jsonl")
     (report,) = Path("results/reports").iterdir()
     tables = {file.name: list(csv.reader(file.open())) for file in report.glob("*.csv")}
@@ -55,6 +63,13 @@ def visit(family: str, kind: str) -> dict[str, object]:
         "traits": json.loads(said("list", "models", "--traits", "--json"))["models"][family],
         "all": known["all"],
         "causal": known["causal"],
+        "approximations": known["approximations"],
+        "approximation": swept("+experiment=approximation"),
+        "errors": {
+            row["labels"]["budget"]: row["value"]
+            for row in errors
+            if (row["model"], row["metric"]) == (approximation, "output_error")
+        },
         "of its kind": known["_".join(kind.split())],
         "model=all": spelt_out("model=all").partition("=")[2].split(","),
         "families": swept("+experiment=families"),

@@ -9,11 +9,11 @@ import torch
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Pooling,
     Residual,
+    TaskFacts,
 )
 from models.families.softmax import SoftmaxAttention
 from models.transfer.checkpoints import read_checkpoint
@@ -30,7 +30,7 @@ TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5])
 
 
 def build(head: Head, **options: Any) -> Backbone:
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=9)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=9)
     return Backbone(BackboneConfig(**options), facts, [SoftmaxAttention], seed=1).eval()
 
 

@@ -43,12 +43,12 @@ def accuracy(model: str, seed: int, value: float | None, **columns: Any) -> dict
     return row("accuracy", value, model=model, seed=seed, labels=labels, **columns)
 
 
-def floor(name: str, value: float, sentence: str, **columns: Any) -> dict[str, Any]:
-    """A certified floor."""
+def baseline(name: str, value: float, sentence: str, **columns: Any) -> dict[str, Any]:
+    """A certified baseline."""
     labels = {"split": "test", "examples": "2000", "sentence": sentence}
     return row(
-        "accuracy", value, model=f"floor/{name}", runner="certify", mode="certify", labels=labels,
-        **columns,
+        "accuracy", value, model=f"baseline/{name}", runner="certify", mode="certify",
+        labels=labels, **columns,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def failed(metric: str, model: str, status: str, reason: str, **columns: Any) ->
 
 
 def _realistic() -> pd.DataFrame:
-    """Six models, lengths 256 to 16,384 with gaps, three seeds, floors and curves."""
+    """Six models, lengths 256 to 16,384 with gaps, three seeds, baselines and curves."""
     factor = {
         "softmax": (2.0, 9e-9), "sdpa": (1.92, 7e-9), "linear": (1.0, 6e-6),
         "performer": (1.02, 1.3e-5), "sliding_window": (1.03, 9e-6), "identity": (0.98, 1.6e-6),
@@ -150,11 +150,11 @@ def _realistic() -> pd.DataFrame:
             loss += 0.03 * rng.standard_normal()
             rows.append(row("train_loss", float(loss), model=model, seed=seed, step=step))
     rows.append(
-        floor("majority", 0.179, "Always answering the commonest class of the training data.")
+        baseline("majority", 0.179, "Always answering the commonest class of the training data.")
     )
     rows.append(
-        floor("root_operator", 0.370, "Knowing only the outermost operator: scores up to here show "
-              "learning, but rank no mixer.")
+        baseline("root_operator", 0.370, "Knowing only the outermost operator: scores up to here "
+                 "show learning, but rank no mixer.")
     )  # fmt: skip
     return frame(*rows)
 
@@ -163,7 +163,7 @@ def _realistic() -> pd.DataFrame:
 def make() -> SimpleNamespace:
     """The factories of this file."""
     return SimpleNamespace(
-        row=row, frame=frame, accuracy=accuracy, floor=floor, timing=timing, failed=failed
+        row=row, frame=frame, accuracy=accuracy, baseline=baseline, timing=timing, failed=failed
     )
 
 

@@ -15,7 +15,7 @@ def small(make: SimpleNamespace) -> pd.DataFrame:
     cell = {"runner": "scaling", "mode": "step", "length": 512}
     return make.frame(
         make.accuracy("linear", 0, 0.3),
-        make.floor("majority", 0.18, "The commonest class."),
+        make.baseline("majority", 0.18, "The commonest class."),
         *make.timing("linear", 256, 0.01, references={"sdpa": 0.02}),
         make.failed("time", "linear", "out_of_memory", "needs 5 GiB | of 4", **cell),
     )

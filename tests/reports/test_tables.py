@@ -39,7 +39,7 @@ TABLE = Table(
         ),
         Row(
             title="linear_b",
-            section="floors",
+            section="baselines",
             entries=(
                 Entry(text="–", status="missing", notes=("not run",)),
                 Entry(text="OOM", status="out_of_memory", notes=("needs 5 GiB",)),
@@ -58,7 +58,7 @@ def test_markdown() -> None:
         "| --- | ---: | ---: | ---: |\n"
         "| a\\|b | 0.2 | OOM¹˒² | 1 |\n"
         "\n"
-        "*floors*\n"
+        "*baselines*\n"
         "\n"
         "| model | time_s · 256 | time_s · 1,024 | bytes · 256 |\n"
         "| --- | ---: | ---: | ---: |\n"
@@ -84,7 +84,7 @@ def test_latex() -> None:
         "\\midrule\n"
         "a\\textbar{}b & 0.2 & OOM\\textsuperscript{1,2} & 1 \\\\\n"
         "\\midrule\n"
-        "\\multicolumn{4}{@{}l}{\\emph{floors}} \\\\\n"
+        "\\multicolumn{4}{@{}l}{\\emph{baselines}} \\\\\n"
         "linear\\_b & --\\textsuperscript{3} & OOM\\textsuperscript{1} & 2 \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n"
@@ -108,7 +108,7 @@ def test_csv_holds_every_digit_and_every_reason() -> None:
     assert (first["interval_source"], first["level"], first["seeds"]) == ("seeds", "0.95", "3")
     assert (second["column"], second["value"], second["status"]) == ("1024", "", "out_of_memory")
     assert second["notes"] == "needs 5 GiB / limit 4_GiB"
-    assert lines[3]["section"] == "floors"
+    assert lines[3]["section"] == "baselines"
 
 
 def test_html_is_balanced_and_escaped() -> None:

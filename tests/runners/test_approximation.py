@@ -10,7 +10,7 @@ import torch
 from tiny_task import Tiny
 from torch import Tensor, nn
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linformer import Linformer
 from models.families.nystromformer import Nystromformer
 from models.families.performer import Kernel, Performer
@@ -88,9 +88,7 @@ def measured(
     families: Families = PERFORMER, layers: list[Heads] | None = None, **options: Any
 ) -> list[Measurement]:
     given = {"timed_steps": 3, "long_timed_steps": 3, "warmup_steps": 1, "top": [1, 4]} | options
-    config = Approximation(
-        **{"budget": {"it": families.option}, "budgets": [4, 16], "draws": 3} | given
-    )
+    config = Approximation(**{"option": families.option, "budgets": [4, 16], "draws": 3} | given)
     stream = approximate(
         families, layers or [heads()], model="it", config=config, hardware=CPU, labels={"a": "b"}
     )
@@ -178,7 +176,7 @@ def test_the_mass_of_a_hand_made_matrix() -> None:
     exact = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]], dtype=torch.float64)[None, None]
     found = torch.tensor([[0.5, -0.2, 0.7], [0.0, 1.0, 0.0]], dtype=torch.float64)[None, None]
     heaviest = Heaviest.of(exact, 3)
-    first, two, every = heaviest.kept(found, [1, 2, 3])
+    first, two, every = heaviest.retained(found, [1, 2, 3])
     assert first == pytest.approx((0.5 + 0.0, 0.6 + 0.5))
     assert two == pytest.approx((0.5 + 0.0 + 0.0 + 0.3, 0.9 + 0.8))
     assert every == pytest.approx((0.5 + 0.1 + 0.3, 2.0))
@@ -236,8 +234,9 @@ def test_a_mixer_without_a_core_is_refused() -> None:
 
 
 def test_a_family_without_a_budget_is_refused() -> None:
-    with pytest.raises(Unsupported, match="choose one of performer"):
-        Approximation(budget={"performer": "features"}).option("fnet")
+    with pytest.raises(Unsupported, match="fnet approximates no attention"):
+        Approximation().budget_option("fnet")
+    assert Approximation(option="features").budget_option("performer") == "features"
 
 
 def test_a_refused_budget_costs_only_its_own_row() -> None:
@@ -277,7 +276,7 @@ def test_numbers_beyond_all_bounds_are_a_reason() -> None:
 
 def small(family: Any = SoftmaxAttention) -> Backbone:
     config = BackboneConfig(depth=2, width=HEADS * WIDTH, heads=HEADS, feed_forward_width=8)
-    facts = Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True)
+    facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12, padded=True)
     return Backbone(config, facts, [family], seed=0)
 
 
@@ -291,7 +290,7 @@ def test_trained_heads_are_what_the_layers_read() -> None:
     rows = keep[:, 0, :8].all(-1).nonzero()[:3, 0]
     x = model.embedding(tokens[rows, 0])
     x = torch.cat((model.cls.expand(3, 1, -1), x), 1)
-    x = model.place(x, None)
+    x = model.add_positions(x, None)
     block = model.stack.blocks[0]
     q = block.mixer.q_proj(block.mixer_norm(x))[:, :9]
     wanted = q.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Floors are ordinary rows."""
+"""Baselines are ordinary rows."""
 
 import pytest
 from tiny_task import Tiny
@@ -7,20 +7,20 @@ from models.mixer import Unsupported
 from runners.certify import Certify, certify
 
 
-def test_a_floor_is_a_row_with_its_sentence() -> None:
+def test_a_baseline_is_a_row_with_its_sentence() -> None:
     task = Tiny()
     (row,) = certify(task, split="test")
     _, target, _ = task.data("test")
-    assert row.model == "floor/majority"
+    assert row.model == "baseline/majority"
     assert row.value == pytest.approx(float((target == 1).float().mean()))
     assert row.labels == {"split": "test", "sentence": "guesses 1", "examples": "10"}
 
 
-def test_a_task_without_floors_says_so() -> None:
+def test_a_task_without_baselines_says_so() -> None:
     class Bare(Tiny):
-        floors = None  # type: ignore[assignment]
+        baselines = None  # type: ignore[assignment]
 
-    with pytest.raises(Unsupported, match="tiny computes no floors"):
+    with pytest.raises(Unsupported, match="tiny computes no baselines"):
         list(certify(Bare(), split="test"))
 
 

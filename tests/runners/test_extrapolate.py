@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_task import Tiny
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linformer import Linformer
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
@@ -18,7 +18,7 @@ from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 from tasks.diagnostics.induction import Induction
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH = 12
@@ -34,7 +34,12 @@ def induction(**options):
 def text(monkeypatch, **options):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
     task = Characters(
-        **{"corpus": Corpus.text8, "source": Source.sample, "length": LENGTH, **options}
+        **{
+            "corpus": CharacterCorpus.text8,
+            "source": CharacterSource.sample,
+            "length": LENGTH,
+            **options,
+        }
     )
     task.prepare()
     return task
@@ -43,7 +48,7 @@ def text(monkeypatch, **options):
 def model_of(task, tokens=0, positions=Positions.sinusoidal):
     config = BackboneConfig(width=16, heads=2, feed_forward_width=16, positions=positions)
     spec = task.spec
-    facts = Facts(
+    facts = TaskFacts(
         head=Head.language_modelling,
         vocabulary=spec.vocabulary,
         classes=spec.classes,
@@ -143,7 +148,7 @@ def test_learned_positions_end_and_the_row_names_the_way_out() -> None:
 
 def test_parameters_along_the_length_are_named() -> None:
     def made(length):
-        facts = Facts(head=Head.classification, vocabulary=5, classes=2, max_length=length)
+        facts = TaskFacts(head=Head.classification, vocabulary=5, classes=2, max_length=length)
         config = BackboneConfig(width=8, heads=2, positions=Positions.none)
         return Backbone(config, facts, [Linformer], seed=0)
 

@@ -144,16 +144,16 @@ def test_a_row_has_exactly_the_columns_and_the_unit_of_its_metric():
     assert made["cell"] == make_cell().key
 
 
-def test_a_floor_names_itself():
-    measurement = Measurement(metric="accuracy", value=0.2, model="floor/majority")
-    assert row(make_cell(), measurement, "")["model"] == "floor/majority"
+def test_a_baseline_names_itself():
+    measurement = Measurement(metric="accuracy", value=0.2, model="baseline/majority")
+    assert row(make_cell(), measurement, "")["model"] == "baseline/majority"
 
 
 def test_a_baseline_is_known_by_its_model_column() -> None:
-    assert baseline_model("majority") == "floor/majority"
-    assert baseline_of("floor/majority") == "majority"
+    assert baseline_model("majority") == "baseline/majority"
+    assert baseline_of("baseline/majority") == "majority"
     assert baseline_of("performer") is None
-    assert baseline_of("my floor/majority") is None
+    assert baseline_of("my baseline/majority") is None
 
 
 def test_what_travels_between_processes_arrives():

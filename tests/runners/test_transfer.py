@@ -12,7 +12,7 @@ import torch
 from tiny_task import Tiny
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.fnet import FNet
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
@@ -34,7 +34,7 @@ TIMES = {"train_step_time", "train_time", "data_wait", "process_peak_bytes"}
 
 def build(mixer: Any, *, seed: int = 0, dropout: float = 0.0, length: int = 12) -> Backbone:
     config = BackboneConfig(depth=1, width=8, heads=2, feed_forward_width=8, dropout=dropout)
-    facts = Facts(head=Head.classification, vocabulary=8, classes=3, max_length=length)
+    facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=length)
     return Backbone(config, facts, [mixer], seed=seed)
 
 

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
-from tasks.task import Batch, Floor, Kind, Tally, TaskSpec
+from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
 
 SPEC = TaskSpec(
     name="tiny",
@@ -65,9 +65,9 @@ class Tiny:
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         return Tally(float(nll.sum()), float(hit.sum()), len(hit), batch.index, nll, hit)
 
-    def floors(self, split: str) -> list[Floor]:
+    def baselines(self, split: str) -> list[Baseline]:
         _, target, _ = self.data(split)
-        return [Floor("majority", float((target == 1).float().mean()), target == 1, "guesses 1")]
+        return [Baseline("majority", float((target == 1).float().mean()), target == 1, "guesses 1")]
 
 
 def model(*, dropout: float = 0.0, redraw_every: int = 0, seed: int = 0) -> Backbone:
@@ -78,5 +78,5 @@ def model(*, dropout: float = 0.0, redraw_every: int = 0, seed: int = 0) -> Back
         if redraw_every
         else LinearAttention
     )
-    facts = Facts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
+    facts = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=12)
     return Backbone(config, facts, [mixer], seed=seed)

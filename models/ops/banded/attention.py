@@ -14,17 +14,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.banded.layout import PASS_ELEMENTS, Fold, GlobalKeys, Scores, add_product
+from models.ops.banded.scores import GlobalKeys, Scores
 from models.ops.exact import distance_bias, sdpa
-from models.ops.numerics import full_precision
-
-__all__ = ["PASS_ELEMENTS", "BandedAttention", "Fold", "attend_in_sight"]
+from models.ops.numerics import add_product, full_precision
 
 
 class BandedAttention(torch.autograd.Function):
     """`apply(q, k, v, keys, values, scores, dropout, remember)`.
 
-    `keys` and `values` are those beyond the band, at `scores.place`, or None. Half precision is
+    `keys` and `values` are those beyond the band, at `scores.positions`, or None. Half precision is
     computed in float32.
     """
 
@@ -53,7 +51,7 @@ class BandedAttention(torch.autograd.Function):
                 for x in (far_k, far_v)
             ]
             out = values.new_empty(*queries.shape[:2], v.shape[-1])
-            kept: list[Tensor] = []
+            saved: list[Tensor] = []
             for part in fold.passes(q.device):
                 weights = scores.begin(part)
                 add_product(weights[..., : fold.reach], queries[part], keys[part].mT, ctx.scale)
@@ -62,17 +60,19 @@ class BandedAttention(torch.autograd.Function):
                     add_product(columns, queries[part], far[0][row].mT, ctx.scale)
                 torch.softmax(weights, -1, out=weights)
                 if remember:
-                    kept.append(weights)
+                    saved.append(weights)
                 if dropout:
-                    spared = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-                    weights = weights * spared * (1 / (1 - dropout))
+                    dropout_mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(
+                        1 - dropout
+                    )
+                    weights = weights * dropout_mask * (1 / (1 - dropout))
                     if remember:
-                        kept.append(spared)
+                        saved.append(dropout_mask)
                 torch.bmm(weights[..., : fold.reach], values[part], out=out[part])
                 if far[1] is not None:
                     add_product(out[part], weights[..., fold.reach :], far[1][row], 1.0)
         if remember:
-            ctx.save_for_backward(*buffers, *far, *kept)
+            ctx.save_for_backward(*buffers, *far, *saved)
         return fold.lift(out.flatten(0, 1), q.shape[:3], keys=False).to(v.dtype)
 
     @staticmethod
@@ -81,7 +81,7 @@ class BandedAttention(torch.autograd.Function):
         """Return the gradients by q, k and v, and by the keys and values beyond the band."""
         scores_of: Scores = ctx.scores
         fold = scores_of.fold
-        q_buffer, k_buffer, v_buffer, far_k, far_v, *kept = ctx.saved_tensors
+        q_buffer, k_buffer, v_buffer, far_k, far_v, *saved = ctx.saved_tensors
         queries, keys, values = fold.queries(q_buffer), fold.keys(k_buffer), fold.keys(v_buffer)
         dq, dk, dv = (
             torch.empty_like(q_buffer),
@@ -92,7 +92,7 @@ class BandedAttention(torch.autograd.Function):
         far = [x.new_zeros(fold.blocks, *x.shape[1:]) for x in (far_k, far_v) if x is not None]
         with full_precision(gradient):
             given = fold.queries(fold.lay(gradient, keys=False))
-            weights_of = iter(kept)
+            weights_of = iter(saved)
             for part in fold.passes(gradient.device):
                 weights, g = next(weights_of), given[part]
                 scores = torch.empty_like(weights)  # their gradient, in three steps
@@ -142,20 +142,20 @@ def attend_in_sight(
     """Attend where the band covers everything; neighbouring keys lie `dilation` tokens apart."""
     length, total, device = q.shape[2], k.shape[2], q.device
     own = torch.arange(length, device=device)[:, None]
-    place = torch.arange(length - total, length, device=device)
+    position = torch.arange(length - total, length, device=device)
     visible = None if keep is None else keep[:, None]
     if causal and (
         visible is not None or total > length or slopes is not None or beyond is not None
     ):
-        triangle = (place <= own)[None]
+        triangle = (position <= own)[None]
         visible = triangle if visible is None else triangle & visible
-    distance = (own - place).abs()[None] * dilation
+    distance = (own - position).abs()[None] * dilation
     if beyond is not None:
         k, v = torch.cat((beyond.keys, k), dim=2), torch.cat((beyond.values, v), dim=2)
         sight = beyond.sight(length, causal=causal)
         if sight is not None or visible is not None:
-            visible = _beside(sight, visible, q, beyond.place.shape[1], total)
-        far = (own - beyond.place[:, None]).abs()
+            visible = _beside(sight, visible, q, beyond.positions.shape[1], total)
+        far = (own - beyond.positions[:, None]).abs()
         distance = torch.cat((far, distance.expand(len(far), -1, -1)), dim=-1)
     return sdpa(
         q,

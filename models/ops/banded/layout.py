@@ -1,4 +1,4 @@
-"""How rows of queries and keys become blocks, and what is added to the scores of a block.
+"""How rows of queries and keys become blocks of a band.
 
 All rows (one per example and head) lie one after another in a buffer, each followed by a gap of
 at least one halo, the window rounded up to whole blocks. Cut into blocks of C queries, block b
@@ -7,9 +7,7 @@ buffer: nothing is gathered, and the matrix products of all examples, heads and 
 batch. The gap holds zeros and is masked, as are the corners of each block outside the band.
 
 With dilation D, queries see every D-th token alone: a row then becomes D rows, one per remainder of
-the place by D, and each has an ordinary band. Keys that every query sees besides its band (global
-tokens) are further columns of the block's scores, under the same softmax. ALiBi costs nothing: the
-band of zeros that hides the corners holds distances instead, multiplied by each head's slope.
+the position by D, each with an ordinary band.
 """
 
 from collections.abc import Iterator
@@ -20,46 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.ops.numerics import sum_dtype
+from models.ops.numerics import NEVER, add_product, sum_dtype
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: a few MB, so that they stay in the cache."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 24
-
-
-def add_product(
-    target: Float[Tensor, "m i j"],
-    a: Float[Tensor, "m i r"],
-    b: Float[Tensor, "m r j"],
-    scale: float,
-) -> None:
-    """Add `scale * a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
-    torch.baddbmm(target, a, b, alpha=scale, out=target)
-
-
-class GlobalKeys(NamedTuple):
-    """Keys that every query sees besides those of its window."""
-
-    keys: Float[Tensor, "b h g k"]
-    values: Float[Tensor, "b h g v"]
-    place: Int[Tensor, "b g"]
-    """Counted from the first query. Matters for distances, and causal queries see no later ones."""
-    keep: Bool[Tensor, "b g"] | None = None
-
-    def take(self, heads: slice) -> "GlobalKeys":
-        """Return those of some heads."""
-        return self._replace(keys=self.keys[:, heads], values=self.values[:, heads])
-
-    def sight(self, length: int, *, causal: bool) -> Bool[Tensor, "b #l g"] | None:
-        """Say which query sees which; None where all see all."""
-        seen = None if self.keep is None else self.keep[:, None]
-        if causal:
-            place = torch.arange(length, device=self.place.device)
-            behind = self.place[:, None] <= place[:, None]
-            seen = behind if seen is None else behind & seen
-        return seen
 
 
 class Fold(NamedTuple):
@@ -93,7 +56,7 @@ class Fold(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Number of queries of a row in the buffer, which is one remainder of a row's places."""
+        """Number of queries of a row in the buffer, which is one remainder of a row's positions."""
         return -(-self.length // self.dilation)
 
     @property
@@ -117,19 +80,19 @@ class Fold(NamedTuple):
         return self.block + self.halo * (1 if self.causal else 2)
 
     def lay(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> Float[Tensor, "n k"]:
-        """Copy rows into a buffer: queries from the row's first place on, keys a halo later."""
+        """Copy rows into a buffer: queries from the row's first slot on, keys a halo later."""
         rows, width = self.rows * self.dilation, x.shape[-1]
         tail = self.reach - self.block if keys else 0
         buffer = x.new_empty(rows * self.stride + tail, width, dtype=sum_dtype(x))
         body = buffer[: rows * self.stride].view(*x.shape[:2], self.dilation, self.stride, width)
-        self._place(body, x, self.first if keys else 0)
+        self._write(body, x, self.first if keys else 0)
         buffer[rows * self.stride :] = 0
         return buffer
 
-    def _place(
+    def _write(
         self, body: Float[Tensor, "b h dilation stride k"], x: Float[Tensor, "b h s k"], first: int
     ) -> None:
-        """Write rows from the place `first` on, and zeros elsewhere."""
+        """Write rows from the slot `first` on, and zeros elsewhere."""
         whole, rest = divmod(x.shape[2], self.dilation)
         behind = first + whole
         body[..., :first, :] = 0
@@ -217,17 +180,17 @@ class Fold(NamedTuple):
         padded = F.pad(keep, (0, -keep.shape[1] % step)).view(len(keep), -1, step)
         before = F.pad(padded.cumsum(1), (0, 0, 1, 0))
         total = padded.shape[1]
-        place = torch.arange(self.past // step, total, device=keep.device)
+        position = torch.arange(self.past // step, total, device=keep.device)
         past, future = self.reaches
-        first, behind = (place - past).clamp(min=0), (place + future + 1).clamp(max=total)
+        first, behind = (position - past).clamp(min=0), (position + future + 1).clamp(max=total)
         return (before[:, behind] > before[:, first]).flatten(1, 2)[:, : self.length]
 
     def row(self, part: slice, device: torch.device) -> Int[Tensor, " m"]:
         """Return the row of the buffer in which each block of `part` lies."""
         return torch.arange(part.start, part.stop, device=device) * self.block // self.stride
 
-    def places(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
-        """Return where the queries of `part` stand among the queries of their example."""
+    def query_positions(self, part: slice, device: torch.device) -> Int[Tensor, "m c"]:
+        """Return the positions of the queries of `part` among those of their example."""
         start = torch.arange(part.start, part.stop, device=device)[:, None] * self.block
         step = start % self.stride + torch.arange(self.block, device=device)
         return step * self.dilation + self.row(part, device)[:, None] % self.dilation
@@ -247,70 +210,3 @@ class Fold(NamedTuple):
         for origin in range(0, rows * spacing, spacing) if spacing else (0,):
             for first in range(0, count, step):
                 yield slice(origin + first, origin + min(first + step, count))
-
-
-class Scores(NamedTuple):
-    """What is added to the products of queries and keys, made block by block."""
-
-    fold: Fold
-    heads: int
-    band: Float[Tensor, "c w"]
-    gaps: Float[Tensor, "m 1 w"]
-    slopes: Float[Tensor, "m 1 1"] | None
-    place: Int[Tensor, "b g"] | None
-    """Where the keys beyond the band stand."""
-    real: Bool[Tensor, "b g"] | None
-    """Which of them are."""
-
-    @classmethod
-    def of(
-        cls,
-        fold: Fold,
-        like: Float[Tensor, "b h l k"],
-        keep: Bool[Tensor, "b s"] | None,
-        slopes: Float[Tensor, " h"] | None,
-        beyond: GlobalKeys | None,
-    ) -> "Scores":
-        """Return them for queries `like`; `slopes`, by head, times the distance is taken off."""
-        heads, plain = like.shape[1], like.new_empty(0, dtype=sum_dtype(like))
-        if slopes is not None:
-            row = fold.row(slice(0, fold.blocks), like.device)
-            slopes = slopes.to(plain.dtype)[row // fold.dilation % heads, None, None]
-        band = fold.band(plain, sloped=slopes is not None)
-        place, real = (None, None) if beyond is None else (beyond.place, beyond.keep)
-        return cls(fold, heads, band, fold.gaps(keep, plain, heads), slopes, place, real)
-
-    @property
-    def width(self) -> int:
-        """Number of scores of a query."""
-        return self.fold.reach + (0 if self.place is None else self.place.shape[1])
-
-    def begin(self, part: slice) -> Float[Tensor, "m c w"]:
-        """Return the scores of some blocks without the products."""
-        scores = self.band.new_empty(part.stop - part.start, self.fold.block, self.width)
-        inside, bias = scores[..., : self.fold.reach], self.band
-        if self.slopes is None:
-            torch.add(bias, self.gaps[part], out=inside)
-        else:
-            torch.addcmul(self.gaps[part], self.slopes[part], bias, out=inside)
-        if self.place is not None:
-            self._begin_beyond(scores[..., self.fold.reach :], part, self.place)
-        return scores
-
-    def _begin_beyond(
-        self, scores: Float[Tensor, "m c g"], part: slice, places: Int[Tensor, "b g"]
-    ) -> None:
-        scores.zero_()
-        example = self.row(part) // self.heads
-        place = places[example][:, None]
-        own = self.fold.places(part, place.device)[..., None]
-        if self.slopes is not None:
-            scores -= self.slopes[part] * (own - place).abs()
-        if self.fold.causal:
-            scores.masked_fill_(place > own, NEVER)
-        if self.real is not None:
-            scores.masked_fill_(~self.real[example][:, None], NEVER)
-
-    def row(self, part: slice) -> Int[Tensor, " m"]:
-        """Return the example and head, as one number, to which each block of `part` belongs."""
-        return self.fold.row(part, self.band.device) // self.fold.dilation

@@ -73,8 +73,8 @@ def window_attention(
             query, and which are real (None: all).
     """
     length, total = q.shape[2], k.shape[2]
-    own, place = torch.arange(length)[:, None], torch.arange(total) - (total - length)
-    step = place - own
+    query, key = torch.arange(length)[:, None], torch.arange(total) - (total - length)
+    step = key - query
     past = window if behind is None else behind
     sees = (step % dilation == 0) & (step >= -past * dilation) & (step <= window * dilation)
     sees, step = sees[None, None].expand(len(q), 1, -1, -1), step.expand(len(q), -1, -1)
@@ -83,7 +83,7 @@ def window_attention(
     if beyond is not None:
         keys, values, where, present = beyond
         k, v = torch.cat((k, keys), 2), torch.cat((v, values), 2)
-        step = torch.cat((step, where[:, None] - own), -1)
+        step = torch.cat((step, where[:, None] - query), -1)
         real = torch.ones_like(where) > 0 if present is None else present
         sees = torch.cat((sees, real[:, None, None].expand(-1, 1, length, -1)), -1)
     if causal:
@@ -120,8 +120,8 @@ def longformer_attention(
         slopes: what a token of distance takes off a head's scores.
     """
     length = is_global.shape[1]
-    place = torch.arange(length)
-    distance = place[:, None] - place
+    position = torch.arange(length)
+    distance = position[:, None] - position
     step = torch.tensor(dilation)[:, None, None]
     near = (distance % step == 0) & (distance.abs() <= window * step)
     allowed = torch.ones(len(is_global), 1, length, length, dtype=torch.bool)

@@ -3,15 +3,15 @@
 `window_attention` is the function, `SlidingWindowCore` what surrounds it: masks, dropout, memory.
 """
 
-from typing import cast
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from models.mixer import Layout, Positions, Site, State, Traits, Unsupported
+from models.ops import window_cache
 from models.ops.banded.attention import BandedAttention, attend_in_sight
-from models.ops.banded.layout import Fold, GlobalKeys, Scores
+from models.ops.banded.layout import Fold
+from models.ops.banded.scores import GlobalKeys, Scores
 from models.positions import alibi_slopes
 
 
@@ -163,18 +163,12 @@ class SlidingWindowCore(nn.Module):
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty state: the last keys and values in reach, and how many are filled.
 
-        They stand at the right, the latest last. However long the memory is asked for, more than
+        They stand at the right, the latest last. Whatever memory is requested, more than
         `window * dilation` is never seen.
         """
         if not self.traits.causal:
             raise Unsupported("a window that looks ahead has no state along time: set causal")
-        batch, heads, _, key_width, value_width = shape
-        memory = self.window * self.dilation
-        return (
-            like.new_zeros(batch, heads, memory, key_width),
-            like.new_zeros(batch, heads, memory, value_width),
-            torch.zeros(batch, dtype=torch.int64, device=like.device),
-        )
+        return window_cache.empty(shape, self.window * self.dilation, like)
 
     def extend(
         self,
@@ -185,16 +179,8 @@ class SlidingWindowCore(nn.Module):
         state: State,
     ) -> tuple[Float[Tensor, "b h l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query."""
-        old_keys, old_values, filled = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
-        length, memory = q.shape[2], old_keys.shape[2]
-        keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
-        values = torch.cat((old_values.to(v.dtype), v), dim=2)
-        age = torch.arange(memory + length, 0, -1, device=q.device)
-        keep = age <= filled[:, None] + length
-        # Cloned: a view would hold the whole segment.
-        state = (
-            keys[:, :, -memory:].to(old_keys.dtype).clone(),
-            values[:, :, -memory:].to(old_values.dtype).clone(),
-            (filled + length).clamp(max=memory),
-        )
-        return self(q, keys, values, layout._replace(keep=keep)), state
+        keys, values, filled, after = window_cache.append(state, k, v)
+        total = filled + q.shape[2]
+        keep = torch.arange(keys.shape[2], 0, -1, device=q.device) <= total[:, None]
+        o = self(q, keys, values, layout._replace(keep=keep))
+        return o, (*after, total.clamp(max=after[0].shape[2]))

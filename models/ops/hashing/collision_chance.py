@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.ops.linear.gaussian_product import add_product, tiles
+from models.ops.linear.gaussian_product import tiles
+from models.ops.numerics import add_product
 
 
 class Gradient(StrEnum):

@@ -14,13 +14,14 @@ Cost for one hash and head, n queries and keys each, chunk C: 2 n d additions; a
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from models.ops.numerics import blocks
 
 CODE_ELEMENTS = 1 << 22
 """Signs worked on at once: 16 MB."""
@@ -30,11 +31,6 @@ PASS_ELEMENTS = {"cpu": 1 << 21}
 PASS_ELEMENTS_ELSEWHERE = 1 << 26
 TABLE_ELEMENTS = 1 << 26
 """Elements of the tables held at once."""
-
-
-def spans(total: int, step: int) -> Iterator[slice]:
-    """Cut 0 ... total into slices."""
-    return (slice(first, min(first + step, total)) for first in range(0, total, step))
 
 
 def draw_planes(
@@ -53,13 +49,13 @@ def hash_codes(
     if not bits:
         return torch.zeros(rows, 1, length, dtype=torch.int32, device=x.device)
     hashes = bits // tau
-    place = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
+    bit_value = 2.0 ** torch.arange(tau, dtype=x.dtype, device=x.device)
     # Signs become numbers by a product, a few hashes at a time.
     some = torch.eye(math.gcd(hashes, 8), dtype=x.dtype, device=x.device)
-    packing, planes = (some[:, None] * place[:, None]).flatten(0, 1), planes.to(x.dtype)
+    packing, planes = (some[:, None] * bit_value[:, None]).flatten(0, 1), planes.to(x.dtype)
     by_head = x.view(-1, heads, length, width)
     codes = []
-    for part in spans(length, max(64, CODE_ELEMENTS // (rows * bits))):
+    for part in blocks(length, max(64, CODE_ELEMENTS // (rows * bits))):
         signs = (by_head[:, :, part] @ planes).gt_(0)
         codes.append((signs.view(-1, len(packing)) @ packing).view(rows, -1, hashes))
     return torch.cat(codes, dim=1).mT.to(torch.int32)
@@ -75,7 +71,7 @@ def collected(
     rows, hashes, length = targets.shape
     width = values.shape[-1]
     out = values.new_zeros(rows, length, width)
-    for part in spans(rows, max(1, TABLE_ELEMENTS // (codes * width))):
+    for part in blocks(rows, max(1, TABLE_ELEMENTS // (codes * width))):
         held, total = values[part], out[part].flatten(0, 1)
         first = codes * torch.arange(held.shape[0], device=values.device)[:, None]
         for one in range(hashes):
@@ -107,9 +103,9 @@ def paired(
     elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
     at_once = max(1, elements // (length * width))
     out = torch.zeros_like(both.vectors)
-    for part in spans(rows, at_once):
+    for part in blocks(rows, at_once):
         held = Sides(*(x[part] for x in both))
-        for some in spans(hashes, max(1, at_once // rows)):
+        for some in blocks(hashes, max(1, at_once // rows)):
             codes = torch.cat((sources[part, some], targets[part, some]), dim=2)
             out[part] += _paired(held, codes, split)
     return out[:, split:], out[:, :split]

@@ -17,12 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops.hashing.lsh_lists import LAST, Frame, Order, Rules, arrange
-from models.ops.numerics import full_precision
+from models.ops.numerics import NEVER, add_product, full_precision
 
 __all__ = ["Rules", "lsh_attention"]
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 ALONE = -1e5
 """Score of a token with itself: below every other score, above what may not be seen."""
 TINY = 1e-6
@@ -57,27 +55,27 @@ class Sorted:
         self.frame, self.order = frame, order
         self.u, self.v = by_rows(u), by_rows(v)
         self.lengths = self.u.square().sum(-1, keepdim=True).add_(TINY * u.shape[-1]).sqrt_()
-        self.places = frame.places(count, u.device)
+        self.list_layout = frame.list_layout(count, u.device)
         C, step = frame.rules.chunk, frame.step(u.device)
         scores = (step, C, (frame.sides + 1) * C)
-        self.score_room, self.spare_room = self.u.new_empty(scores), self.u.new_empty(scores)
-        places = (step + frame.sides) * C
-        self.rooms = [x.new_empty(places, x.shape[1]) for x in (self.u, self.u, self.v)]
+        self.score_buffer, self.spare_buffer = self.u.new_empty(scores), self.u.new_empty(scores)
+        slots = (step + frame.sides) * C
+        self.buffers = [x.new_empty(slots, x.shape[1]) for x in (self.u, self.u, self.v)]
         self.lowered = list(self._lowerings(count is not None, slopes))
 
     def take(self, part: slice) -> Taken:
         """Gather what the chunks of a pass see."""
         frame, rules = self.frame, self.frame.rules
-        slots = self.order.slots[frame.covered(part)]
-        x, k, v = (room[: slots.shape[0]] for room in self.rooms)
-        torch.index_select(self.u, 0, slots, out=x)
-        torch.index_select(self.v, 0, slots, out=v)
+        seen_tokens = self.order.tokens[frame.covered(part)]
+        x, k, v = (buffer[: seen_tokens.shape[0]] for buffer in self.buffers)
+        torch.index_select(self.u, 0, seen_tokens, out=x)
+        torch.index_select(self.v, 0, seen_tokens, out=v)
         if rules.unit_keys:
-            torch.div(x, self.lengths.index_select(0, slots), out=k)
+            torch.div(x, self.lengths.index_select(0, seen_tokens), out=k)
         keys = frame.seen(k if rules.unit_keys else x)
         queries = frame.own(x)
         first = rules.before * rules.chunk
-        tokens = slots[first : first + queries.shape[0] * queries.shape[1]]
+        tokens = seen_tokens[first : first + queries.shape[0] * queries.shape[1]]
         return Taken(tokens, queries, keys, frame.seen(v))
 
     def _lowerings(
@@ -88,27 +86,27 @@ class Sorted:
         Differences of whole numbers, clamped to [0, 1], are masks that need no select: on a CPU
         that is several times faster than filling by a mask of booleans.
         """
-        frame, rules, places, like = self.frame, self.frame.rules, self.places, self.u
-        room = self.spare_room
+        frame, rules, list_layout, like = self.frame, self.frame.rules, self.list_layout, self.u
+        buffer = self.spare_buffer
 
         def pairs(x: Float[Tensor, " n"], part: slice) -> Float[Tensor, "m c w"]:
             """Return key's x minus query's x for every score."""
             seen, own = frame.seen(x)[part, None], frame.own(x)[part, :, None]
-            return torch.sub(seen, own, out=room[: part.stop - part.start])
+            return torch.sub(seen, own, out=buffer[: part.stop - part.start])
 
         if padded or frame.length % rules.chunk:
-            hidden = frame.spread(places.hidden).flatten()
+            hidden = frame.spread(list_layout.hidden).flatten()
             gaps = frame.seen(like.new_zeros(hidden.shape).masked_fill_(hidden, NEVER))
             yield lambda s, part: s.add_(gaps[part, None])
         if padded or frame.joined * frame.chunks <= frame.sides:
             # A ring shorter than what is seen: nothing is seen twice.
             offset = torch.arange(-rules.before, rules.after + 1, device=like.device)
-            back = places.ring[:, None].sub(1).clamp(max=rules.before)
-            twice = (offset < -back) | (offset + back >= places.ring[:, None])
+            back = list_layout.ring[:, None].sub(1).clamp(max=rules.before)
+            twice = (offset < -back) | (offset + back >= list_layout.ring[:, None])
             again = frame.by_chunk(twice).to(like.dtype).mul_(NEVER)[:, None, :, None]
             C = rules.chunk
             yield lambda s, part: s.view(*s.shape[:2], -1, C).add_(again[part])
-        position = (self.order.slots // frame.heads % frame.length).to(like.dtype)
+        position = (self.order.tokens // frame.heads % frame.length).to(like.dtype)
         if slopes is not None:
             head = torch.arange(frame.lists, device=like.device)
             head = head // (frame.rounds // frame.joined) % frame.heads
@@ -135,10 +133,10 @@ class Sorted:
     def _repeats(self) -> Callable[[slice], Float[Tensor, "m c w"]]:
         """Return how to count how often a query meets a key in all rounds, at least 1."""
         frame, rules, like = self.frame, self.frame.rules, self.u
-        place = self.order.inverse.index_select(1, self.order.slots)
-        chunk = (place // rules.chunk % frame.stretch).to(like.dtype)
-        bucket = None if self.order.buckets is None else self.order.buckets[place].to(like.dtype)
-        ring = frame.by_chunk(self.places.ring[:, None, None]).to(like.dtype)
+        slot = self.order.inverse.index_select(1, self.order.tokens)
+        chunk = (slot // rules.chunk % frame.stretch).to(like.dtype)
+        bucket = None if self.order.buckets is None else self.order.buckets[slot].to(like.dtype)
+        ring = frame.by_chunk(self.list_layout.ring[:, None, None]).to(like.dtype)
         back = (ring - 1).clamp(max=rules.before)
         width = ring.clamp(max=frame.sides + 1)
 
@@ -158,9 +156,8 @@ class Sorted:
 
     def weights(self, part: slice, taken: Taken) -> tuple[Tensor, Float[Tensor, "m c 1"]]:
         """Return every round's own weights in a pass, and the largest score of each query."""
-        s = self.score_room[: part.stop - part.start]
-        scale = self.frame.rules.scale
-        torch.baddbmm(s, taken.queries, taken.keys.mT, beta=0, alpha=scale, out=s)
+        s = self.score_buffer[: part.stop - part.start]
+        add_product(s, taken.queries, taken.keys.mT, self.frame.rules.scale, anew=True)
         for lower in self.lowered:
             lower(s, part)
         top = s.amax(-1, keepdim=True)
@@ -168,26 +165,26 @@ class Sorted:
         return s, top
 
     def shares(self, tops: Float[Tensor, "n 1"], totals: Float[Tensor, "n 1"]) -> Tensor:
-        """Return which part of a token's weight each place has; 0 for copies and padding.
+        """Return which part of a token's weight each slot has; 0 for copies and padding.
 
         `tops`: the largest score, `totals`: the sum of exp(score - top).
         """
-        slots, inverse = self.order.slots, self.order.inverse
-        top = torch.stack([tops.index_select(0, places) for places in inverse]).amax(0)
-        sizes = tops.sub(top.index_select(0, slots)).exp_().mul_(totals)
-        sizes = sizes / self.gather(sizes).index_select(0, slots)
-        return sizes.masked_fill_(self.frame.spread(self.places.mute).flatten()[:, None], 0.0)
+        tokens, inverse = self.order.tokens, self.order.inverse
+        top = torch.stack([tops.index_select(0, slots) for slots in inverse]).amax(0)
+        sizes = tops.sub(top.index_select(0, tokens)).exp_().mul_(totals)
+        sizes = sizes / self.gather(sizes).index_select(0, tokens)
+        return sizes.masked_fill_(self.frame.spread(self.list_layout.mute).flatten()[:, None], 0.0)
 
     def fold(self, x: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """Add what copies gathered to what they are copies of, in place."""
         frame, rules = self.frame, self.frame.rules
         by_chunk = x.view(frame.lists, frame.stretch, -1)
-        ring = frame.spread(self.places.ring)
+        ring = frame.spread(self.list_layout.ring)
         each = torch.arange(frame.lists, device=x.device)
         for step in (*range(-rules.before, 0), *range(rules.after)):
-            place = ring + step if step >= 0 else torch.full_like(ring, step)
-            by_chunk[each, place.remainder(ring) + rules.before] += by_chunk[
-                each, place + rules.before
+            slot = ring + step if step >= 0 else torch.full_like(ring, step)
+            by_chunk[each, slot.remainder(ring) + rules.before] += by_chunk[
+                each, slot + rules.before
             ]
         return x
 
@@ -195,8 +192,8 @@ class Sorted:
         """Sum over the rounds: the inverse of laying out."""
         first, *others = self.order.inverse
         total = x.index_select(0, first)
-        for places in others:
-            total += x.index_select(0, places)
+        for slots in others:
+            total += x.index_select(0, slots)
         return total
 
 
@@ -222,7 +219,7 @@ class LshAttention(torch.autograd.Function):
         v: Float[Tensor, "b h l v"],
         keep: Bool[Tensor, "b l"] | None,
         slopes: Float[Tensor, " h"] | None,
-        slots: Int[Tensor, " n"],
+        tokens: Int[Tensor, " n"],
         inverse: Int[Tensor, "r t"],
         buckets: Int[Tensor, " n"] | None,
         frame: Frame,
@@ -232,9 +229,9 @@ class LshAttention(torch.autograd.Function):
         """Attend. `remember`: whether a backward pass will come."""
         ctx.frame, ctx.dropout = frame, dropout
         count = None if keep is None else keep.sum(1)
-        spared: list[Tensor] = []
+        dropout_masks: list[Tensor] = []
         with full_precision(u):
-            order = Order(slots, inverse, buckets)
+            order = Order(tokens, inverse, buckets)
             lists = Sorted(u, v, order, count, slopes, frame)
             found = lists.v.new_zeros(frame.size, v.shape[-1])
             tops, totals = torch.zeros_like(found[:, :1]), torch.ones_like(found[:, :1])
@@ -244,8 +241,8 @@ class LshAttention(torch.autograd.Function):
                 # The weight of the largest score is exp(0) / total.
                 frame.own(totals)[part] = weights.amax(-1, keepdim=True).reciprocal_()
                 if dropout:
-                    spared.append(torch.empty_like(weights, dtype=torch.bool))
-                    weights *= spared[-1].bernoulli_(1 - dropout)
+                    dropout_masks.append(torch.empty_like(weights, dtype=torch.bool))
+                    weights *= dropout_masks[-1].bernoulli_(1 - dropout)
                     weights *= 1 / (1 - dropout)
                 torch.bmm(weights, taken.values, out=frame.own(found)[part])
             shares = lists.shares(tops, totals)
@@ -254,7 +251,9 @@ class LshAttention(torch.autograd.Function):
                 o.masked_fill_(~by_token(keep, frame), 0.0)
         out = by_heads(o, frame, v.dtype)
         if remember:
-            ctx.save_for_backward(u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared)
+            ctx.save_for_backward(
+                u, v, keep, slopes, tokens, inverse, buckets, out, shares, *dropout_masks
+            )
         return out
 
     @staticmethod
@@ -262,11 +261,13 @@ class LshAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
         """Return the gradients by u and v."""
         frame: Frame = ctx.frame
-        u, v, keep, slopes, slots, inverse, buckets, out, shares, *spared = ctx.saved_tensors
+        u, v, keep, slopes, tokens, inverse, buckets, out, shares, *dropout_masks = (
+            ctx.saved_tensors
+        )
         rules, C = frame.rules, frame.rules.chunk
         count = None if keep is None else keep.sum(1)
         with full_precision(gradient):
-            lists = Sorted(u, v, Order(slots, inverse, buckets), count, slopes, frame)
+            lists = Sorted(u, v, Order(tokens, inverse, buckets), count, slopes, frame)
             g = by_rows(gradient)
             mean = (g * by_rows(out)).sum(-1, keepdim=True)
             share_of = frame.own(shares)
@@ -278,10 +279,10 @@ class LshAttention(torch.autograd.Function):
                 given = g.index_select(0, taken.tokens).view(*share.shape[:2], -1).mul_(share)
                 level = mean.index_select(0, taken.tokens).view_as(share).mul_(share)
                 used = weights = lists.weights(part, taken)[0]
-                scores = lists.spare_room[: part.stop - part.start]  # their gradient
+                scores = lists.spare_buffer[: part.stop - part.start]  # their gradient
                 torch.bmm(given, taken.values.mT, out=scores)
                 if ctx.dropout:
-                    factor = spared[number] * (1 / (1 - ctx.dropout))
+                    factor = dropout_masks[number] * (1 / (1 - ctx.dropout))
                     used = weights * factor
                     scores *= factor
                 scores.sub_(level).mul_(weights)
@@ -294,9 +295,7 @@ class LshAttention(torch.autograd.Function):
                         (dk, scores, taken.queries, rules.scale),
                         (dv, used, given, 1.0),
                     ):
-                        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
-                        blocks = target[rows].view(x.shape)
-                        torch.baddbmm(blocks, w[:, :, columns].mT, x, alpha=alpha, out=blocks)
+                        add_product(target[rows].view(x.shape), w[:, :, columns].mT, x, alpha)
             du, by_key = lists.gather(dq), lists.gather(lists.fold(dk))
             du *= rules.scale
             if rules.unit_keys:

@@ -1,4 +1,4 @@
-"""Hashing, sorting into rings of chunks, and where everything then lies.
+"""Hashing, and sorting into rings of chunks.
 
 A round of hashing sends every token to a bucket. Sorted by (bucket, position) and cut into chunks
 of C, a chunk sees itself and its neighbours. Sorted tokens lie in lists: all rounds of an example
@@ -8,7 +8,7 @@ in front and `after` copies of its beginning behind, so that what a chunk sees i
 Padding is in no list, and the last chunk of a round may be short: a row of t real tokens has the
 same ceil(t / C) chunks a round however long the tensor is.
 
-Axis letters beside the project's: r rounds, n places in all lists, s places of one list, m chunks
+Axis letters beside the project's: r rounds, n slots in all lists, s slots of one list, m chunks
 that attend, c tokens of a chunk, w tokens that it sees, t = b l h tokens of all heads.
 """
 
@@ -66,15 +66,15 @@ def hash_buckets(
         return buckets.transpose(-1, -2)
 
 
-class Places(NamedTuple):
-    """What lies at each place of a list's stretch; one row serves all if no row has padding."""
+class ListLayout(NamedTuple):
+    """What lies in each slot of a list's stretch; one row serves all if no row has padding."""
 
     token: Int[Tensor, "#b s"]
     """Index into the rounds of a list, one after another, each sorted."""
     hidden: Bool[Tensor, "#b s"]
-    """Nobody's key."""
+    """Seen by no query."""
     mute: Bool[Tensor, "#b s"]
-    """No query: a copy, or hidden."""
+    """Makes no query: a copy, or hidden."""
     ring: Int[Tensor, "#b"]
     """Number of chunks in the list."""
 
@@ -115,7 +115,7 @@ class Frame(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Places in all lists."""
+        """Slots in all lists."""
         return self.lists * self.stretch * self.rules.chunk
 
     @property
@@ -123,7 +123,7 @@ class Frame(NamedTuple):
         """Chunks with everything that they see."""
         return self.lists * self.stretch - self.sides
 
-    def places(self, count: Int[Tensor, " b"] | None, device: torch.device) -> Places:
+    def list_layout(self, count: Int[Tensor, " b"] | None, device: torch.device) -> ListLayout:
         """Lay out a list for rows of `count` real tokens."""
         C, before, after = self.rules.chunk, self.rules.before, self.rules.after
         real = torch.full((1,), self.length, device=device) if count is None else count
@@ -131,12 +131,12 @@ class Frame(NamedTuple):
         ring = chunks * self.joined
         step = torch.arange(self.stretch, device=device) - before
         here = step.remainder(ring)
-        place = (here % chunks)[..., None] * C + torch.arange(C, device=device)
-        hidden = (place >= real[:, None, None]) | (step >= ring + after)[..., None]
+        offset = (here % chunks)[..., None] * C + torch.arange(C, device=device)
+        hidden = (offset >= real[:, None, None]) | (step >= ring + after)[..., None]
         copied = ((step < 0) | (step >= ring))[..., None]
-        token = (here // chunks)[..., None] * self.length + place.clamp(max=self.length - 1)
+        token = (here // chunks)[..., None] * self.length + offset.clamp(max=self.length - 1)
         mute = hidden | copied
-        return Places(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
+        return ListLayout(token.flatten(1), hidden.flatten(1), mute.flatten(1), ring[:, 0])
 
     def spread(self, x: Tensor) -> Tensor:
         """Repeat what is known by row, or for all rows, for each list."""
@@ -152,13 +152,13 @@ class Frame(NamedTuple):
         return x[self.rules.before : self.rules.before + self.blocks]
 
     def own(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m c *k"]:
-        """View places, those of a pass or all, by chunk."""
+        """View slots, those of a pass or all, by chunk."""
         C = self.rules.chunk
         blocks, first = x.shape[0] // C - self.sides, self.rules.before * C
         return x[first : first + blocks * C].view(blocks, C, *x.shape[1:])
 
     def seen(self, x: Float[Tensor, "n *k"]) -> Float[Tensor, "m w *k"]:
-        """View places, those of a pass or all, by what each chunk sees; neighbours overlap."""
+        """View slots, those of a pass or all, by what each chunk sees; neighbours overlap."""
         C, strides = self.rules.chunk, x.stride()
         blocks = x.shape[0] // C - self.sides
         shape = (blocks, (self.sides + 1) * C, *x.shape[1:])
@@ -177,19 +177,19 @@ class Frame(NamedTuple):
             yield slice(first, min(first + step, self.blocks))
 
     def covered(self, part: slice) -> slice:
-        """Return the places that the chunks of a pass see."""
+        """Return the slots that the chunks of a pass see."""
         return slice(part.start * self.rules.chunk, (part.stop + self.sides) * self.rules.chunk)
 
 
 class Order(NamedTuple):
-    """Where everything lies. Tokens are numbered as the rows of a (b, l, h, k) tensor."""
+    """Which token lies in which slot. Tokens are numbered as the rows of a (b, l, h, k) tensor."""
 
-    slots: Int[Tensor, " n"]
-    """The token at each place."""
+    tokens: Int[Tensor, " n"]
+    """The token in each slot."""
     inverse: Int[Tensor, "r t"]
-    """The place of each token by round; of no meaning for padding."""
+    """The slot of each token by round; of no meaning for padding."""
     buckets: Int[Tensor, " n"] | None
-    """The bucket at each place, numbered in sorted order; None where buckets hide nothing."""
+    """The bucket of each slot, numbered in sorted order; None where buckets hide nothing."""
 
 
 def arrange(
@@ -199,26 +199,26 @@ def arrange(
     batch, heads, rounds, length = buckets.shape
     device, C = buckets.device, frame.rules.chunk
     values, order = buckets.sort(dim=-1, stable=True)
-    places = frame.places(count, device)
+    list_layout = frame.list_layout(count, device)
     by_list = order.reshape(batch, -1, frame.joined * length)
-    index = places.token[:, None].expand(batch, by_list.shape[1], -1)
+    index = list_layout.token[:, None].expand(batch, by_list.shape[1], -1)
     row = torch.arange(batch * heads, device=device).view(batch, heads, 1, 1)
     head, example = row % heads, row // heads
     token = by_list.gather(2, index).view(batch, heads, -1, frame.stretch * C)
-    slots = (example * length + token) * heads + head
+    tokens = (example * length + token) * heads + head
 
     # Rounds of a list follow each other without a gap between their chunks.
     number = torch.arange(rounds, device=device)[:, None]
     first = (row * (rounds // frame.joined) + number // frame.joined) * frame.stretch
-    chunks = places.ring[:, None, None, None] // frame.joined
+    chunks = list_layout.ring[:, None, None, None] // frame.joined
     first = (first + frame.rules.before + number % frame.joined * chunks) * C
-    place = (first + torch.arange(length, device=device)).expand(order.shape)
-    inverse = torch.empty_like(order).scatter_(3, order, place)
+    slot = (first + torch.arange(length, device=device)).expand(order.shape)
+    inverse = torch.empty_like(order).scatter_(3, order, slot)
 
     by_token = inverse.permute(2, 0, 3, 1).flatten(1).int()
     if frame.rules.across_buckets:
-        return Order(slots.flatten().int(), by_token, None)
+        return Order(tokens.flatten().int(), by_token, None)
     starts = values.new_zeros(values.shape)
     starts[..., 1:] = values[..., 1:] != values[..., :-1]
     bucket = (starts.cumsum(-1) + number * length).view(by_list.shape).gather(2, index)
-    return Order(slots.flatten().int(), by_token, bucket.flatten().int())
+    return Order(tokens.flatten().int(), by_token, bucket.flatten().int())

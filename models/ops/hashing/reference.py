@@ -36,9 +36,9 @@ def shared_scores(
         slope: what a token of distance takes off.
     """
     keys = u * (u.square().sum(-1, keepdim=True) + 1e-6 * u.shape[-1]).rsqrt()
-    place = torch.arange(u.shape[0])
+    position = torch.arange(u.shape[0])
     s = scale * u @ (keys if unit_keys else u).T
-    s = s - slope * (place[:, None] - place).abs()
+    s = s - slope * (position[:, None] - position).abs()
     return s.masked_fill(torch.eye(u.shape[0], dtype=torch.bool), -1e3) if exclude_self else s
 
 
@@ -102,8 +102,8 @@ def meetings(
             rings.append(cut)
     times = torch.zeros(len(buckets), len(buckets[0]), len(buckets[0]), dtype=torch.float64)
     for ring in rings:
-        for place, own in enumerate(ring):
-            near = {(place + step) % len(ring) for step in range(-before, after + 1)}
+        for number, own in enumerate(ring):
+            near = {(number + step) % len(ring) for step in range(-before, after + 1)}
             around = [pair for other in near for pair in ring[other]]
             for r, i in own:
                 for s, j in around:

@@ -21,28 +21,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from models.ops.numerics import sum_dtype
-
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+from models.ops.numerics import NEVER, add_product, sum_dtype
 
 Shares: TypeAlias = list[Float[Tensor, "#b 1 _ 1"]]
 """By level: what the second half of a cluster contributes to it; the first half gives the rest."""
-
-
-def add_product(
-    target: Float[Tensor, "m i j"],
-    a: Float[Tensor, "m i r"],
-    b: Float[Tensor, "m r j"],
-    scale: float = 1.0,
-    *,
-    anew: bool = False,
-) -> None:
-    """Add `scale * a b` to `target`, or put it there `anew`.
-
-    Not spelt `baddbmm_`, which torch's counter of operations overlooks.
-    """
-    torch.baddbmm(target, a, b, beta=0 if anew else 1, alpha=scale, out=target)
 
 
 def halves(level: Float[Tensor, "b h i w"]) -> tuple[Tensor, Tensor]:
@@ -117,9 +99,9 @@ class Stretch(NamedTuple):
         ]
         furthest = steps[-1][0]
         buffer[:furthest].zero_()
-        for place, piece in reversed(steps):
-            target = buffer[place : place + self.asking]
-            add_product(target, piece.mT, x, scale, anew=place == furthest)
+        for offset, piece in reversed(steps):
+            target = buffer[offset : offset + self.asking]
+            add_product(target, piece.mT, x, scale, anew=offset == furthest)
         return buffer
 
     def cut(self, bias: Float[Tensor, "h c _"] | None) -> list[Float[Tensor, "h c _"]]:
@@ -193,7 +175,7 @@ class Plan(NamedTuple):
         """Return the shares for queries, and for keys and values.
 
         Clusters are means of their real tokens. A causal query is the first real token instead: a
-        mean would tell it of later ones.
+        mean would depend on later ones.
         """
         pairs = [halves(count) for count in counts[:-1]]
         means = [second / (first + second).clamp(min=1) for first, second in pairs]

@@ -59,11 +59,11 @@ def hierarchical_attention(
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5
     keep = torch.ones(len(q), length, dtype=torch.bool) if keep is None else keep
-    place = torch.arange(length)
+    position = torch.arange(length)
     scores = torch.zeros(*q.shape[:3], length, dtype=q.dtype)
     waiting = torch.ones(length, length, dtype=torch.bool)
     for level in range(max(1, length.bit_length())):
-        blocks, cluster = place // (block << level), place >> level
+        blocks, cluster = position // (block << level), position >> level
         meet = (blocks[:, None] - blocks).abs() <= 1
         now = meet & waiting
         waiting = ~meet
@@ -76,6 +76,6 @@ def hierarchical_attention(
             apart = (cluster - cluster[:, None]).clamp(1 - 2 * block, 2 * block - 1)
             found = found + bias[:, apart + 2 * block - 1]
         scores = torch.where(now, found, scores)
-    visible = keep[:, None, None] & (place <= place[:, None] if causal else True)
+    visible = keep[:, None, None] & (position <= position[:, None] if causal else True)
     scores = scores.masked_fill(~visible, -torch.inf)
     return scores.softmax(-1).nan_to_num(0) @ v

@@ -9,7 +9,7 @@ token of a cluster is kept per level. All levels together are one softmax, a clu
 counting 2^a times.
 
 State: `(keys, values, queries, seen)` with shapes (b, h, levels, 2 C, k), (b, h, levels, 2 C, v),
-(b, h, levels, k) and (b,), zeros = empty. Rows may be at different places.
+(b, h, levels, k) and (b,), zeros = empty. Rows may be at different positions.
 """
 
 import math
@@ -65,20 +65,20 @@ def filled(
     length, (levels, slots) = q.shape[2], state.keys.shape[2:4]
     block = slots // 2
     sums = [F.pad(x, (0, 0, 0, state.capacity - length)) for x in (k, v)]
-    kept: tuple[list[Tensor], list[Tensor]] = ([], [])
+    stored: tuple[list[Tensor], list[Tensor]] = ([], [])
     queries = []
     for level in range(levels):
         last = (length - 1) >> level  # the cluster of the last token
         queries.append(q[:, :, last << level])
         own = last // block
-        for side, found in zip(sums, kept, strict=True):
+        for side, found in zip(sums, stored, strict=True):
             blocks = torch.unflatten(side, 2, (-1, block))
-            # in block 0 there is none before: what stands in its place is masked
+            # in block 0 there is none before: what is taken instead is masked
             pair = blocks[:, :, own], blocks[:, :, own - 1 if own else own + 1]
             found.append(torch.cat(pair if own % 2 == 0 else pair[::-1], dim=2))
         if level + 1 < levels:
             sums = [torch.unflatten(side, 2, (-1, 2)).sum(3) for side in sums]
-    keys, values = (torch.stack(side, 2) for side in kept)
+    keys, values = (torch.stack(side, 2) for side in stored)
     like = state.keys
     return Remembered(
         keys.to(like.dtype),

@@ -13,24 +13,17 @@ negligible beside the largest key seen so far. Where that leaves a row (almost) 
 memory, `exponent_sums` computes the same with a reference for each feature.
 """
 
-from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.mixer import Layout, State, Traits, Unsupported
 from models.ops.linear.exponent_sums import faint, mean_of_past, without_padding
-from models.ops.linear.features import (
-    FeatureMaps,
-    augment,
-    block_rows,
-    feature_product,
-    output_gradient,
-)
+from models.ops.linear.feature_product import augment, output_gradient
+from models.ops.linear.features import FeatureMaps, block_rows
 from models.ops.numerics import blocks, full_precision, sum_dtype
 
 
@@ -144,7 +137,7 @@ class _Block(NamedTuple):
     """[v 1], zero for padding."""
     carried: Float[Tensor, "bhn c w"]
     """The same, as it enters the sums."""
-    kept: Float[Tensor, "bhn c 1"] | None
+    mask: Float[Tensor, "bhn c 1"] | None
     scores: Float[Tensor, "bhn c c"]
     states: Float[Tensor, "bhn m w"]
     """[S z] before each chunk."""
@@ -166,11 +159,11 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     features, log = maps.key(k)
     phi_k = features.flatten(0, 2)
     values = augment(rows.v.view(*layout, width), 1.0, dtype).flatten(0, 2)
-    keep = kept = None
+    keep = mask = None
     if rows.keep is not None:
         keep = rows.keep.view(b, -1, chunk)
-        kept = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
-        values *= kept
+        mask = keep[:, None, ..., None].to(dtype).expand(-1, h, -1, -1, -1).flatten(0, 2)
+        values *= mask
     scores = torch.bmm(phi_q, phi_k.mT)
     levels, carried, last = None, values, memory.level
     if log is not None:
@@ -180,7 +173,7 @@ def _block(rows: _Rows, memory: Memory, maps: FeatureMaps, chunk: int) -> _Block
     gained = torch.bmm(phi_k.mT, carried).view(b, h, -1, *memory.sums.shape[2:])
     states, sums = _scan(memory.sums, gained, None if levels is None else levels.decay)
     return _Block(
-        q, k, phi_q, phi_k, values, carried, kept, scores.tril_(),
+        q, k, phi_q, phi_k, values, carried, mask, scores.tril_(),
         states.flatten(0, 2), levels, Memory(sums, last),
     )  # fmt: skip
 
@@ -195,8 +188,8 @@ def _spans(q: Float[Tensor, "b h l k"], features: int, chunk: int) -> list[tuple
     return spans + ([(slice(whole, length), length - whole)] if whole < length else [])
 
 
-def _place(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
-    """Return `whole` with `part` in its place; `part` itself where that is all of it."""
+def _write(whole: Tensor, rows: slice, part: Tensor) -> Tensor:
+    """Return `whole` with `part` written to `rows`; `part` itself where that is all of it."""
     if part.shape == whole.shape and whole.is_contiguous() and part.is_contiguous():
         return part.to(whole.dtype)
     whole[:, :, rows] = part
@@ -235,8 +228,8 @@ class _CausalProduct(torch.autograd.Function):
                 if maps.normalise:
                     factor = maps.reciprocal(total[..., -1])
                     part = part * factor[..., None]
-                    inverse = _place(inverse, rows, factor)
-                o = _place(o, rows, part)
+                    inverse = _write(inverse, rows, factor)
+                o = _write(o, rows, part)
                 memory = block.memory
         ctx.maps, ctx.chunk = maps, chunk
         ctx.save_for_backward(q, k, v, keep, o, inverse, *memories)
@@ -269,7 +262,7 @@ class _CausalProduct(torch.autograd.Function):
                 g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
                 parts = _pull_block(block, g.view(-1, size, g.shape[-1]), dsums, here)
                 dq, dk, dv = (
-                    _place(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
+                    _write(target, rows, part.view(*q.shape[:2], -1, part.shape[-1]))
                     for target, part in zip((dq, dk, dv), parts[:3], strict=True)
                 )
                 dsums = parts[3]
@@ -298,8 +291,8 @@ def _pull_block(
     if levels is not None:
         dv *= levels.key
     dv.baddbmm_(block.scores.mT, g[..., :-1])
-    if block.kept is not None:
-        dv *= block.kept
+    if block.mask is not None:
+        dv *= block.mask
     shape = (*block.q.shape[:-1], maps.width)
     dq = maps.query.pull(dphi_q.view(shape), block.phi_q.view(shape), block.q)
     dk = maps.key.pull(dphi_k.view(shape), block.phi_k.view(shape), block.k)
@@ -337,61 +330,3 @@ def causal_product(
     if sides and faint(inverse, seen):
         o = mean_of_past(q, k, v, keep, sides, **start._asdict())[0]
     return o, Memory(sums, level) if memory else None
-
-
-class FeatureCore(nn.Module, ABC):
-    """A core of attention by features, in either direction; when causal, the sums are its state."""
-
-    def __init__(self, traits: Traits, chunk: int) -> None:
-        super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
-        self.traits, self.chunk = traits, chunk
-
-    @abstractmethod
-    def maps(
-        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
-    ) -> FeatureMaps:
-        """Return the feature maps, for these queries and keys."""
-
-    def forward(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h s k"],
-        v: Float[Tensor, "b h s v"],
-        layout: Layout,
-    ) -> Float[Tensor, "b h l v"]:
-        """Attend to all kept keys or, when causal, to those up to each query's own place."""
-        if "keep" not in self.traits.honours:
-            layout = layout._replace(keep=None)
-        maps = self.maps(q, k, layout)
-        if not self.traits.causal:
-            return feature_product(q, k, v, maps, layout.keep)
-        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
-
-    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
-        if not self.traits.causal:
-            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
-        if self.traits.selection_leak:
-            raise Unsupported(
-                f"{type(self).__name__} has no state along time with these options: its features "
-                "depend on the whole sequence"
-            )
-        token = like.new_zeros(*shape[:2], 1, shape[3])
-        return empty_memory(shape, self.maps(token, token, Layout()), like)
-
-    def extend(
-        self,
-        q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
-        layout: Layout,
-        state: tuple[Tensor, ...],
-    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
-        """Continue after what `state` has seen."""
-        o, memory = causal_product(
-            q, k, v, self.maps(q, k, layout),
-            chunk=self.chunk, keep=layout.keep, memory=Memory(*state),
-        )  # fmt: skip
-        return o, cast(Memory, memory)

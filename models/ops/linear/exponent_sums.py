@@ -193,8 +193,8 @@ def advanced(
     sums, level = past
     new, here = gathered(b, values)
     after = torch.maximum(level, here)
-    kept, gained = ((x - finite(after)).exp()[..., None] for x in (level, here))
-    return kept * sums + gained * new, after
+    old_scale, new_scale = ((x - finite(after)).exp()[..., None] for x in (level, here))
+    return old_scale * sums + new_scale * new, after
 
 
 def _keys(k: Tensor, v: Tensor, keep: Tensor | None, key: Exponents) -> tuple[Tensor, Tensor]:

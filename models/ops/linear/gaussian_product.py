@@ -15,10 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision, sum_dtype
+from models.ops.numerics import NEVER, add_product, full_precision, sum_dtype
 
-NEVER = -1e30
-"""Exponent of what may not be seen: its weight is exactly 0."""
 TILE_ELEMENTS = {"cpu": 1 << 20}
 """Weights worked on at once, by kind of device: 4 MB, which stay in a cache."""
 TILE_ELEMENTS_ELSEWHERE = 1 << 26
@@ -34,11 +32,6 @@ def tiles(q: Float[Tensor, "r l e"], k: Float[Tensor, "r s e"]) -> Iterator[tupl
     for first in range(0, q.shape[1], rows):
         for start in range(0, k.shape[1], columns):
             yield slice(first, first + rows), slice(start, start + columns)
-
-
-def add_product(target: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a b`. Not spelt `baddbmm_`, which torch's counter of operations overlooks."""
-    torch.baddbmm(target, a, b, out=target)
 
 
 class _Sides(NamedTuple):

@@ -56,20 +56,20 @@ class _Iterate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
         identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)[None]
-        kept = []
+        iterates = []
         for _ in range(iterations):
-            kept.append(z)
+            iterates.append(z)
             z = torch.bmm(z, _step(a, z, identity)[-1]).mul_(0.25)
-        ctx.save_for_backward(a, *kept)
+        ctx.save_for_backward(a, *iterates)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        a, *kept = ctx.saved_tensors
+        a, *iterates = ctx.saved_tensors
         identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)[None]
         by_a = torch.zeros_like(a)
-        for z in reversed(kept):
+        for z in reversed(iterates):
             x, inner, middle, outer = _step(a, z, identity)
             by_outer = torch.bmm(z.mT, gradient).mul_(0.25)
             by_middle = torch.bmm(x.mT, by_outer).neg_()

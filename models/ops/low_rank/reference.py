@@ -57,7 +57,7 @@ def convolved_slots(
     slots = []
     for head in range(x.shape[1]):
         one = kernels[head if kernels.shape[0] == x.shape[1] else 0]
-        taps = one.reshape(window, x.shape[3], x.shape[3]).permute(2, 1, 0)  # out, in, place
+        taps = one.reshape(window, x.shape[3], x.shape[3]).permute(2, 1, 0)  # out, in, tap
         filled = F.pad(x[:, head].mT, (0, -x.shape[2] % window))
         slots.append(F.conv1d(filled, taps, stride=window).mT)
     return torch.stack(slots, dim=1)
@@ -153,8 +153,8 @@ def skyformer_attention(
             continue
         for head in range(q.shape[1]):
             x, y, z = (part[row, head, real] for part in (q, k, v))
-            places = (draws * len(real)).long()
-            landmarks = torch.cat((x[places[0]], y[places[1]]))
+            indices = (draws * len(real)).long()
+            landmarks = torch.cat((x[indices[0]], y[indices[1]]))
             small = kernel(landmarks, landmarks) + gamma * torch.eye(len(landmarks)).to(x)
             root = small.sum(1) ** -0.5
             inverse = six_step_inverse(root[:, None] * small * root)

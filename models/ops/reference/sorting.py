@@ -68,7 +68,7 @@ def sinkhorn_attention(
 ) -> Float[Tensor, "b h l k"]:
     """Return softmax attention of every query to its own block and to the sorted one.
 
-    A sorted block has, at each place, the mean of what the source blocks have at that place, by
+    A sorted block has at each position the mean of what the source blocks have there, by
     the sort matrix; padding is in no mean.
 
     Args:
@@ -103,11 +103,11 @@ def sinkhorn_attention(
                 own = [s for s in range(first, min(length, first + block)) if real[s]]
                 own = [s for s in own if s <= t or not causal]
                 keys, values = [k[b, h, s] for s in own], [v[b, h, s] for s in own]
-                for place in range(block):
+                for offset in range(block):
                     terms: list[tuple[Tensor, Tensor]] = []
                     weights: list[Tensor] = []
                     for j in range(S.shape[1]):
-                        s = (j - causal) * block + place
+                        s = (j - causal) * block + offset
                         weight = S[t // block, j]
                         if null is not None and j == 0:
                             terms.append((null[0][h, 0, 0], null[1][h, 0, 0]))

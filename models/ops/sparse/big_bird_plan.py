@@ -34,8 +34,8 @@ def choose(
     """
     number = (end - 1 - skipped)[:, None]
     picks: list[Tensor] = []
-    for place, draw in enumerate(draws.long().unbind(-1)):
-        last = number - draws.shape[-1] + place
+    for index, draw in enumerate(draws.long().unbind(-1)):
+        last = number - draws.shape[-1] + index
         pick = draw % (last + 1).clamp(min=1)
         for earlier in picks:
             pick = torch.where(pick == earlier, -1, pick)
@@ -46,7 +46,7 @@ def choose(
     return blocks.clamp(min=0), picked >= 0
 
 
-class Pattern:
+class BigBirdPlan:
     """The fixed facts of a plan: block length, number of random blocks, where they come from."""
 
     def __init__(

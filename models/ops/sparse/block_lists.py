@@ -9,7 +9,6 @@ the backward pass computes them again from the logarithm of each query's sum of 
 Exponentials are powers of two, which cost half as much as those of e, and no more far below zero.
 """
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,14 +17,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision
+from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
 PASS_ELEMENTS = {"cpu": 1 << 19}
 """Scores worked on at once, by kind of device: 2 MB, and twice that for the copies."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 23
-LOG2_E = 1 / math.log(2)
 
 
 class Lists(NamedTuple):
@@ -108,8 +104,8 @@ class Masks:
             own = added[..., self.diagonal * block : (self.diagonal + 1) * block]
             own.masked_fill_(later, NEVER)
         if self.slopes is not None:
-            place = (self.offsets[part][..., None] + within).flatten(1)
-            distance = (place[:, None] - within[:, None]).abs_().to(added.dtype)
+            position = (self.offsets[part][..., None] + within).flatten(1)
+            distance = (position[:, None] - within[:, None]).abs_().to(added.dtype)
             added.addcmul_(distance, self.slopes[part][..., None].to(added.dtype), value=-LOG2_E)
         return added
 
@@ -123,8 +119,7 @@ class Masks:
         """Return masked scores in units of log 2, less `shift`."""
         scores = self.minus(part, shift)
         scale = LOG2_E * queries.shape[-1] ** -0.5
-        # Not spelt `baddbmm_`, which torch's counter of operations overlooks.
-        torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores)
+        add_product(scores, queries, keys.mT, scale)
         return scores
 
 
@@ -150,7 +145,7 @@ class BlockListAttention(torch.autograd.Function):
             out = values.new_empty(*queries.shape[:2], v.shape[-1])
             logs = values.new_empty(*queries.shape[:2], 1)
             tiny = torch.finfo(out.dtype).tiny
-            spared: list[Tensor] = []
+            dropout_masks: list[Tensor] = []
             for part in masks.passes():
                 nothing = logs[part].zero_()
                 weights = masks.scores(part, queries[part], masks.listed(keys, part), nothing)
@@ -159,24 +154,24 @@ class BlockListAttention(torch.autograd.Function):
                 total = weights.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=tiny)
                 torch.add(top, total.log2(), out=logs[part])
                 if dropout:
-                    alive = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-                    weights *= alive
+                    mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+                    weights *= mask
                     total *= 1 - dropout
-                    spared += [alive] if remember else []
+                    dropout_masks += [mask] if remember else []
                 torch.bmm(weights, masks.listed(values, part), out=out[part])
                 out[part] /= total
         if remember:
             ctx.lists, ctx.dropout = lists, dropout
-            ctx.save_for_backward(q, k, v, out, logs, keep, slopes, *spared)
+            ctx.save_for_backward(q, k, v, out, logs, keep, slopes, *dropout_masks)
         return out.view(*q.shape[:3], -1).to(v.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
         """Return the gradients by q, k and v."""
-        q, k, v, out, logs, keep, slopes, *spared = ctx.saved_tensors
+        q, k, v, out, logs, keep, slopes, *dropout_masks = ctx.saved_tensors
         lists: Lists = ctx.lists
-        scale, alive = q.shape[-1] ** -0.5, iter(spared)
+        scale, masks_of = q.shape[-1] ** -0.5, iter(dropout_masks)
         with full_precision(gradient):
             masks = Masks(lists, keep, slopes, k)
             queries, keys, values, given = (by_block(x, lists.block) for x in (q, k, v, gradient))
@@ -188,10 +183,10 @@ class BlockListAttention(torch.autograd.Function):
                 change = torch.bmm(given[part], masks.listed(values, part).mT)
                 used = weights
                 if ctx.dropout:
-                    factor = next(alive) * (1 / (1 - ctx.dropout))
+                    factor = next(masks_of) * (1 / (1 - ctx.dropout))
                     used, change = weights * factor, change.mul_(factor)
                 change.sub_(mean[part]).mul_(weights)
-                torch.baddbmm(dq[part], change, beside, beta=0, alpha=scale, out=dq[part])
+                add_product(dq[part], change, beside, scale, anew=True)
                 masks.give_back(dk, part, torch.bmm(change.mT, queries[part]), scale)
                 masks.give_back(dv, part, torch.bmm(used.mT, given[part]), 1.0)
         pairs = zip((dq, dk, dv), (q, k, v), strict=True)

@@ -20,22 +20,22 @@ Weigh: TypeAlias = Callable[[Tensor], Tensor]
 
 def global_weights(
     scores: Float[Tensor, "b h g s"],
-    place: Int[Tensor, "b g"],
+    positions: Int[Tensor, "b g"],
     *,
     causal: bool,
     keep: Bool[Tensor, "b s"] | None,
     slopes: Float[Tensor, " h"] | None,
     dropout: float,
 ) -> Float[Tensor, "b h g s"]:
-    """Return the weights with which the tokens at `place` see all others; 0 where none is left."""
-    own, other = place[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
+    """Return the weights with which tokens at `positions` see all others; 0 where none is left."""
+    own, other = positions[:, None, :, None], torch.arange(scores.shape[-1], device=scores.device)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if slopes is not None:
         scores = scores - slopes[:, None, None].to(scores.dtype) * (own - other).abs()
     visible = other <= own if causal else None
     if keep is not None:
-        kept = keep[:, None, None]
-        visible = kept if visible is None else kept & visible
+        real = keep[:, None, None]
+        visible = real if visible is None else real & visible
     if visible is None:
         return F.dropout(scores.softmax(-1), dropout)
     weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(-1)

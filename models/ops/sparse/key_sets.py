@@ -5,7 +5,7 @@ token, class by class, or some columns that many queries see. `models.ops.sparse
 any union of them.
 
 A set copies queries and keys into buffers (`buffer`, `pairs`), shows them as rectangles (`queries`,
-`keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`jobs`).
+`keys`), says what is seen inside a rectangle (`mask`), and cuts the work into pieces (`tiles`).
 
 Axis letters beside the project's: m rectangles, c queries and w keys of one rectangle, n of them
 worked on at once, r rows of a buffer.
@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-NEVER = -1e30
-"""Score of what may not be seen: its weight is exactly 0, and a row of it alone has no NaN."""
+from models.ops.numerics import NEVER
+
 PASS_ELEMENTS = {"cpu": 1 << 20}
 """Scores worked on at once, by kind of device: 4 MB, so that they stay in the cache."""
 PASS_ELEMENTS_ELSEWHERE = 1 << 24
@@ -29,7 +29,7 @@ FINEST = 32
 """Fewer queries than this are not worked on apart from their neighbours."""
 
 
-class Job(NamedTuple):
+class Tile(NamedTuple):
     """Some rectangles, some of their queries, and how many of their keys these queries may see."""
 
     rectangles: slice
@@ -39,7 +39,7 @@ class Job(NamedTuple):
     """The keys that some of the queries may not see."""
 
 
-class Places(NamedTuple):
+class Coordinates(NamedTuple):
     """Where queries and keys of a rectangle stand, in units that a set counts and in tokens."""
 
     query_units: Int[Tensor, " c"]
@@ -86,9 +86,9 @@ class _Set:
         else:
             target.index_add_(2, torch.tensor(self.columns, device=x.device), x)
 
-    def mask(self, places: Places, job: Job) -> Float[Tensor, "c w"]:
+    def mask(self, coordinates: Coordinates, tile: Tile) -> Float[Tensor, "c w"]:
         """Return 0 for unclear keys that are seen, NEVER for those that are not."""
-        apart = places.query_units[job.queries, None] - places.key_units[job.unclear]
+        apart = coordinates.query_units[tile.queries, None] - coordinates.key_units[tile.unclear]
         apart = apart if self.causal else apart.abs()
         seen = apart >= self.least
         if self.most is not None:
@@ -121,7 +121,7 @@ class Blocks(_Set):
 
     @property
     def padded(self) -> bool:
-        """Whether the buffers have places without a token."""
+        """Whether the buffers have slots without a token."""
         return self.stride > self.length or self.reach > self.block
 
     def buffer(self, x: Float[Tensor, "b h s k"], *, keys: bool) -> tuple[int, int]:
@@ -132,7 +132,7 @@ class Blocks(_Set):
     def pairs(
         self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "r k"], *, keys: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield views of tokens and of their places in the buffer, shapes equal."""
+        """Yield views of tokens and of their slots in the buffer, shapes equal."""
         rows = buffer[: self.rows * self.stride].view(*x.shape[:2], self.stride, x.shape[-1])
         start = self.look_back * self.block if keys else 0
         yield x, rows[:, :, start : start + x.shape[2]]
@@ -149,19 +149,19 @@ class Blocks(_Set):
     def spread(
         self,
         buffer: Float[Tensor, "r k"],
-        job: Job,
+        tile: Tile,
         weights: Float[Tensor, "n c w"],
         x: Float[Tensor, "n c k"],
         scale: float,
     ) -> None:
         """Add `scale * weights^T x` to the keys, in steps in which no two blocks meet one key."""
-        block, part = self.block, job.rectangles
+        block, part = self.block, tile.rectangles
         for first in range(0, self.reach, block):
             target = buffer[part.start * block + first : part.stop * block + first]
             columns = weights[:, :, first : first + block]
             target.view(x.shape).add_(torch.bmm(columns.mT, x), alpha=scale)
 
-    def jobs(self, elements: int) -> Iterator[Job]:
+    def tiles(self, elements: int) -> Iterator[Tile]:
         """Yield pieces of work of about so many scores."""
         count = self.rows * self.stride // self.block
         step = max(1, elements // (self.block * self.reach))
@@ -169,13 +169,13 @@ class Blocks(_Set):
         for first in range(0, count, step):
             some = slice(first, min(first + step, count))
             unclear = slice(0, self.reach if masked else 0)
-            yield Job(some, slice(0, self.block), self.reach, unclear)
+            yield Tile(some, slice(0, self.block), self.reach, unclear)
 
-    def places(self, device: torch.device) -> Places:
+    def coordinates(self, device: torch.device) -> Coordinates:
         """Return where queries and keys stand."""
         query = torch.arange(self.block, device=device)
         key = torch.arange(self.reach, device=device) - self.look_back * self.block
-        return Places(query, key, query, key)
+        return Coordinates(query, key, query, key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +183,8 @@ class Rectangles(_Set):
     """Queries and keys of one residue class of positions, or all queries and some columns.
 
     Query a of a rectangle is in unit a // unit, a column j in unit j // unit; without columns keys
-    are counted as queries are. When causal, a query sees the first keys up to some place, and the
-    later ones are not worked on.
+    are counted as queries are. When causal, a query sees the first keys up to some position, and
+    the later ones are not worked on.
     """
 
     classes: int = 1
@@ -194,7 +194,7 @@ class Rectangles(_Set):
 
     @property
     def padded(self) -> bool:
-        """Whether the buffers have places without a token."""
+        """Whether the buffers have slots without a token."""
         keys = self.length if self.keys_length is None else self.keys_length
         return self.length % self.classes > 0 or keys % self.classes > 0
 
@@ -216,7 +216,7 @@ class Rectangles(_Set):
     def pairs(
         self, x: Float[Tensor, "b h s k"], buffer: Float[Tensor, "m c k"], *, keys: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield views of tokens and of their places in the buffer, shapes equal."""
+        """Yield views of tokens and of their slots in the buffer, shapes equal."""
         del keys
         laid = buffer.view(*x.shape[:2], self.classes, *buffer.shape[1:])
         steps, rest = divmod(x.shape[2], self.classes)
@@ -237,15 +237,15 @@ class Rectangles(_Set):
     def spread(
         self,
         buffer: Float[Tensor, "m r k"],
-        job: Job,
+        tile: Tile,
         weights: Float[Tensor, "n c w"],
         x: Float[Tensor, "n c k"],
         scale: float,
     ) -> None:
         """Add `scale * weights^T x` to the keys."""
-        buffer[job.rectangles, : job.keys].add_(torch.bmm(weights.mT, x), alpha=scale)
+        buffer[tile.rectangles, : tile.keys].add_(torch.bmm(weights.mT, x), alpha=scale)
 
-    def jobs(self, elements: int) -> Iterator[Job]:
+    def tiles(self, elements: int) -> Iterator[Tile]:
         """Yield pieces of work of about so many scores, without what nobody may see."""
         count, length, units = self.rows * self.classes, self.steps(self.length), self.units()
         # Sixteen steps of a staircase waste 3 % of its area, whatever the length.
@@ -264,9 +264,9 @@ class Rectangles(_Set):
             step = max(1, elements // max(1, (some.stop - first) * seen))
             for start in range(0, count, step) if seen else ():
                 rectangles = slice(start, min(start + step, count))
-                yield Job(rectangles, some, seen, slice(clear, hidden))
+                yield Tile(rectangles, some, seen, slice(clear, hidden))
 
-    def places(self, device: torch.device) -> Places:
+    def coordinates(self, device: torch.device) -> Coordinates:
         """Return where queries and keys stand."""
         query = torch.arange(self.steps(self.length), device=device)
         units = torch.tensor(self.units(), device=device)
@@ -274,7 +274,7 @@ class Rectangles(_Set):
             key = units * self.classes
         else:
             key = torch.tensor(self.columns, device=device) - self.first
-        return Places(query // self.unit, units, query * self.classes, key)
+        return Coordinates(query // self.unit, units, query * self.classes, key)
 
 
 KeySet: TypeAlias = Blocks | Rectangles

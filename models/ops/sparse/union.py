@@ -20,26 +20,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops.numerics import full_precision
+from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 from models.ops.sparse.key_sets import (
-    NEVER,
     PASS_ELEMENTS,
     PASS_ELEMENTS_ELSEWHERE,
-    Job,
+    Coordinates,
     KeySet,
-    Places,
     Rectangles,
+    Tile,
 )
-
-LOG2_E = 1.4426950408889634
-"""Scores are kept in bits: exp2 is faster than exp on a CPU, and has no slow arguments."""
 
 
 class _Laid(NamedTuple):
     """One set with its buffers: what both passes start from."""
 
     keyset: KeySet
-    places: Places
+    coordinates: Coordinates
     q: Tensor
     k: Tensor
     v: Tensor
@@ -47,31 +43,33 @@ class _Laid(NamedTuple):
     slopes: Float[Tensor, "m 1 1"] | None
     scale: float
 
-    def scores(self, job: Job) -> Float[Tensor, "n c w"]:
-        """Return the scores of a job in bits, NEVER where nothing may be seen."""
-        q, k = self.some_queries(self.q, job), self.some_keys(self.k, job)
+    def scores(self, tile: Tile) -> Float[Tensor, "n c w"]:
+        """Return the scores of a tile in bits, NEVER where nothing may be seen."""
+        q, k = self.some_queries(self.q, tile), self.some_keys(self.k, tile)
         scores = q.new_empty(*q.shape[:2], k.shape[1])
-        torch.baddbmm(scores, q, k.mT, beta=0, alpha=self.scale * LOG2_E, out=scores)
+        add_product(scores, q, k.mT, self.scale * LOG2_E, anew=True)
         if self.slopes is not None:
-            apart = self.places.queries[job.queries, None] - self.places.keys[: job.keys]
-            scores.addcmul_(self.slopes[job.rectangles], apart.abs().to(q.dtype), value=-1)
-        if job.unclear.stop > job.unclear.start:
-            scores[..., job.unclear] += self.keyset.mask(self.places, job)
+            apart = (
+                self.coordinates.queries[tile.queries, None] - self.coordinates.keys[: tile.keys]
+            )
+            scores.addcmul_(self.slopes[tile.rectangles], apart.abs().to(q.dtype), value=-1)
+        if tile.unclear.stop > tile.unclear.start:
+            scores[..., tile.unclear] += self.keyset.mask(self.coordinates, tile)
         if self.gaps is not None:
-            scores += self.gaps[job.rectangles, :, : job.keys]
+            scores += self.gaps[tile.rectangles, :, : tile.keys]
         return scores
 
-    def some_queries(self, buffer: Tensor, job: Job) -> Float[Tensor, "n c k"]:
-        """View what belongs to the job's queries."""
-        return self.keyset.queries(buffer)[job.rectangles, job.queries]
+    def some_queries(self, buffer: Tensor, tile: Tile) -> Float[Tensor, "n c k"]:
+        """View what belongs to the tile's queries."""
+        return self.keyset.queries(buffer)[tile.rectangles, tile.queries]
 
-    def some_keys(self, buffer: Tensor, job: Job) -> Float[Tensor, "n w k"]:
-        """View what belongs to the job's keys."""
-        return self.keyset.keys(buffer)[job.rectangles, : job.keys]
+    def some_keys(self, buffer: Tensor, tile: Tile) -> Float[Tensor, "n w k"]:
+        """View what belongs to the tile's keys."""
+        return self.keyset.keys(buffer)[tile.rectangles, : tile.keys]
 
-    def jobs(self) -> Iterator[Job]:
-        """Yield the work in pieces of a size that suits the device."""
-        return self.keyset.jobs(PASS_ELEMENTS.get(self.q.device.type, PASS_ELEMENTS_ELSEWHERE))
+    def tiles(self) -> Iterator[Tile]:
+        """Yield tiles of a size that suits the device."""
+        return self.keyset.tiles(PASS_ELEMENTS.get(self.q.device.type, PASS_ELEMENTS_ELSEWHERE))
 
 
 def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
@@ -81,8 +79,8 @@ def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:
         return x.flatten(0, 1).to(precise)
     make = torch.zeros if keyset.padded else torch.empty
     buffer = make(keyset.buffer(x, keys=keys), dtype=precise, device=x.device)
-    for tokens, places in keyset.pairs(x, buffer, keys=keys):
-        places.copy_(tokens)
+    for tokens, slots in keyset.pairs(x, buffer, keys=keys):
+        slots.copy_(tokens)
     return buffer
 
 
@@ -94,8 +92,8 @@ def _lift(
     if isinstance(keyset, Rectangles) and keyset.classes == 1:
         return buffer.view(b, h, length, -1)
     x = buffer.new_empty(b, length, h, buffer.shape[-1]).transpose(1, 2)
-    for tokens, places in keyset.pairs(x, buffer, keys=keys):
-        tokens.copy_(places)
+    for tokens, slots in keyset.pairs(x, buffer, keys=keys):
+        tokens.copy_(slots)
     return x
 
 
@@ -116,9 +114,9 @@ def _lay_all(
         each = keyset.queries(q).shape[0] // keyset.rows
         slopes = slopes.to(q.dtype).repeat(keyset.rows // len(slopes)).repeat_interleave(each)
         slopes = LOG2_E * slopes[:, None, None]
-    places, scale = keyset.places(q.device), q.shape[-1] ** -0.5
+    coordinates, scale = keyset.coordinates(q.device), q.shape[-1] ** -0.5
     k, v = _lay(keyset, k, keys=True), _lay(keyset, v, keys=True)
-    return _Laid(keyset, places, q, k, v, gaps, slopes, scale)
+    return _Laid(keyset, coordinates, q, k, v, gaps, slopes, scale)
 
 
 class UnionAttention(torch.autograd.Function):
@@ -137,10 +135,10 @@ class UnionAttention(torch.autograd.Function):
         sets: tuple[KeySet, ...],
     ) -> Float[Tensor, "b h l v"]:
         """Attend. `remember`: whether a backward pass will come."""
-        spared: list[Tensor] = []
+        dropout_masks: list[Tensor] = []
         with full_precision(q):
             parts = [
-                _attend(_lay_all(keyset, (q, k, v), keep, slopes), q.shape, dropout, spared)
+                _attend(_lay_all(keyset, (q, k, v), keep, slopes), q.shape, dropout, dropout_masks)
                 for keyset in sets
             ]
             o, total = parts[0]
@@ -157,15 +155,15 @@ class UnionAttention(torch.autograd.Function):
             o = o.to(v.dtype)
         if remember:
             ctx.sets, ctx.dropout = sets, dropout
-            ctx.save_for_backward(q, k, v, keep, slopes, o, total, *spared)
+            ctx.save_for_backward(q, k, v, keep, slopes, o, total, *dropout_masks)
         return o
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h l v"]) -> tuple[Tensor | None, ...]:
         """Return the gradients by q, k and v."""
-        q, k, v, keep, slopes, o, total, *spared = ctx.saved_tensors
-        masks = iter(spared)
+        q, k, v, keep, slopes, o, total, *dropout_masks = ctx.saved_tensors
+        masks = iter(dropout_masks)
         with full_precision(gradient):
             along = (gradient.to(total.dtype) * o).sum(-1, keepdim=True)
             facts = torch.cat((total, along), dim=-1)
@@ -175,20 +173,20 @@ class UnionAttention(torch.autograd.Function):
                 dq, dk, dv = map(torch.zeros_like, (laid.q, laid.k, laid.v))
                 g_laid = _lay(keyset, gradient, keys=False)
                 facts_laid = _lay(keyset, facts, keys=False)
-                for job in laid.jobs():
-                    g, fact = laid.some_queries(g_laid, job), laid.some_queries(facts_laid, job)
-                    weights = laid.scores(job).sub_(fact[..., :1]).exp2_()
-                    slope = torch.bmm(g, laid.some_keys(laid.v, job).mT)  # by weights, then scores
+                for tile in laid.tiles():
+                    g, fact = laid.some_queries(g_laid, tile), laid.some_queries(facts_laid, tile)
+                    weights = laid.scores(tile).sub_(fact[..., :1]).exp2_()
+                    slope = torch.bmm(g, laid.some_keys(laid.v, tile).mT)  # by weights, then scores
                     used = weights
                     if ctx.dropout:
                         factor = next(masks) * (1 / (1 - ctx.dropout))
                         used = weights * factor
                         slope *= factor
                     slope.sub_(fact[..., 1:]).mul_(weights)
-                    by_query = torch.bmm(slope, laid.some_keys(laid.k, job))
-                    torch.mul(by_query, laid.scale, out=laid.some_queries(dq, job))
-                    keyset.spread(dk, job, slope, laid.some_queries(laid.q, job), laid.scale)
-                    keyset.spread(dv, job, used, g, 1.0)
+                    by_query = torch.bmm(slope, laid.some_keys(laid.k, tile))
+                    torch.mul(by_query, laid.scale, out=laid.some_queries(dq, tile))
+                    keyset.spread(dk, tile, slope, laid.some_queries(laid.q, tile), laid.scale)
+                    keyset.spread(dv, tile, used, g, 1.0)
                 for i, buffer in enumerate((dq, dk, dv)):
                     grown[i] = _collect(keyset, grown[i], buffer, (q, k, v)[i], keys=i > 0)
                 del dq, dk, dv
@@ -214,26 +212,26 @@ def _collect(
 
 
 def _attend(
-    laid: _Laid, shape: torch.Size, dropout: float, spared: list[Tensor]
+    laid: _Laid, shape: torch.Size, dropout: float, dropout_masks: list[Tensor]
 ) -> tuple[Float[Tensor, "b h l v"], Float[Tensor, "b h l 1"]]:
     """Attend inside one set: mean of the values, and logarithm of the sum of weights."""
     keyset = laid.keyset
     make = laid.q.new_zeros if keyset.least else laid.q.new_empty  # whether some see nothing
     out = make((*laid.q.shape[:-1], laid.v.shape[-1]))
     logs = laid.q.new_full((*laid.q.shape[:-1], 1), NEVER)
-    for job in laid.jobs():
-        weights = laid.scores(job)
+    for tile in laid.tiles():
+        weights = laid.scores(tile)
         top = weights.amax(-1, keepdim=True)
         weights.sub_(top).exp2_()
         total = weights.sum(-1, keepdim=True)
-        torch.add(top, total.log2(), out=laid.some_queries(logs, job))
+        torch.add(top, total.log2(), out=laid.some_queries(logs, tile))
         if dropout:
-            kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-            spared.append(kept)
-            weights *= kept
+            mask = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+            dropout_masks.append(mask)
+            weights *= mask
             total *= 1 - dropout
-        mixed = torch.bmm(weights, laid.some_keys(laid.v, job))
-        torch.div(mixed, total, out=laid.some_queries(out, job))
+        mixed = torch.bmm(weights, laid.some_keys(laid.v, tile))
+        torch.div(mixed, total, out=laid.some_queries(out, tile))
     return _lift(keyset, out, shape, keys=False), _lift(keyset, logs, shape, keys=False)
 
 

@@ -32,11 +32,11 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from tqdm import tqdm
 
-from tasks.classification.base import floor
+from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
 from tasks.classification.pathfinder import (
-    baseline as pathfinder_floor,
     dashes,
+    disc_distance,
     files as pathfinder_files,
     ink as pathfinder_ink,
     published as pathfinder_published,
@@ -50,7 +50,7 @@ from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.data.workers import in_order
-from tasks.task import SPLITS, Floor, Kind, TaskSpec
+from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 2
 BLOCK = 500
@@ -58,10 +58,10 @@ BLOCK = 500
 SAMPLE_SIZES = (200, 50, 100)
 SPLIT_SHARES = (0.8, 0.1, 0.1)
 """Of the archive's pictures."""
-Picture: TypeAlias = pathfinder_trace.Picture | pathfinder_separated.Picture
+Picture: TypeAlias = pathfinder_trace.TracedPicture | pathfinder_separated.SeparatedPicture
 
 
-class Source(StrEnum):
+class PathfinderSource(StrEnum):
     """Where the pictures come from."""
 
     generated = auto()
@@ -106,7 +106,7 @@ class Pathfinder(GrayTask):
     def __init__(
         self,
         *,
-        source: Source = Source.generated,
+        source: PathfinderSource = PathfinderSource.generated,
         path: str | None = None,
         partial: bool = False,
         drawing: Drawing = Drawing.published,
@@ -126,7 +126,7 @@ class Pathfinder(GrayTask):
         black_is_padding: bool = False,
     ) -> None:
         self.source, self.drawing = source, drawing
-        if (self.source is Source.files) != (path is not None):
+        if (self.source is PathfinderSource.files) != (path is not None):
             raise ValueError(
                 f"task.path is a set of the archive, for source=files: got source={source}, "
                 f"path={path!r}; give both or neither"
@@ -160,7 +160,7 @@ class Pathfinder(GrayTask):
             distractors=style.distractors if distractors is None else distractors,
         )
         self.numbers = (train_examples, validation_examples, test_examples)
-        if self.source is Source.sample:
+        if self.source is PathfinderSource.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
         self.path = Path(path).expanduser() if path is not None else None
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
@@ -257,11 +257,11 @@ class Pathfinder(GrayTask):
             raise ValueError(f"{path}: {len(listed)} pictures are too few for three splits")
         parts = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
         return {
-            split: self._read([listed[place] for place in part])
+            split: self._read([listed[index] for index in part])
             for split, part in zip(SPLITS, parts, strict=True)
         }
 
-    def _read(self, listed: list[pathfinder_files.Entry]) -> Iterator[Ragged]:
+    def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[Ragged]:
         levels = pathfinder_files.pictures(listed, self.style.side)
         for start in range(0, len(listed), BLOCK):
             some = listed[start : start + BLOCK]
@@ -283,14 +283,14 @@ class Pathfinder(GrayTask):
             raise ValueError("pictures from files come without the paths that prove their labels")
         return draw(self.drawing, self.style, self.data_seed, self._first(split) + index)
 
-    def floors(self, split: str) -> list[Floor]:
-        """Compute the floors on `split`; on generated pictures also the search along the snakes."""
-        found = super().floors(split)
+    def baselines(self, split: str) -> list[Baseline]:
+        """Compute the baselines; on generated pictures also the search along the snakes."""
+        found = super().baselines(split)
         train, data = (self.pictures(name) for name in ("train", split))
         found.append(
-            floor(
+            baseline(
                 "disc_distance",
-                pathfinder_floor.answers(train, data, self._disc()),
+                disc_distance.answers(train, data, self._disc()),
                 "sees how far apart the two discs lie, and nothing else: a model at this level "
                 "need not have followed any path",
             )
@@ -299,11 +299,11 @@ class Pathfinder(GrayTask):
             found += self._searches(split, data.targets.astype(bool))
         return found
 
-    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Floor]:
-        """Compute the floors that know how each picture was drawn."""
+    def _searches(self, split: str, targets: Bool[np.ndarray, " n"]) -> list[Baseline]:
+        """Compute the baselines that know how each picture was drawn."""
         drawn = [self.picture(split, index) for index in range(len(targets))]
         found = [
-            floor(
+            baseline(
                 "path_search",
                 np.array([joined(picture) for picture in drawn]) == targets,
                 "follows the drawn snakes from one disc: every label is right, and the task has a "
@@ -311,9 +311,9 @@ class Pathfinder(GrayTask):
             )
         ]
         if self.drawing is Drawing.published:
-            published = (p for p in drawn if isinstance(p, pathfinder_trace.Picture))
+            published = (p for p in drawn if isinstance(p, pathfinder_trace.TracedPicture))
             found.append(
-                floor(
+                baseline(
                     "straightest_dashes",
                     np.array([pathfinder_trace.straightest(p) for p in published]) == targets,
                     "knows the dashes but not which snake they belong to, and goes straight on: "
@@ -333,7 +333,7 @@ class Pathfinder(GrayTask):
         """Return the picture that a stored row shows."""
         return row.reshape(self.canvas, -1)
 
-    def said(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """Return what a class means."""
         return "on one path" if target else "on two paths"
 
@@ -347,7 +347,7 @@ def draw(drawing: Drawing, style: Style, seed: int, index: int) -> Picture:
 
 def joined(picture: Picture) -> bool:
     """Return whether the discs are joined, found on the drawn snakes."""
-    if isinstance(picture, pathfinder_trace.Picture):
+    if isinstance(picture, pathfinder_trace.TracedPicture):
         return pathfinder_trace.joined(picture)
     return pathfinder_separated.joined(picture)
 

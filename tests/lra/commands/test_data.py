@@ -127,7 +127,7 @@ def test_a_task_that_cannot_spell_shows_its_ids():
         data.raw(task, "validation", 70)
 
 
-def test_certify_prints_floors_and_keeps_them(capsys, root):
+def test_certify_prints_baselines_and_keeps_them(capsys, root):
     words = ["data", "certify", "listops", *SMALL]
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -148,13 +148,13 @@ def test_certify_wants_a_split(capsys):
     assert "did you mean 'test'" in capsys.readouterr().err
 
 
-def test_language_floors_and_windows(capsys):
+def test_language_baselines_and_windows(capsys):
     words = ["text8", "source=sample", "length=100"]
     assert main(["data", "prepare", *words]) == 0
     assert "540 train, 30 validation, 30 test" in capsys.readouterr().out
     assert main(["data", "certify", *words]) == 0
     head = capsys.readouterr().out.splitlines()[1]
-    assert head.split("  ")[0] == "floor"
+    assert head.split("  ")[0] == "baseline"
     assert "bits per character" in head
     assert main(["data", "show", *words, "--split", "test", "--index", "30"]) == 2
     assert "which has 30 examples" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def results(tmp_path):
             labels={"reference": "softmax"},
         ),
         Measurement(metric="peak_tensor_bytes", value=326185000.0),
-        Measurement(metric="accuracy", value=0.17, model="floor/majority"),
+        Measurement(metric="accuracy", value=0.17, model="baseline/majority"),
         Measurement(metric="train_loss", value=2.0, step=50),
     ]
     store.write(cell(), rows, (), {"python": "3.11"})
@@ -54,7 +54,7 @@ def test_configuration_rows_and_command(results, capsys):
     assert "out_of_memory: wanted 9 GiB of 8" in text
     assert "reference=softmax" in text
     assert "326,185,000" in text
-    assert "floor/majority" in text
+    assert "baseline/majority" in text
     assert "train_loss" not in text
     assert "and 1 rows along the training steps" in text
     assert "python: '3.11'" in text

@@ -1,6 +1,7 @@
 """Every family that approximates attention, through its configuration, and one whole sweep."""
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 
 from lra.cli import main
-from lra.compose import group_file, typed
+from lra.compose import ConfigError, typed
 from lra.composition.hydra_entry import entries
+from lra.selection import sets
 from lra.sweep.attention_cores import FamilyCores
 from models.mixer import Unsupported
 from runners.attention.cores import placed
@@ -19,7 +21,7 @@ from runners.attention.errors import Exact, Heads, implied_matrix, output_of, ra
 from runners.store import read_rows
 
 LENGTH, WIDTH = 32, 8
-BUDGET: dict[str, str] = group_file("runner", "approximation")["budget"]
+APPROXIMATIONS = sets()["approximations"]
 WORDS = {
     "nystromformer": ("model.mixer.conv_kernel=0", "model.mixer.inverse=exact"),
     "linformer": ("model.mixer.projection=mean_pool", "model.mixer.sharing=kv"),
@@ -49,7 +51,7 @@ def double(core: Any) -> Any:
     return placed(core, torch.device("cpu"), torch.float64)
 
 
-@pytest.mark.parametrize("model", BUDGET)
+@pytest.mark.parametrize("model", APPROXIMATIONS)
 def test_the_implied_matrix_of_every_family_gives_its_output(model: str) -> None:
     made, heads = cores(model), given()
     sdpa = made.reference()
@@ -64,7 +66,7 @@ def test_the_implied_matrix_of_every_family_gives_its_output(model: str) -> None
         torch.testing.assert_close(output, wanted, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", BUDGET)
+@pytest.mark.parametrize("model", APPROXIMATIONS)
 def test_with_a_whole_budget_every_family_is_what_it_approximates(model: str) -> None:
     made = cores(model)
     budget = WHOLE.get(model, LENGTH)
@@ -99,7 +101,7 @@ def literal(model: str, heads: Heads) -> Tensor:
     return (q @ k.mT / math.sqrt(WIDTH)).softmax(-1) @ v
 
 
-@pytest.mark.parametrize("model", BUDGET)
+@pytest.mark.parametrize("model", APPROXIMATIONS)
 def test_targets_are_those_of_the_papers(model: str) -> None:
     heads = given()
     found = output_of(double(cores(model).exact(layer=0)), heads)
@@ -119,7 +121,7 @@ def test_draws_differ_and_repeat() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("model=fnet",), "fnet has no entry in runner.budget"),
+        (("model=fnet",), "fnet approximates no attention on given queries"),
         (("model=tlb",), "is no single family"),
         (("model=performer", "model.backbone.positions=alibi"), "ALiBi adds to the scores"),
     ],
@@ -128,6 +130,33 @@ def test_what_cannot_be_compared(words: tuple[str, ...], reason: str) -> None:
     (entry,) = entries(("runner=approximation", "logger=none", *words), lambda _: None)
     with pytest.raises(Unsupported, match=reason):
         FamilyCores(typed(entry.config), LENGTH)
+
+
+def typed_runner(*words: str) -> Any:
+    (entry,) = entries(("runner=approximation", "logger=none", *words), lambda _: None)
+    return typed(entry.config).runner
+
+
+def test_a_models_file_says_option_budgets_and_target() -> None:
+    found = typed_runner("model=reformer", "runner.budgets=[4,64]")
+    assert (found.option, found.budgets) == ("rounds", [1, 2, 4, 8, 16])
+    assert found.target == {"rounds": 1, "chunk": "length", "before": 0}
+    assert typed_runner("model=reformer", "+runner.own_budgets.reformer=[2]").budgets == [2]
+    found = typed_runner("model=performer", "runner.budgets=[4,64]", "runner.option=chunk")
+    assert (found.option, found.budgets, found.target) == ("chunk", [4, 64], {})
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("+model.about.approximation.rounds=2", "got {'option': 'features', 'rounds': 2}; wanted"),
+        ("model.about.approximation.option=2", "runner.option: got 2"),
+        ("+model.about.approximation.budgets=[0]", "budgets are one or more different positive"),
+    ],
+)
+def test_a_models_file_that_says_what_cannot_be(word: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        typed_runner("model=performer", word)
 
 
 def test_a_sweep_from_random_and_trained_numbers_to_its_report(

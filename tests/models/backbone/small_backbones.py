@@ -8,16 +8,16 @@ from torch import Tensor
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     Head,
+    TaskFacts,
 )
 
 LENGTH, CLASSES, VOCABULARY = 12, 5, 11
 CONFIG = BackboneConfig(width=8, feed_forward_width=16)
 
 
-def facts(head: Head = Head.classification) -> Facts:
-    return Facts(head=head, vocabulary=VOCABULARY, classes=CLASSES, max_length=LENGTH)
+def facts(head: Head = Head.classification) -> TaskFacts:
+    return TaskFacts(head=head, vocabulary=VOCABULARY, classes=CLASSES, max_length=LENGTH)
 
 
 def build(averaging, head: Head = Head.classification, *, seed: int = 0, **changes) -> Backbone:

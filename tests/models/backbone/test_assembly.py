@@ -8,17 +8,17 @@ from torch.nn import functional as F
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Padding,
     Residual,
+    TaskFacts,
 )
 from models.families.softmax import SoftmaxAttention
 from models.families.tlb import TemporalLatentBottleneck
 from models.mixer import Flow, Layout, Unsupported
 
-FACTS = Facts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
+FACTS = TaskFacts(head=Head.language_modelling, vocabulary=7, classes=0, max_length=9)
 
 
 def build(**options: object) -> Backbone:

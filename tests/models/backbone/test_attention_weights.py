@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lra.compose import core_of, group_file
-from models.backbone.attention_weights import listening, readable, weights
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.attention_weights import readable, recorded_calls, weights
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 
@@ -18,7 +18,7 @@ LENGTH = 40
 def model_of(name, *, causal):
     mixers, stack, _ = core_of(group_file("model", name), ())
     head = Head.language_modelling if causal else Head.classification
-    facts = Facts(head=head, vocabulary=9, classes=3, max_length=LENGTH, padded=not causal)
+    facts = TaskFacts(head=head, vocabulary=9, classes=3, max_length=LENGTH, padded=not causal)
     config = BackboneConfig(width=16, heads=2, feed_forward_width=16)
     return Backbone(config, facts, mixers, stack=stack, seed=0).double().eval()
 
@@ -26,13 +26,13 @@ def model_of(name, *, causal):
 def read(model, keep=None, size=16):
     cores, reasons = readable(model.stack)
     tokens = torch.randint(1, 9, (2, 1, LENGTH), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad(), listening(cores) as heard:
+    with torch.no_grad(), recorded_calls(cores) as calls:
         model.run(tokens, keep, None)
         found = {
             layer: torch.cat([p for _, p in weights(cores[layer], call, keys_at_once=size)], -1)
-            for layer, call in heard.items()
+            for layer, call in calls.items()
         }
-    return found, heard, reasons
+    return found, calls, reasons
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
@@ -63,8 +63,8 @@ def test_weights_of_every_family_that_has_them(name, causal) -> None:
 def test_exact_attention_has_the_weights_of_its_equation(name) -> None:
     keep = torch.ones(2, 1, LENGTH, dtype=torch.bool)
     keep[1, :, 30:] = False
-    found, heard, _ = read(model_of(name, causal=False), keep)
-    for layer, (q, k, layout) in heard.items():
+    found, calls, _ = read(model_of(name, causal=False), keep)
+    for layer, (q, k, layout) in calls.items():
         scores = torch.einsum("bhqd,bhkd->bhqk", q, k) / q.shape[-1] ** 0.5
         scores = scores.masked_fill(~layout.keep[:, None, None], -torch.inf)
         torch.testing.assert_close(found[layer], scores.softmax(-1))
@@ -77,13 +77,13 @@ def test_pieces_are_parts_of_one_matrix() -> None:
     torch.testing.assert_close(whole[1], parts[1])
 
 
-def test_a_core_that_is_handed_more_is_not_heard() -> None:
+def test_a_core_that_is_handed_more_is_not_recorded() -> None:
     class More(SoftmaxAttention):
         def forward(self, x, layout):
             q, k, v = self.project(x, layout)
             return self.merge(self.core(q, k, v, layout=layout))
 
-    facts = Facts(head=Head.language_modelling, vocabulary=9, classes=9, max_length=LENGTH)
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=9, classes=9, max_length=LENGTH)
     config = BackboneConfig(width=16, heads=2, feed_forward_width=16)
     found, _, reasons = read(Backbone(config, facts, [More], seed=0).double())
     assert (found, reasons) == ({}, {})

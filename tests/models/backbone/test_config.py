@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 
-IDS = Facts(head=Head.classification, vocabulary=11, classes=5, max_length=12)
+IDS = TaskFacts(head=Head.classification, vocabulary=11, classes=5, max_length=12)
 REAL = dataclasses.replace(IDS, scalars=True, vocabulary=0)
 
 

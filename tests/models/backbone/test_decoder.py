@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.decoder import DecoderBlock
-from models.backbone.stack import Block, FeedForward, Stack
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.families.linear import LinearAttention
 from models.families.longformer import Longformer
 from models.families.sdpa import SDPA
@@ -35,7 +35,7 @@ class EncoderDecoder(nn.Module):
         facts = {"width": WIDTH, "feed_forward_width": 24, "dropout": 0.0}
         self.encoder = Stack(
             [
-                Block(
+                TransformerBlock(
                     Longformer(site(layer=layer), window=[4, 6], global_mask=True),
                     feed_forward=FeedForward.gelu,
                     **facts,

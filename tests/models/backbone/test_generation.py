@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from models.backbone.generation import GREEDY, Sampling, advance, begin, generate, read
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head
+from models.backbone.generation import GREEDY, TokenSampling, advance, begin, generate, read
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.identity import Identity
 from models.families.linear import LinearAttention
 from models.families.reformer import Reformer
@@ -21,7 +21,7 @@ REMEMBERING = [SoftmaxAttention, LinearAttention, SlidingWindow, Identity]
 
 def model(family: Any, head: Head = Head.language_modelling, max_length: int = 40) -> Backbone:
     config = BackboneConfig(depth=2, width=16, heads=2, feed_forward_width=16)
-    facts = Facts(head=head, vocabulary=VOCABULARY, classes=3, max_length=max_length)
+    facts = TaskFacts(head=head, vocabulary=VOCABULARY, classes=3, max_length=max_length)
     made = Backbone(config, facts, [family], seed=0).double().eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # as drawn, a model with tied embeddings mostly repeats its input
@@ -55,9 +55,9 @@ def test_ragged_prompts_are_continued_as_each_alone(family: Any) -> None:
         assert [row.tolist() for row in found] == wanted
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5, top_k=4)])
+@pytest.mark.parametrize("sampling", [TokenSampling(), TokenSampling(temperature=0.5, top_k=4)])
 @pytest.mark.parametrize("family", REMEMBERING)
-def test_draws_are_the_same_with_and_without_a_state(family: Any, sampling: Sampling) -> None:
+def test_draws_are_the_same_with_and_without_a_state(family: Any, sampling: TokenSampling) -> None:
     made, ragged = model(family), prompts(3, 7, 3)
 
     def drawn(recompute: bool, seed: int) -> list[list[int]]:
@@ -103,15 +103,15 @@ def test_the_head_is_asked_of_the_last_position_alone() -> None:
 @pytest.mark.parametrize(
     ("sampling", "weights"),
     [
-        (Sampling(), [8.0, 4.0, 2.0, 1.0]),
-        (Sampling(temperature=0.5), [64.0, 16.0, 4.0, 1.0]),
-        (Sampling(top_k=2), [8.0, 4.0, 0.0, 0.0]),
-        (Sampling(temperature=2.0, top_k=3), [8.0**0.5, 2.0, 2.0**0.5, 0.0]),
+        (TokenSampling(), [8.0, 4.0, 2.0, 1.0]),
+        (TokenSampling(temperature=0.5), [64.0, 16.0, 4.0, 1.0]),
+        (TokenSampling(top_k=2), [8.0, 4.0, 0.0, 0.0]),
+        (TokenSampling(temperature=2.0, top_k=3), [8.0**0.5, 2.0, 2.0**0.5, 0.0]),
         (GREEDY, [1.0, 0.0, 0.0, 0.0]),
-        (Sampling(top_k=1), [1.0, 0.0, 0.0, 0.0]),
+        (TokenSampling(top_k=1), [1.0, 0.0, 0.0, 0.0]),
     ],
 )
-def test_draws_follow_the_softmax(sampling: Sampling, weights: list[float]) -> None:
+def test_draws_follow_the_softmax(sampling: TokenSampling, weights: list[float]) -> None:
     rows = 40_000
     logits = torch.tensor([8.0, 4.0, 2.0, 1.0]).log()[[2, 0, 3, 1]].expand(rows, 4)
     drawn = sampling.draw(logits, torch.Generator().manual_seed(3))
@@ -131,7 +131,7 @@ def test_draws_follow_the_softmax(sampling: Sampling, weights: list[float]) -> N
 )
 def test_sampling_that_is_none(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Sampling(**options)
+        TokenSampling(**options)
 
 
 def test_what_cannot_be_continued_is_refused() -> None:
@@ -141,9 +141,9 @@ def test_what_cannot_be_continued_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one token"):
         generate(made, [prompt[:0]], steps=1)
     with pytest.raises(ValueError, match="pass a generator"):
-        generate(made, [prompt], steps=1, sampling=Sampling())
+        generate(made, [prompt], steps=1, sampling=TokenSampling())
     with pytest.raises(ValueError, match="top_k=14 is more than the vocabulary holds, 13"):
-        generate(made, [prompt], steps=1, sampling=Sampling(top_k=14))
+        generate(made, [prompt], steps=1, sampling=TokenSampling(top_k=14))
     with pytest.raises(ValueError, match="learned positions end at 8 tokens"):
         generate(made, [prompt], steps=4)
     with pytest.raises(ValueError, match="eval"):

@@ -80,7 +80,7 @@ def test_classifier_is_two_layers():
     torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
 
 
-class Largest(TorchDispatchMode):
+class LargestResult(TorchDispatchMode):
     """The number of elements of the largest tensor that any operator returned."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ def test_chunks_change_nothing_but_the_memory(monkeypatch):
     def run(limit: int):
         monkeypatch.setattr(heads, "CHUNK_ELEMENTS", limit)
         x.grad = head.weight.grad = None
-        with Largest() as largest:
+        with LargestResult() as largest:
             nll, hit = head.judge(x, target)
             (nll * torch.linspace(0, 1, nll.numel()).view_as(nll)).sum().backward()
         return nll, hit, x.grad, head.weight.grad, largest.elements

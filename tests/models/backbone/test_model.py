@@ -235,7 +235,7 @@ def test_penalties_are_summed_and_shared_modules_pay_once(averaging):
             self.table = site.share("table", Table)
 
         def extend(self, flow: Flow, layout: Layout) -> Flow:
-            return super().extend(flow, layout).charge("ones", torch.ones(()))
+            return super().extend(flow, layout).add_penalty("ones", torch.ones(()))
 
         def penalties(self) -> dict[str, Tensor]:
             return {"own": torch.tensor(3.0)}

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Residual, StreamsOut
+from models.backbone.model import Backbone, BackboneConfig, Head, Residual, StreamsOut, TaskFacts
 from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import Block, FeedForward
+from models.backbone.stack import FeedForward, TransformerBlock
 from models.contract.counting import saved_bytes
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
@@ -17,7 +17,7 @@ from models.mixer import Flow, Layout, Site, Traits, Unsupported
 
 def build(mixer=LinearAttention, head=Head.classification, **changes) -> Backbone:
     options = {"width": 16, "heads": 2, "feed_forward_width": 64, **changes}
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=64)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=64)
     return Backbone(BackboneConfig(**options), facts, [mixer], seed=0)
 
 
@@ -166,7 +166,7 @@ def test_dropout_falls_alike_in_both_passes() -> None:
     torch.manual_seed(0)
     site = Site(width=8, heads=2, max_length=8)
     make = partial(
-        Block, width=8, feed_forward=FeedForward.gelu, feed_forward_width=16, dropout=0.5
+        TransformerBlock, width=8, feed_forward=FeedForward.gelu, feed_forward_width=16, dropout=0.5
     )
     stack = ReversibleStack([make(LinearAttention(site)) for _ in range(3)], width=8).double()
     x = torch.randn(2, 8, 8, dtype=torch.float64, requires_grad=True)

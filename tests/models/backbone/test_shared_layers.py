@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.attention_weights import readable
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Residual
+from models.backbone.model import Backbone, BackboneConfig, Head, Residual, TaskFacts
 from models.families.identity import Identity
 from models.families.luna import Luna
 from models.families.performer import Performer
@@ -18,7 +18,7 @@ from models.mixer import Unsupported
 from models.transfer.weights import transfer
 
 CONFIG = BackboneConfig(width=16, feed_forward_width=24, depth=4)
-FACTS = Facts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
+FACTS = TaskFacts(head=Head.classification, vocabulary=11, classes=3, max_length=12)
 TOKENS = torch.randint(0, 11, (3, 1, 12), generator=torch.Generator().manual_seed(0))
 
 

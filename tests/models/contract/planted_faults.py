@@ -43,7 +43,7 @@ def whole(check: str, says: str, made: type, **facts: Any) -> Fault:
 
 AHEAD = "outliers from token"
 PLANTED = [
-    whole("traits", "honours names ['mask']", mixers.UnknownFact),
+    whole("traits", "supports names ['mask']", mixers.UnknownFact),
     whole("lengths", "torch.float32", mixers.Narrowing),
     whole("lengths", "length 1", mixers.NeedsTwo),
     whole("lengths", "not finite", mixers.Overflowing),

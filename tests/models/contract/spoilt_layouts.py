@@ -126,7 +126,7 @@ class Reader(KernelCore):
 
     def __init__(self, site: Site) -> None:
         fields = frozenset(Layout._fields)
-        super().__init__(site, honours=fields, operations=Growth(2.0))
+        super().__init__(site, supports=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
         return (place - place[:, None]).abs() <= self.reach

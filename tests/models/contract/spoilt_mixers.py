@@ -76,7 +76,7 @@ class FutureScale(nn.Module):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.linear = nn.Linear(site.width, site.width)
-        self.traits = Traits(causal=site.causal, honours=frozenset({"start"}))
+        self.traits = Traits(causal=site.causal, supports=frozenset({"start"}))
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.linear(x).cumsum(1) / (1 + 1e-6 * x.square().mean((1, 2), keepdim=True))
@@ -253,7 +253,7 @@ class Narrowing(Plain):
 class NeedsTwo(Plain):
     """Divides by a deviation that one token does not have."""
 
-    traits = Traits(honours=frozenset())
+    traits = Traits(supports=frozenset())
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         deviation = (x - x.mean(1, keepdim=True)).square().sum(1, keepdim=True)
@@ -274,7 +274,7 @@ class Overflowing(Plain):
 
 
 class UnknownFact(Plain):
-    traits = Traits(honours=frozenset({"keep", "mask"}))
+    traits = Traits(supports=frozenset({"keep", "mask"}))
 
 
 class SumsToMore(KernelCore):

@@ -241,7 +241,7 @@ class Linear(nn.Module):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.linear = nn.Linear(site.width, site.width)
-        self.traits = Traits(honours=frozenset())
+        self.traits = Traits(supports=frozenset())
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.linear(x - x.mean(1, keepdim=True))

@@ -52,12 +52,12 @@ def test_honest_mixers_pass_in_float32(causal):
 # --- what a check says ----------------------------------------------------------------------
 
 
-def test_padding_that_is_not_honoured_passes_and_says_so():
+def test_padding_that_is_not_supported_passes_and_says_so():
     class Open(Honest):
         def __init__(self, site: Site) -> None:
             super().__init__(site)
             self.core = IgnoresPadding(site)
-            self.traits = dataclasses.replace(self.traits, honours=frozenset({"start"}))
+            self.traits = dataclasses.replace(self.traits, supports=frozenset({"start"}))
 
     found = {finding.check: finding for finding in check_mixer(Open, causal=False, **SMALL)}
     assert all(finding.passed for finding in found.values())

@@ -10,7 +10,7 @@ from models.contract import check_mixer
 from models.contract.case import Case, traits_of
 from models.contract.costs import check_memory, check_operations, exact_growth, stepped_growth
 from models.families.big_bird import BigBird
-from models.families.fnet import FNet, Form, Method
+from models.families.fnet import FNet, Method, MixingForm
 from models.families.h_transformer import HTransformer
 from models.families.linear import LinearAttention
 from models.families.linformer import Linformer, Projection
@@ -20,10 +20,10 @@ from models.families.nystromformer import Inverse, Nystromformer
 from models.families.reformer import Reformer
 from models.families.sdpa import SDPA
 from models.families.sinkhorn import Sinkhorn, Sort, SortNet
-from models.families.skyformer import Form as SkyformerForm, Skyformer
+from models.families.skyformer import Skyformer, SkyformerForm
 from models.families.softmax import SoftmaxAttention
-from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer
-from models.families.yoso import Mode, Yoso
+from models.families.sparse_transformer import HeadUse, SparseTransformer
+from models.families.yoso import Yoso, YosoEstimator
 from models.mixer import Growth, Site, Traits, Variant
 
 N, N_LOG, ROOT, SQUARE, CUBE = (
@@ -71,7 +71,7 @@ def test_growths_are_ordered_and_have_a_value():
         (partial(Sinkhorn, mixture=True), SQUARE, N, True),
         (partial(Sinkhorn, block=64, variant=Variant.lra), N, N, False),
         (partial(SparseTransformer, stride=64), SQUARE, N, True),
-        (partial(SparseTransformer, pattern=Pattern.strided, head_use="heads"), ROOT, N, True),
+        (partial(SparseTransformer, pattern="strided", head_use="heads"), ROOT, N, True),
         (partial(SparseTransformer, stride=64, head_use=HeadUse.interleave), N, N, False),
         (partial(Reformer, chunk=8), N_LOG, N, True),
         (partial(Reformer, buckets=[64]), N, N, False),
@@ -79,8 +79,8 @@ def test_growths_are_ordered_and_have_a_value():
         (partial(Nystromformer, inverse=Inverse.ridge, conv_kernel=0), N, N, False),
         (partial(Skyformer, form=SkyformerForm.kernelised), SQUARE, N, False),
         (partial(Yoso, tau=8), N, N, False),
-        (partial(Yoso, mode=Mode.expectation), SQUARE, N, False),
-        (partial(FNet, form=Form.linear), SQUARE, N, False),
+        (partial(Yoso, mode=YosoEstimator.expectation), SQUARE, N, False),
+        (partial(FNet, form=MixingForm.linear), SQUARE, N, False),
         (partial(FNet, method=Method.matmul), SQUARE, N, False),
         (partial(BigBird, variant=Variant.lra), SQUARE, N, True),
         (partial(Linformer, projection=Projection.conv), N, N, False),

@@ -103,7 +103,7 @@ def test_work_of_all_pairs_is_found_however_few_they_are(source):
     class Aside(Honest):
         def __init__(self, site) -> None:
             super().__init__(site)
-            self.traits = type(self.traits)(honours=frozenset(), causal=site.causal)
+            self.traits = type(self.traits)(supports=frozenset(), causal=site.causal)
 
         def forward(self, x: Tensor, layout: Layout) -> Tensor:
             y = self.out_proj(self.v_proj(x))

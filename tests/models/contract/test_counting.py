@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 
@@ -26,6 +27,25 @@ def test_fused_attention_counts_although_torch_leaves_it_out(length):
     one_product = 2 * 2 * 3 * length * length * 16
     assert forward == 2 * one_product
     assert both == (2 + 5) * one_product  # backward computes the scores again
+
+
+@pytest.mark.parametrize("length", [48, 2**14])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_torch_knows_is_counted_as_torch_counts_it(mode, length):
+    with pretending(), mode():
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        x = torch.empty(2, length, 16, requires_grad=mode is torch.enable_grad)
+        filters = torch.empty(16, 4, 3)
+
+        def run() -> None:
+            y = F.conv1d(layer(x).mT, filters, groups=4).mT
+            y = torch.einsum("bld,bmd->bm", y, torch.baddbmm(y, y @ y.mT, y)) @ y
+            if y.requires_grad:
+                y.sum().backward()
+
+        with FlopCounterMode(display=False) as known:
+            run()
+        assert count_operations(run) == known.get_total_flops() > 0
 
 
 def test_nothing_of_ours_costs_nothing():

@@ -20,7 +20,7 @@ from models.families import big_bird
 from models.mixer import Layout, Positions
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
-from models.ops.sparse.big_bird_plan import Pattern, PlanChoice
+from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
 
 
 @DIRECTIONS
@@ -84,7 +84,7 @@ def test_the_size_of_a_pass_changes_nothing(elements: int, causal: bool, monkeyp
 
 @DIRECTIONS
 def test_a_plan_of_all_blocks_is_full_attention(causal: bool, monkeypatch) -> None:
-    monkeypatch.setattr(Pattern, "least", 0)  # no short cut through exact attention
+    monkeypatch.setattr(BigBirdPlan, "least", 0)  # no short cut through exact attention
     full = softmax_attention(*heads(40), causal=causal)
     for drawn_blocks in (7, 20):
         mixer = built(40, causal=causal, random_blocks=drawn_blocks)

@@ -10,7 +10,7 @@ from torch import Tensor
 from models.contract import check_mixer
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families import fnet
-from models.families.fnet import FNet, Form, Method, Norm, fourier_mixing
+from models.families.fnet import FNet, Method, MixingForm, Norm, fourier_mixing
 from models.mixer import Layout, Site, Unsupported
 
 METHODS = pytest.mark.parametrize("method", list(Method))
@@ -158,7 +158,7 @@ def test_nothing_is_kept_for_backward_and_operations_are_those_promised():
     assert products == 4 * 4096 * 64**2 + 4 * 4096**2 * 64
 
 
-@pytest.mark.parametrize("form", [Form.linear, Form.random])
+@pytest.mark.parametrize("form", [MixingForm.linear, MixingForm.random])
 def test_the_ablations_are_two_products(form):
     mixer = FNet(site(), form=form).double()
     x = drawn(2, 40, 12)
@@ -169,11 +169,11 @@ def test_the_ablations_are_two_products(form):
 
 
 def test_linear_learns_and_random_is_frozen():
-    learned, frozen = FNet(site(), form=Form.linear), FNet(site(), form=Form.random)
+    learned, frozen = FNet(site(), form=MixingForm.linear), FNet(site(), form=MixingForm.random)
     assert {name for name, _ in learned.named_parameters()} == {"sequence", "hidden"}
     assert not list(frozen.parameters())
     assert set(frozen.state_dict()) == {"sequence", "hidden"}
-    large = FNet(site(max_length=400, width=300), form=Form.random)
+    large = FNet(site(max_length=400, width=300), form=MixingForm.random)
     for name, size in (("sequence", 400), ("hidden", 300)):
         matrix = getattr(large, name)
         assert matrix.std().item() == pytest.approx(size**-0.5, rel=0.02)
@@ -183,7 +183,7 @@ def test_linear_learns_and_random_is_frozen():
 def test_random_matrices_come_from_the_sites_generator():
     def sequence(seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        return FNet(site(generator=generator), form=Form.random).sequence
+        return FNet(site(generator=generator), form=MixingForm.random).sequence
 
     torch.manual_seed(0)
     first = sequence(1)
@@ -197,8 +197,8 @@ def test_random_matrices_come_from_the_sites_generator():
     [
         {"method": Method.matmul},
         {"norm": Norm.ortho},
-        {"form": Form.linear},
-        {"form": Form.random},
+        {"form": MixingForm.linear},
+        {"form": MixingForm.random},
     ],
     ids=lambda options: "-".join(options.values()),
 )
@@ -208,7 +208,7 @@ def test_every_form_keeps_the_contract(options):
     assert [finding for finding in found if not finding.passed] == []
 
 
-@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("form", list(MixingForm))
 def test_builds_and_runs_on_the_meta_device(form):
     with torch.device("meta"):
         mixer = FNet(site(), form=form)
@@ -221,11 +221,11 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(Unsupported, match=r"got a keep mask; choose model\.backbone\.padding"):
         FNet(site())(drawn(2, 8, 12), Layout(keep=torch.ones(2, 8, dtype=torch.bool)))
     with pytest.raises(ValueError, match="form=linear, method=fft, norm=ortho; leave"):
-        FNet(site(), form=Form.linear, norm=Norm.ortho)
+        FNet(site(), form=MixingForm.linear, norm=Norm.ortho)
     with pytest.raises(ValueError, match="form=random, method=matmul"):
-        FNet(site(), form=Form.random, method=Method.matmul)
-    mixer = FNet(site(), form=Form.linear).double()
+        FNet(site(), form=MixingForm.random, method=Method.matmul)
+    mixer = FNet(site(), form=MixingForm.linear).double()
     with pytest.raises(ValueError, match="ends at length 40: got 41 tokens; build it with"):
         mixer(drawn(1, 41, 12), Layout())
     assert mixer.traits.max_length == 40
-    assert "keep" not in mixer.traits.honours
+    assert "keep" not in mixer.traits.supports

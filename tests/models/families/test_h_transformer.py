@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.h_transformer import HTransformer, hierarchical_attention
+from models.families.h_transformer import HTransformer
 from models.mixer import Layout, Site
 from models.ops.exact import softmax_attention
+from models.ops.hierarchical.attention import hierarchical_attention
 from models.ops.hierarchical.clusters import Plan
 from models.ops.hierarchical.reference import hierarchical_attention as literal
 

@@ -48,8 +48,8 @@ def test_every_partition_equals_one_pass(cuts: list[int], causal: bool) -> None:
     torch.testing.assert_close(torch.cat(seen, 1), mixer(x, Layout()))
 
 
-def test_honours_what_hides_tokens_and_claims_no_sight() -> None:
+def test_supports_what_hides_tokens_and_claims_no_sight() -> None:
     traits = built(causal=True).traits
-    assert traits.honours == {"keep", "start", "document"}
+    assert traits.supports == {"keep", "start", "document"}
     assert traits.positions == frozenset()
     assert traits.causal

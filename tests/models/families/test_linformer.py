@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.stack import admit
+from models.backbone.requirements import checked_mixer
 from models.contract import CHECKS, Case
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.linformer import Linformer
@@ -187,7 +187,7 @@ def test_longer_input_is_refused(projection: Projection) -> None:
         with pytest.raises(ValueError, match="at most max_length=40 tokens: got 41; truncate"):
             run(x, Layout())
     with pytest.raises(Unsupported, match="ends at length 40: the model needs 41"):
-        admit(mixer, positions=Positions.none, causal=False, max_length=41)
+        checked_mixer(mixer, positions=Positions.none, causal=False, max_length=41)
 
 
 @pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise])
@@ -282,10 +282,10 @@ def test_the_lra_form_has_16_slots_one_map_and_no_mask() -> None:
     x, keep = drawn(2, LENGTH, 12), torch.zeros(2, LENGTH, dtype=torch.bool)
     assert torch.equal(mixer(x, Layout(keep=keep)), mixer(x, Layout()))
     with pytest.raises(Unsupported, match="cannot leave padding out"):
-        admit(mixer, positions=Positions.none, causal=False, max_length=LENGTH, padded=True)
+        checked_mixer(mixer, positions=Positions.none, causal=False, max_length=LENGTH, padded=True)
     faithful = Linformer(site(max_length=500)).double()
     assert faithful.core.length_map.values.shape == (1, 128, 500)
-    admit(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
+    checked_mixer(faithful, positions=Positions.none, causal=False, max_length=500, padded=True)
 
 
 def test_dropout_acts_on_weights_in_training_alone() -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.local import LocalAttention, comb_attention, local_attention
@@ -234,20 +234,6 @@ def test_half_precision_is_summed_in_float32(causal):
     torch.testing.assert_close(o.double(), exact, atol=1e-5, rtol=2**-8)
 
 
-class Largest(TorchDispatchMode):
-    """Watches for the largest tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nbytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor):
-            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
-        return made
-
-
 def cost(length: int, causal: bool) -> tuple[int, int, int]:
     """Operations forward and backward, bytes kept, bytes of the largest tensor made."""
     with pretending():
@@ -257,7 +243,7 @@ def cost(length: int, causal: bool) -> tuple[int, int, int]:
             return local_attention(*qkv, block=64, look_back=1, causal=causal)
 
         operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run)
-        with Largest() as largest:
+        with LargestTensor() as largest:
             run()
     return operations, kept, largest.nbytes
 

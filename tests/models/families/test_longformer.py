@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.stack import Block, FeedForward, Stack
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.contract import check_mixer
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.longformer import STARTS, Longformer
@@ -153,7 +153,9 @@ def test_what_lies_farther_than_all_layers_reach_moves_nothing(causal: bool) -> 
     layers = [built(layer=i, **facts, dilated_heads=1) for i in range(3)]
     stack = Stack(
         [
-            Block(layer, width=16, feed_forward=FeedForward.gelu, feed_forward_width=8, dropout=0.0)
+            TransformerBlock(
+                layer, width=16, feed_forward=FeedForward.gelu, feed_forward_width=8, dropout=0.0
+            )
             for layer in layers
         ],
         width=16,
@@ -192,8 +194,8 @@ def test_no_projection_is_without_use() -> None:
             one, other = getattr(mixer, name), getattr(mixer, start)
             assert one is not other
             assert torch.equal(one.weight, other.weight)
-    assert "is_global" in built(global_mask=True).traits.honours
-    assert "is_global" not in built(cls=True).traits.honours
+    assert "is_global" in built(global_mask=True).traits.supports
+    assert "is_global" not in built(cls=True).traits.supports
 
 
 @DIRECTIONS

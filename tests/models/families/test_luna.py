@@ -7,12 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.backbone.stack import Block, FeedForward, Stack
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.contract import check_mixer
 from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.luna import Activation, Luna, causal_luna, running_product
+from models.families.luna import Activation, Luna, causal_luna
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.exact import softmax_attention
+from models.ops.linear.running_product import running_product
 from models.state import size_bytes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
@@ -111,7 +112,7 @@ def stack(depth: int = 3, *, checkpointing: bool = False, **options) -> Stack:
     shared: dict[str, nn.Module] = {}
     mixers = [built(seed=i, layer=i, depth=depth, shared=shared, **options) for i in range(depth)]
     frame = {"width": 12, "feed_forward": FeedForward.none, "feed_forward_width": 12}
-    blocks = [Block(mixer, dropout=0.0, **frame) for mixer in mixers]
+    blocks = [TransformerBlock(mixer, dropout=0.0, **frame) for mixer in mixers]
     return Stack(blocks, width=12, checkpointing=checkpointing).double()
 
 

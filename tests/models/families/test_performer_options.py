@@ -197,7 +197,7 @@ def test_the_lra_variant_of_relu_has_no_projection_scale_or_mask():
             (q, k, v),
         )
     assert mixer.core.projection is None
-    assert mixer.traits.honours == {"start"}
+    assert mixer.traits.supports == {"start"}
 
 
 def test_the_lra_variant_of_softmax_is_the_released_code():
@@ -213,7 +213,7 @@ def test_the_lra_variant_of_softmax_is_the_released_code():
     assert mixer.redraw_every == 1
     unfixed = make(qr_sign_fix=False, features=2).core.projection
     assert torch.equal(W, unfixed)
-    assert mixer.traits.honours == {"start"}
+    assert mixer.traits.supports == {"start"}
 
 
 def test_the_lra_variant_of_softmax_leaks_when_causal():

@@ -104,7 +104,7 @@ def test_variant_lra_is_what_its_code_computes(length):
     mixer = built(variant=Variant.lra)
     o = mixer.core(q, k, v, Layout())
     torch.testing.assert_close(o, wanted, rtol=1e-11, atol=1e-12)
-    assert "keep" not in mixer.traits.honours
+    assert "keep" not in mixer.traits.supports
     assert not hasattr(mixer, "sort_in")
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.skyformer import (
     DRAW_BITS,
-    Form,
-    Sampling,
+    LandmarkSampling,
     Skyformer,
+    SkyformerForm,
     choose,
     draw,
     skyformer_attention,
@@ -112,7 +112,7 @@ def test_all_tokens_as_landmarks_without_gamma_give_kernelised_attention(padded)
     keep = holes(24) if padded else None
     draws = draw(2 * 24 + 6, torch.Generator())
     found = skyformer_attention(
-        q, k, v, draws, inverse=EXACT, gamma=0.0, sampling=Sampling.stratified, keep=keep
+        q, k, v, draws, inverse=EXACT, gamma=0.0, sampling=LandmarkSampling.stratified, keep=keep
     )
     wanted = gaussian_product(q, k, v, keep)
     seen = slice(None) if keep is None else keep[:, None, :, None].expand_as(v)
@@ -125,7 +125,7 @@ def test_error_falls_as_landmarks_rise_and_six_steps_and_gamma_leave_some():
 
     def error(landmarks, **options):
         draws = draw(landmarks, torch.Generator().manual_seed(1))
-        options = {"inverse": InverseRule(), "sampling": Sampling.stratified} | options
+        options = {"inverse": InverseRule(), "sampling": LandmarkSampling.stratified} | options
         found = skyformer_attention(q, k, v, draws, **options)
         return ((found - wanted).norm() / wanted.norm()).item()
 
@@ -138,7 +138,7 @@ def test_error_falls_as_landmarks_rise_and_six_steps_and_gamma_leave_some():
     assert error(256, inverse=EXACT, gamma=1e-6) < 1e-4
 
 
-@pytest.mark.parametrize("sampling", list(Sampling))
+@pytest.mark.parametrize("sampling", list(LandmarkSampling))
 def test_choices_are_uniform_and_within_the_row(sampling):
     totals = torch.tensor([[10], [3], [1], [0]])
     generator = torch.Generator().manual_seed(0)
@@ -149,23 +149,25 @@ def test_choices_are_uniform_and_within_the_row(sampling):
         assert len(counts) == total
         # Five standard deviations of a binomial count, and stretches of unequal length.
         expected = places.numel() / total
-        room = 0.3 * expected if sampling is Sampling.stratified else 5 * math.sqrt(expected)
+        room = (
+            0.3 * expected if sampling is LandmarkSampling.stratified else 5 * math.sqrt(expected)
+        )
         assert (counts - expected).abs().max() <= room
-    wanted = [4, 4, 4, 0] if sampling is Sampling.independent else [4, 3, 1, 0]
+    wanted = [4, 4, 4, 0] if sampling is LandmarkSampling.independent else [4, 3, 1, 0]
     assert chosen[0][1].sum(1).tolist() == wanted
 
 
 def test_stratified_choices_do_not_repeat():
     draws = draw(32, torch.Generator().manual_seed(0))
     for total in (16, 17, 40, 1000):
-        chosen, filled = choose(draws, torch.tensor([[total]]), Sampling.stratified)
+        chosen, filled = choose(draws, torch.tensor([[total]]), LandmarkSampling.stratified)
         assert filled.all()
         for side in chosen[:, 0]:
             assert len(side.unique()) == 16
             assert side.max() < total
 
 
-@pytest.mark.parametrize("sampling", list(Sampling))
+@pytest.mark.parametrize("sampling", list(LandmarkSampling))
 @pytest.mark.parametrize("rule", [InverseRule(), EXACT], ids=["six", "exact"])
 def test_a_row_of_padding_alone_is_zero_and_has_no_gradient(sampling, rule):
     inputs = heads(12)
@@ -202,7 +204,7 @@ def test_landmarks_stay_until_their_time_has_come():
 
 
 def test_kernelised_attention_has_no_draws_and_takes_another_source():
-    mixer = built(form=Form.kernelised)
+    mixer = built(form=SkyformerForm.kernelised)
     assert not [*mixer.buffers()]
     mixer.after_step(1, torch.Generator())
     x, source = drawn(2, 9, 12), drawn(2, 15, 12, seed=1)
@@ -228,7 +230,7 @@ def test_half_precision_is_computed_in_float32():
     assert half(drawn(2, 20, 12).bfloat16(), Layout()).dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("form", list(SkyformerForm))
 def test_no_kernel_of_length_by_landmarks_or_length_is_kept(form):
     with pretending():
         mixer = Skyformer(Site(width=128, heads=2, max_length=4096), form=form, landmarks=64)
@@ -237,7 +239,7 @@ def test_no_kernel_of_length_by_landmarks_or_length_is_kept(form):
         operations = count_operations(lambda: mixer(x, Layout()).sum().backward())
     # x, q, k, v and the output; matrices of landmarks
     assert kept < 4 * (4096 * 5 * 128 + 20 * 2 * 64 * 64)
-    pairs = 4096 if form is Form.kernelised else 2 * 64
+    pairs = 4096 if form is SkyformerForm.kernelised else 2 * 64
     wanted = 4096 * (24 * 128**2 + 14 * pairs * 128)
     assert operations == pytest.approx(wanted, rel=0.1)
 
@@ -258,7 +260,7 @@ def test_wrong_options_are_refused(options, message):
         built(**options)
 
 
-@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("form", list(SkyformerForm))
 def test_neither_form_is_causal(form):
     with pytest.raises(Unsupported, match=f"{form} attention has no causal form"):
         Skyformer(Site(width=12, heads=3, max_length=64, causal=True), form=form)

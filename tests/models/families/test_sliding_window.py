@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Site, Unsupported
-from models.ops.banded import attention as banded
+from models.ops.banded import layout as banded
 from models.ops.banded.reference import band, window_attention as dense
 from models.ops.banded.sliding_window import best_block, window_attention
 from models.state import reset, size_bytes

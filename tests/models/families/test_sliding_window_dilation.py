@@ -9,8 +9,8 @@ from torch import Tensor
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Positions, Site
-from models.ops.banded.layout import GlobalKeys
 from models.ops.banded.reference import window_attention as dense
+from models.ops.banded.scores import GlobalKeys
 from models.ops.banded.sliding_window import window_attention
 from models.positions import alibi_slopes
 from models.state import size_bytes

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import pretending, saved_bytes
-from models.families.sparse_transformer import HeadUse, Pattern, SparseTransformer, Sparsity
+from models.families.sparse_transformer import HeadUse, SparseTransformer
 from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.sparse import key_sets
 from models.ops.sparse.reference import (
@@ -16,11 +16,12 @@ from models.ops.sparse.reference import (
     far_pairs as far,
     near_pairs as near,
 )
+from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
 
-PATTERNS = pytest.mark.parametrize("pattern", list(Pattern))
+PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))
 USES = pytest.mark.parametrize("use", list(HeadUse))
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
@@ -50,7 +51,7 @@ def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
 
 def built(
     *,
-    pattern: Pattern = Pattern.fixed,
+    pattern: SparsePattern = SparsePattern.fixed,
     use: HeadUse = HeadUse.merged,
     stride: int | None = 6,
     summary: int | None = 2,
@@ -64,7 +65,9 @@ def built(
     return mixer.double().eval()
 
 
-def support(length: int, pattern: Pattern, use: HeadUse, layer: int, *, causal: bool) -> Tensor:
+def support(
+    length: int, pattern: SparsePattern, use: HeadUse, layer: int, *, causal: bool
+) -> Tensor:
     """What the four heads of `built()` see."""
     sees_near = near(length, pattern, 6, causal=causal)
     sees_far = far(length, pattern, 6, 2, causal=causal)
@@ -140,7 +143,7 @@ def test_the_union_is_the_two_sets_merged_by_their_sums(pattern, causal):
 
 def test_queries_without_a_key_in_a_set_are_left_to_the_other():
     q, k, v = heads(20)
-    sparsity = Sparsity(pattern=Pattern.fixed, stride=6, summary=2, causal=True)
+    sparsity = Sparsity(pattern=SparsePattern.fixed, stride=6, summary=2, causal=True)
     alone = union_attention(q, k, v, sparsity.far(8, 20, alone=False))
     assert (alone[:, :, :6] == 0).all()
     assert (alone[:, :, 6:] != 0).all()
@@ -210,7 +213,7 @@ def test_rows_without_keys_are_zero_and_so_are_their_gradients(pattern):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "causal"), [(Pattern.fixed, True), (Pattern.strided, False)], ids=str
+    ("pattern", "causal"), [(SparsePattern.fixed, True), (SparsePattern.strided, False)], ids=str
 )
 def test_gradients_equal_finite_differences(pattern, causal):
     facts = {"heads": 1, "attention_dropout": 0.4, "causal": causal}
@@ -257,8 +260,8 @@ def test_the_mask_of_the_lra_code_has_8400_entries():
     mixer = built(variant=Variant.lra, stride=None, summary=None, max_length=200, heads=1, width=8)
     seen = weights_of(mixer, 200)[0, 0] > 0
     assert seen.sum() == 8400
-    wanted = near(200, Pattern.fixed, 50, causal=True) | far(
-        200, Pattern.fixed, 50, 10, causal=True
+    wanted = near(200, SparsePattern.fixed, 50, causal=True) | far(
+        200, SparsePattern.fixed, 50, 10, causal=True
     )
     assert torch.equal(seen, wanted)  # lower-triangular, though the site is bidirectional
     assert mixer.traits.causal
@@ -274,8 +277,8 @@ def test_the_cls_vector_of_the_lra_variant_sees_all_and_is_seen_by_all(length, p
     mixer = built(variant=Variant.lra, cls=True, positions=positions)
     sees = torch.ones(length, length, dtype=torch.bool)
     rest = length - 1
-    sees[1:, 1:] = near(rest, Pattern.fixed, 6, causal=True)
-    sees[1:, 1:] |= far(rest, Pattern.fixed, 6, 2, causal=True)
+    sees[1:, 1:] = near(rest, SparsePattern.fixed, 6, causal=True)
+    sees[1:, 1:] |= far(rest, SparsePattern.fixed, 6, 2, causal=True)
     qkv, keep = heads(length), holes(length) if padded else None
     slopes = alibi_slopes(4) if positions is Positions.alibi else None
     agree(mixer.core(*qkv, Layout(keep=keep)), dense(*qkv, sees, keep=keep, slopes=slopes), qkv)
@@ -290,18 +293,6 @@ def test_the_stride_follows_the_longest_sequence_unless_it_is_given():
     assert (lra.stride, lra.summary) == (50, 10)
 
 
-class Largest(TorchDispatchMode):
-    """Watches for the largest tensor that is made."""
-
-    nbytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor):
-            self.nbytes = max(self.nbytes, made.untyped_storage().nbytes())
-        return made
-
-
 @PATTERNS
 def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
     site = Site(width=256, heads=4, max_length=4096, causal=True)
@@ -309,7 +300,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         core = SparseTransformer(site, pattern=pattern).core
         qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
         kept = saved_bytes(partial(core, *qkv, Layout()))
-        with Largest() as largest:
+        with LargestTensor() as largest:
             core(*qkv, Layout()).sum().backward()
     assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
     assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values
@@ -323,7 +314,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         ({"summary": 6}, r"got summary=6, stride=6; choose a smaller summary"),
         ({"use": HeadUse.heads, "heads": 1}, r"got heads=1; set at least 2, or head_use=merged"),
         (
-            {"variant": Variant.lra, "pattern": Pattern.strided},
+            {"variant": Variant.lra, "pattern": SparsePattern.strided},
             r"got pattern=strided, head_use=merged; set these, or variant=faithful",
         ),
     ],

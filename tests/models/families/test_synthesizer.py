@@ -139,15 +139,15 @@ def test_variant_lra_adds_components_and_masks_beside_dot_alone():
     x, keep = drawn(4, 18, WIDTH).requires_grad_(), padding(18)
     mixer = built(*MIXTURES[0], variant=Variant.lra)
     assert mixer.alpha is None
-    assert mixer.traits.honours == {"keep"}
+    assert mixer.traits.supports == {"keep"}
     compare(
         mixer,
         lambda: mixer(x, Layout(keep=keep)),
         lambda: literal(mixer, blanked(x, Layout(keep=keep), mixer.traits), keep),
         [x, *mixer.parameters()],
     )
-    assert built(Component.random, variant=Variant.lra).traits.honours == frozenset()
-    assert built(Component.random).traits.honours == {"keep"}
+    assert built(Component.random, variant=Variant.lra).traits.supports == frozenset()
+    assert built(Component.random).traits.supports == {"keep"}
 
 
 def test_variant_lra_mixes_heads_with_positions_in_dense_and_the_paper_does_not():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, BackboneConfig, Facts, Head, Pooling, Positions
+from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.tlb import TemporalLatentBottleneck
 from models.mixer import Flow, Layout, Site, Unsupported
@@ -124,7 +124,7 @@ def test_operations_and_memory_are_linear() -> None:
 
 @pytest.mark.parametrize("head", [Head.classification, Head.pair])
 def test_inside_the_model(head: Head) -> None:
-    facts = Facts(head=head, vocabulary=9, classes=4, max_length=23, padded=True)
+    facts = TaskFacts(head=head, vocabulary=9, classes=4, max_length=23, padded=True)
     make = partial(TemporalLatentBottleneck, state_tokens=3, chunk=5)
     model = Backbone(FRAME, facts, [], stack=make, seed=0).double().eval()
     parts = 2 if head is Head.pair else 1
@@ -136,7 +136,7 @@ def test_inside_the_model(head: Head) -> None:
 
 
 def test_what_it_cannot_do_is_refused_with_the_way_out() -> None:
-    facts = Facts(head=Head.language_modelling, vocabulary=9, classes=0, max_length=23)
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=9, classes=0, max_length=23)
     make = partial(TemporalLatentBottleneck, chunk=5)
     with pytest.raises(Unsupported, match="no language model"):
         Backbone(FRAME, facts, [], stack=make, seed=0)

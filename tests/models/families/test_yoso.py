@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.yoso import Mode, Rule, Yoso, yoso_attention
+from models.families.yoso import Rule, Yoso, YosoEstimator, yoso_attention
 from models.mixer import Layout, Site, Unsupported
 from models.ops.hashing import collisions
 from models.ops.hashing.collision_chance import Gradient
@@ -227,14 +227,14 @@ def test_planes_stay_until_their_time_has_come():
     never = built(redraw_every=0)
     never.after_step(3, torch.Generator().manual_seed(3))
     assert torch.equal(never.core.planes, built().core.planes)
-    plain = built(mode=Mode.expectation)
+    plain = built(mode=YosoEstimator.expectation)
     assert not [*plain.buffers()]
     plain.after_step(3, torch.Generator())
 
 
 def test_the_convolution_adds_itself_after_the_normalisation():
-    mixer = built(conv_kernel=5, mode=Mode.expectation)
-    plain = built(mode=Mode.expectation)
+    mixer = built(conv_kernel=5, mode=YosoEstimator.expectation)
+    plain = built(mode=YosoEstimator.expectation)
     plain.load_state_dict(mixer.state_dict(), strict=False)
     x, keep = drawn(2, 20, 12), torch.arange(20) < torch.tensor([[20], [13]])
     v = mixer.project(x, Layout())[2]
@@ -246,7 +246,7 @@ def test_the_convolution_adds_itself_after_the_normalisation():
 
 
 def test_another_source_may_be_attended():
-    mixer = built(mode=Mode.expectation, tau=3)
+    mixer = built(mode=YosoEstimator.expectation, tau=3)
     x, source, keep = drawn(2, 9, 12), drawn(2, 15, 12, seed=1), holes(15)
     found = mixer.attend(x, Layout(), source, Layout(keep=keep))
     q, k, v = mixer.project(x, Layout())[0], *mixer.project(source, Layout())[1:]
@@ -274,7 +274,7 @@ def test_half_precision_is_computed_in_float32(hashed):
 def test_neither_weights_nor_tables_are_kept(hashed, monkeypatch):
     monkeypatch.setitem(gaussian_product.TILE_ELEMENTS, "cpu", 1 << 24)
     monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 1 << 24)
-    mode = Mode.hashed if hashed else Mode.expectation
+    mode = YosoEstimator.hashed if hashed else YosoEstimator.expectation
     with pretending():
         mixer = Yoso(Site(width=128, heads=2, max_length=4096), mode=mode, hashes=4)
         x = torch.empty(1, 4096, 128, requires_grad=True)
@@ -308,7 +308,7 @@ def test_it_is_not_causal():
         Yoso(Site(width=12, heads=3, max_length=64, causal=True))
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(YosoEstimator))
 def test_builds_and_runs_on_the_meta_device(mode):
     with torch.device("meta"):
         mixer = Yoso(Site(width=12, heads=3, max_length=64), mode=mode)

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Pooling,
     Residual,
+    TaskFacts,
 )
 from models.families.performer import Performer
 from models.families.softmax import SoftmaxAttention
@@ -42,7 +42,7 @@ def written(folder: Path, tensors: Tensors, prefix: str = "", **config: Any) -> 
 
 def build(mixer: Any = SoftmaxAttention, head: Head = Head.language_modelling, **options: Any) -> Backbone:  # fmt: skip  # noqa: E501
     length = options.pop("length", 9)
-    facts = Facts(head=head, vocabulary=11, classes=3, max_length=length)
+    facts = TaskFacts(head=head, vocabulary=11, classes=3, max_length=length)
     return Backbone(BackboneConfig(**options), facts, [mixer], seed=1).double().eval()
 
 
@@ -145,13 +145,13 @@ def test_bert_is_no_tied_language_model(tmp_path: Path) -> None:
 def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> None:
     told = {"n_head": 3, "activation_function": "gelu", "layer_norm_epsilon": 0.25}
     weights = read_checkpoint(written(tmp_path, gpt2_tensors(), **told))
-    assert weights.frame["heads"] == 3
-    assert weights.frame["feed_forward"] is FeedForward.gelu
-    assert weights.frame["norm_epsilon"] == 0.25
+    assert weights.options["heads"] == 3
+    assert weights.options["feed_forward"] is FeedForward.gelu
+    assert weights.options["norm_epsilon"] == 0.25
     with pytest.raises(Unsupported, match="heads=3: this model has 2"):
         transfer(weights, build(**(GPT2 | {"heads": 2})))
     (tmp_path / "config.json").unlink()
-    assert "heads" not in read_checkpoint(tmp_path / "model.safetensors").frame
+    assert "heads" not in read_checkpoint(tmp_path / "model.safetensors").options
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from models.backbone.config import Residual
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
-    Facts,
     FeedForward,
     Head,
     Pooling,
     Positions,
+    TaskFacts,
 )
 from models.families.fnet import FNet
 from models.families.linear import LinearAttention
@@ -45,7 +45,7 @@ def build(
     **options: Any,
 ) -> Backbone:
     config = BackboneConfig(**{"width": 16, "heads": 2, "feed_forward_width": 24} | options)
-    facts = Facts(head=head, vocabulary=vocabulary, classes=classes, max_length=length)
+    facts = TaskFacts(head=head, vocabulary=vocabulary, classes=classes, max_length=length)
     return Backbone(config, facts, [mixer], seed=seed).double().eval()
 
 
@@ -268,7 +268,7 @@ def test_a_weight_without_a_place_is_refused(mixer: Any) -> None:
 
 def test_a_stack_of_its_own_is_refused() -> None:
     config = BackboneConfig(width=16, pooling=Pooling.mean, positions=Positions.none)
-    facts = Facts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=40)
+    facts = TaskFacts(head=Head.classification, vocabulary=VOCABULARY, classes=3, max_length=40)
     target = Backbone(config, facts, [], stack=TemporalLatentBottleneck, seed=0)
     with pytest.raises(Unsupported, match="a stack of its own"):
         transfer(build(SoftmaxAttention), target)

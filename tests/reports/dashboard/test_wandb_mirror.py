@@ -30,7 +30,7 @@ def rows(make: SimpleNamespace) -> pd.DataFrame:
         *make.timing("linear", 512, 0.02, references={"sdpa": 0.01}, cell="b"),
         *make.timing("linear", 256, 0.01, references={"sdpa": 0.02}, cell="a"),
         make.failed("time", "linear", "out_of_memory", "needs 5 GiB", cell="c", **cell),
-        make.floor("majority", 0.18, "The commonest class."),
+        make.baseline("majority", 0.18, "The commonest class."),
     )
 
 
@@ -72,7 +72,7 @@ def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -
     result = send(rows, tmp_path / "wandb", files=files)
     runs = {(r.run.job_type, r.run.display_name): r for r in map(Run, result.paths)}
     assert set(runs) == {
-        ("certify", "floors/listops/s0"),
+        ("certify", "baselines/listops/s0"),
         ("report", "report/quick"),
         ("scaling", "linear/listops/s0/256-1024"),
         ("train", "linear/listops/s0"),

@@ -33,7 +33,7 @@ class Sweep:
                 for length in (256, 512, 1024):
                     rows += self._timing(make, model, length, mode)
         for name in ("majority", "root"):
-            rows.append(make.floor(name, self.value(), "s", cell="floors"))
+            rows.append(make.baseline(name, self.value(), "s", cell="baselines"))
         for factor in ("1", "2"):
             labels = {"split": "test", "factor": factor, "tokens": "64", "trained_tokens": "64"}
             rows.append(
@@ -242,7 +242,7 @@ def test_a_run_is_called_the_same_whatever_else_the_store_holds(sweep: Sweep) ->
     assert [(p.id, p.name) for p in named] == [(p.id, p.name) for p in whole]
     told = plan_runs(renamed, sweep="s", cells=sweep.cells,
                      names=dict.fromkeys(sweep.cells, "own (features=8)"))  # fmt: skip
-    assert {p.name.partition("/")[0] for p in told} == {"own (features=8)", "floors"}
+    assert {p.name.partition("/")[0] for p in told} == {"own (features=8)", "baselines"}
 
 
 def test_reports_on_different_parts_are_different_runs(sweep: Sweep, tmp_path: Path) -> None:
@@ -260,10 +260,13 @@ def test_reports_on_different_parts_are_different_runs(sweep: Sweep, tmp_path: P
     assert Counter(line["cell"] for line in lines) == Counter(sweep.rows["cell"])
 
 
-def test_floors_of_a_task_are_one_run_with_all_of_them(sweep: Sweep) -> None:
+def test_baselines_of_a_task_are_one_run_with_all_of_them(sweep: Sweep) -> None:
     plans = [
         p for p in plan_runs(sweep.rows, sweep="s", cells=sweep.cells) if p.job_type == "certify"
     ]
     (plan,) = plans
     keys = {key for key in plan.summary if "accuracy" in key}
-    assert keys == {"quality/test_accuracy/floor/majority", "quality/test_accuracy/floor/root"}
+    assert keys == {
+        "quality/test_accuracy/baseline/majority",
+        "quality/test_accuracy/baseline/root",
+    }

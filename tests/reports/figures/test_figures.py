@@ -66,7 +66,7 @@ def test_figure_draws_the_data_and_marks_what_is_absent(make: SimpleNamespace) -
 
 def test_nothing_in_the_figure_is_cut_or_overlaps(realistic: pd.DataFrame) -> None:
     frame = prepare(realistic)
-    names = [n for n in frame["name"].unique() if not n.startswith("floor/")]
+    names = [n for n in frame["name"].unique() if not n.startswith("baseline/")]
     points = cost_points(frame)
     for quantity in ("time", "memory"):
         figure = scaling_figure(scaling_data(points, "step", quantity), looks(names), subtitle="x")
@@ -185,7 +185,7 @@ def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
         *(row("1,024–2,047", value, seed=seed) for seed, value in enumerate((1.0, 3.0))),
         row("1", 5.0),
         row("2–3", 4.0),
-        row("2–3", 9.0, model="floor/unigram"),
+        row("2–3", 9.0, model="baseline/unigram"),
         make.row("loss_by_frequency", 7.0, task="text8", labels={"split": "test", "part": "0"}),
     )
     data = place_data(prepare(rows), "test")

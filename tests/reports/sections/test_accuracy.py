@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from reports.rows import prepare
-from reports.sections.accuracy import FLOORS, accuracy_table, splits
+from reports.sections.accuracy import BASELINES, accuracy_table, splits
 from reports.tables import Entry, Table
 
 
@@ -128,15 +128,15 @@ def test_variants_have_rows_of_their_own(make: SimpleNamespace) -> None:
     assert [r.title for r in table(rows).rows] == ["linear", "linear (features=64)"]
 
 
-def test_floors_stand_below_with_their_sentences(make: SimpleNamespace) -> None:
+def test_baselines_stand_below_with_their_sentences(make: SimpleNamespace) -> None:
     rows = make.frame(
-        make.floor("root_operator", 0.37, "Knowing only the outermost operator."),
+        make.baseline("root_operator", 0.37, "Knowing only the outermost operator."),
         make.accuracy("softmax", 0, 0.38),
     )
     found = table(rows)
     assert [(r.title, r.section) for r in found.rows] == [
         ("softmax", ""),
-        ("root operator", FLOORS),
+        ("root operator", BASELINES),
     ]
     assert found.footnotes() == ["Knowing only the outermost operator."]
 

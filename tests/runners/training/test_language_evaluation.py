@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from models.backbone.config import BackboneConfig, Facts, Head
+from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions
 from runners.training.evaluate import evaluate
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 LENGTH, STRIDE = 16, 5
 
@@ -24,7 +24,11 @@ def short(monkeypatch):
 
 def task_of(regime, **options):
     task = Characters(
-        corpus=Corpus.text8, source=Source.sample, length=LENGTH, regime=regime, **options
+        corpus=CharacterCorpus.text8,
+        source=CharacterSource.sample,
+        length=LENGTH,
+        regime=regime,
+        **options,
     )
     task.prepare()
     return task
@@ -34,7 +38,9 @@ def model_of(mixer, max_length=LENGTH):
     config = BackboneConfig(
         width=16, heads=2, depth=2, feed_forward_width=32, positions=Positions.none
     )
-    facts = Facts(head=Head.language_modelling, vocabulary=27, classes=27, max_length=max_length)
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=max_length
+    )
     return Backbone(config, facts, [mixer], seed=3).double().eval()
 
 

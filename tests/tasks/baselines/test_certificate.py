@@ -3,29 +3,29 @@ import json
 import pytest
 
 from tasks.baselines.certificate import certified, path_of
-from tasks.classification.base import floor
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.base import baseline
+from tasks.classification.listops.task import ListOps, ListOpsSource
 
 
 class Counting(ListOps):
-    """Has one quick floor, and counts how often it is computed."""
+    """Has one quick baseline, and counts how often it is computed."""
 
     computed = 0
 
-    def floors(self, split):
+    def baselines(self, split):
         self.computed += 1
         targets = self.split(split).targets
-        return [floor("even", targets % 2 == 0, "answers are even")]
+        return [baseline("even", targets % 2 == 0, "answers are even")]
 
 
 @pytest.fixture
 def task():
-    task = Counting(source=Source.sample)
+    task = Counting(source=ListOpsSource.sample)
     task.prepare()
     return task
 
 
-def test_floors_are_computed_once(task):
+def test_baselines_are_computed_once(task):
     first = certified(task, "test")
     again = certified(task, "test")
     assert task.computed == 1
@@ -40,14 +40,14 @@ def test_floors_are_computed_once(task):
 
 
 def test_a_certificate_is_data_with_a_version_and_a_hash():
-    task = ListOps(source=Source.sample)
+    task = ListOps(source=ListOpsSource.sample)
     task.prepare()
     certified(task, "test")
     content = json.loads(path_of(task, "test").read_text())
-    assert content["certificate"] == 3
+    assert content["certificate"] == 4
     assert (content["task"], content["data_hash"]) == ("listops", task.spec.data_hash)
     assert len(content["sha256"]) == 64
-    assert {floor["name"] for floor in content["floors"]} >= {
+    assert {baseline["name"] for baseline in content["baselines"]} >= {
         "majority", "bag_of_tokens", "ngrams", "root_operator", "oracle_depth_1",
     }  # fmt: skip
 
@@ -65,7 +65,9 @@ def test_what_does_not_fit_is_computed_again(task, spoil):
     first = certified(task, "test")
     path = path_of(task, "test")
     path.write_text(spoil(path.read_text()))
-    assert [floor.accuracy for floor in certified(task, "test")] == [f.accuracy for f in first]
+    assert [baseline.accuracy for baseline in certified(task, "test")] == [
+        f.accuracy for f in first
+    ]
     assert task.computed == 2
     assert certified(task, "test")
     assert task.computed == 2

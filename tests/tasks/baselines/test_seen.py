@@ -1,4 +1,4 @@
-"""Floors read what a model sees: for every task, over generated lengths, encodings and regimes."""
+"""Baselines read what a model sees, for every task, generated length, encoding and regime."""
 
 import random
 
@@ -8,13 +8,13 @@ import torch
 
 from lra.catalogue import names
 from lra.compose import build_task_by_name
-from tasks.baselines import image_windows as window_floor
+from tasks.baselines import image_windows
 from tasks.baselines.certificate import certified, path_of
 from tasks.classification import base as classification, gray
 from tasks.classification.base import ClassificationTask
 from tasks.classification.listops import oracle as listops_oracle
-from tasks.classification.pixels import Dataset, Pixels, Source
-from tasks.classification.table import Table
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
+from tasks.classification.table import TableTask
 from tasks.data.batching import Draw, random_words
 from tasks.diagnostics.base import DiagnosticTask
 from tasks.language.base import LanguageTask
@@ -131,7 +131,7 @@ def same(task, seen, split):
         for own, row in zip(found, rows, strict=True):
             assert torch.equal(encoded(task, own), row)
         kept = seen.read(np.array([example]))
-        assert kept.place.tolist() == [place for row in places for place in row]
+        assert kept.position.tolist() == [place for row in places for place in row]
 
 
 def same_pictures(task, pictures, split):
@@ -167,29 +167,29 @@ def views(monkeypatch):
     recorded(ClassificationTask, "seen")
     recorded(gray.GrayTask, "pictures")
     monkeypatch.setattr(classification, "answers", estimate)
-    monkeypatch.setattr(gray.window_floor, "answers", estimate)
+    monkeypatch.setattr(gray.image_windows, "answers", estimate)
     monkeypatch.setattr(listops_oracle, "answers", oracle)
     return made, handed
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize(("name", "seed"), generated(3))
-def test_floors_read_what_batches_deliver(name, seed, views, tmp_path):
+def test_baselines_read_what_batches_deliver(name, seed, views, tmp_path):
     source = random.Random(f"{name} {seed}")
     task = drawn(name, source, tmp_path)
     split = source.choice(SPLITS)
-    floors = {floor.name: floor for floor in task.floors(split)}
+    baselines = {baseline.name: baseline for baseline in task.baselines(split)}
     if isinstance(task, ClassificationTask):
         made, handed = views
         assert handed
         assert {id(data) for data in handed} <= {id(data) for _, data in made}
         for part, data in made:
-            (same_pictures if isinstance(data, window_floor.Pictures) else same)(task, data, part)
+            (same_pictures if isinstance(data, image_windows.Pictures) else same)(task, data, part)
     elif isinstance(task, DiagnosticTask):
         guess = torch.cat([batch.target[batch.weight > 0] for batch in one_by_one(task, "train")])
         often = torch.bincount(guess).argmax()
         judged = torch.cat([batch.target[batch.weight > 0] for batch in one_by_one(task, split)])
-        assert floors["majority"].accuracy == pytest.approx(
+        assert baselines["majority"].accuracy == pytest.approx(
             float((judged == often).double().mean())
         )
     else:
@@ -203,7 +203,7 @@ def test_floors_read_what_batches_deliver(name, seed, views, tmp_path):
         surprise = -(share / share.sum()).log()
         counts = torch.bincount(judged, minlength=task.spec.vocabulary)[first:]
         wanted = float((counts * surprise).sum() / counts.sum())
-        assert floors["unigram"].measures["loss"] == pytest.approx(wanted)
+        assert baselines["unigram"].measures["loss"] == pytest.approx(wanted)
 
 
 def one_by_one(task, split):
@@ -240,7 +240,7 @@ def telling(number, place, seed):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(cases(4)))
 def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
-    """Whatever lies behind `max_length`, floors are those of files that end there."""
+    """Whatever lies behind `max_length`, baselines are those of files that end there."""
     monkeypatch.setattr("tasks.baselines.n_grams.EPOCHS", 1)
     source, second = random.Random(seed), "other" if seed % 2 else None
     cut, place = source.randint(1, 39), source.randint(0, 39)
@@ -251,24 +251,26 @@ def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
             lines = "\n".join(["text\tother\tlabel", *rows])
             (tmp_path / f"{stem}-{split}.tsv").write_text(lines + "\n")
 
-    def floors(stem, longest):
+    def baselines(stem, longest):
         files = {split: str(tmp_path / f"{stem}-{split}.tsv") for split in SPLITS}
-        task = Table(labels=["0", "1"], second_text=second, max_length=longest, **files)
+        task = TableTask(labels=["0", "1"], second_text=second, max_length=longest, **files)
         task.prepare()
-        return [(floor.name, floor.outcomes.tolist()) for floor in task.floors("test")]
+        return [(baseline.name, baseline.outcomes.tolist()) for baseline in task.baselines("test")]
 
-    assert floors("whole", cut) == floors("short", cut) == floors("short", 1000)
+    assert baselines("whole", cut) == baselines("short", cut) == baselines("short", 1000)
 
 
 @pytest.mark.parametrize("options", [{"black_is_padding": True}, {"encoding": "scalars"}])
 def test_an_encoding_tells_no_more(options, monkeypatch):
-    """Levels are what floors read, however a model gets them; padding joins no neighbours."""
+    """Levels are what baselines read, however a model gets them; padding joins no neighbours."""
     monkeypatch.setattr("tasks.baselines.image_windows.EPOCHS", 1)
     found = []
     for given in ({}, options):
-        task = Pixels(source=Source.sample, dataset=Dataset.mnist, **given)
+        task = Pixels(source=PixelSource.sample, dataset=Dataset.mnist, **given)
         task.prepare()
-        found.append({floor.name: floor.outcomes.tolist() for floor in task.floors("test")})
+        found.append(
+            {baseline.name: baseline.outcomes.tolist() for baseline in task.baselines("test")}
+        )
     same = {"majority", "windows"} if "black_is_padding" in options else set(found[0])
     assert {name: found[0][name] for name in same} == {name: found[1][name] for name in same}
 
@@ -278,7 +280,7 @@ def test_an_encoding_tells_no_more(options, monkeypatch):
 @pytest.mark.parametrize("seed", range(cases(1)))
 def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypatch):
     """What is kept for some options is never served for others, and stays when those come."""
-    monkeypatch.setattr(window_floor, "answers", lambda train, data, **_: digits(data))
+    monkeypatch.setattr(image_windows, "answers", lambda train, data, **_: digits(data))
     monkeypatch.setattr(
         classification, "answers", lambda train, data, **_: digits(data, data.lengths)
     )
@@ -286,13 +288,15 @@ def test_each_regime_has_a_certificate_of_its_own(name, seed, tmp_path, monkeypa
     tasks = [drawn(name, source, tmp_path) for _ in range(6)]
     computed = []
     for kind in {type(task) for task in tasks}:
-        real = kind.floors
+        real = kind.baselines
         monkeypatch.setattr(
-            kind, "floors", lambda task, split, real=real: computed.append(1) or real(task, split)
+            kind,
+            "baselines",
+            lambda task, split, real=real: computed.append(1) or real(task, split),
         )
     for task in [*tasks, *source.sample(tasks, 6)]:
         known, before = certified(task, "test"), len(computed)
-        fresh = task.floors("test")
+        fresh = task.baselines("test")
         assert [(f.name, f.accuracy, f.measures) for f in known] == [
             (f.name, f.accuracy, f.measures) for f in fresh
         ]

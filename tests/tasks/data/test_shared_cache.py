@@ -12,8 +12,8 @@ import pytest
 from lra.catalogue import names
 from lra.compose import build_task_by_name, group_file
 from tasks.baselines.certificate import certified
-from tasks.classification.base import floor
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.base import baseline
+from tasks.classification.listops.task import ListOps, ListOpsSource
 from tasks.data import sources
 from tasks.data.sources import data_root, lock, remembered_sha256
 from tasks.data.unpacking import extract
@@ -61,14 +61,14 @@ def test_what_is_learnt_from_a_train_split(umask):
 
 
 class Quick(ListOps):
-    """Has one floor, which takes no time."""
+    """Has one baseline, which takes no time."""
 
-    def floors(self, split):
-        return [floor("even", self.split(split).targets % 2 == 0, "answers are even")]
+    def baselines(self, split):
+        return [baseline("even", self.split(split).targets % 2 == 0, "answers are even")]
 
 
 def test_certificates(umask):
-    task = Quick(source=Source.sample)
+    task = Quick(source=ListOpsSource.sample)
     task.prepare()
     certified(task, "test")
     assert list(data_root().rglob("*certificate*"))

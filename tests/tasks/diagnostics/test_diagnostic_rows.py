@@ -1,4 +1,4 @@
-"""What the diagnostics' rows are like: floors, frequencies, draws, groups."""
+"""What the diagnostics' rows are like: baselines, frequencies, draws, groups."""
 
 import numpy as np
 import pytest
@@ -10,47 +10,47 @@ from tasks.diagnostics.mqar import weighted_choice
 from tasks.diagnostics.permutations import Group, even, table_of
 
 
-def test_floors_by_hand():
+def test_baselines_by_hand():
     task = made("mqar")
     train, data = task.rows("train"), task.rows("test")
-    floors = {floor.name: floor for floor in task.floors("test")}
+    baselines = {baseline.name: baseline for baseline in task.baselines("test")}
     asked = data.answers != NOT_ASKED
     said = train.answers[train.answers != NOT_ASKED].tolist()
     guess = max(sorted(set(said)), key=said.count)
-    assert floors["majority"].accuracy == (data.answers[asked] == guess).mean()
+    assert baselines["majority"].accuracy == (data.answers[asked] == guess).mean()
     last = np.repeat(data.tokens[:, 2 * task.pairs - 1], task.pairs)
-    assert floors["last_value"].accuracy == (data.answers[asked] == last).mean()
-    assert floors["last_value"].accuracy == pytest.approx(1 / task.pairs)
-    assert all(floor.outcomes is None for floor in floors.values())
+    assert baselines["last_value"].accuracy == (data.answers[asked] == last).mean()
+    assert baselines["last_value"].accuracy == pytest.approx(1 / task.pairs)
+    assert all(baseline.outcomes is None for baseline in baselines.values())
 
 
 def test_the_last_token_gives_nothing_but_the_first_product_away():
     task = made("permutations-s5", train_examples=4000, test_examples=2000)
-    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
-    assert list(floors) == ["majority", "last_token"]
+    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
+    assert list(baselines) == ["majority", "last_token"]
     train, data = task.rows("train"), task.rows("test")
     best = {}
     for token in range(120):
         said = train.answers[train.tokens == token].tolist()
         best[token] = max(sorted(set(said)), key=said.count)
     right = np.vectorize(best.get)(data.tokens) == data.answers
-    assert floors["last_token"] == pytest.approx(right.mean())
+    assert baselines["last_token"] == pytest.approx(right.mean())
     assert right[:, 0].mean() > 0.9
     assert right[:, 1:].mean() < 0.03
 
 
 def test_the_last_symbol_is_one_of_the_items():
     task = made("selective_copy", test_examples=2000)
-    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
-    assert floors["last_symbol"] == pytest.approx(1 / 5 + 4 / 5 / 4, abs=0.02)
-    assert floors["majority"] == pytest.approx(1 / 4, abs=0.03)
+    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
+    assert baselines["last_symbol"] == pytest.approx(1 / 5 + 4 / 5 / 4, abs=0.02)
+    assert baselines["majority"] == pytest.approx(1 / 4, abs=0.03)
     hits = [
         [token for token in row if 1 <= token <= 4][-1] == answer
         for row, asked in zip(*(part.tolist() for part in task.rows("test")), strict=True)
         for answer in asked
         if answer != NOT_ASKED
     ]
-    assert floors["last_symbol"] == pytest.approx(np.mean(hits))
+    assert baselines["last_symbol"] == pytest.approx(np.mean(hits))
 
 
 def test_answers_and_places_are_uniform():

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from models.contract.counting import count_operations
-from models.families.h_transformer import HTransformer, hierarchical_attention
+from models.families.h_transformer import HTransformer
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.hierarchical import state as hierarchy_state
+from models.ops.hierarchical.attention import hierarchical_attention
 from models.ops.hierarchical.clusters import Plan
 from models.ops.hierarchical.state import Remembered, attend_next, filled, levels_for
 from models.state import join, select, size_bytes

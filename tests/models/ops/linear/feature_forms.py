@@ -6,7 +6,8 @@ from torch import Tensor
 
 from models.ops.linear import features as blocked
 from models.ops.linear.causal_product import causal_product, empty_memory
-from models.ops.linear.features import FeatureMaps, feature_product
+from models.ops.linear.feature_product import feature_product
+from models.ops.linear.features import FeatureMaps
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])

@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 
 from tasks.classification.pathfinder.dashes import coverage, disc, stamps
-from tasks.classification.pathfinder.separated import Board, _kind, draw, joined
-from tasks.classification.pathfinder.styles import STYLES, Words
-from tasks.classification.pathfinder.task import Drawing, Pathfinder, Source
+from tasks.classification.pathfinder.separated import SeparatedBoard, _kind, draw, joined
+from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
+from tasks.classification.pathfinder.task import Drawing, Pathfinder, PathfinderSource
 from tasks.errors import BadData, NotPrepared
 from tests.tasks.classification.pathfinder.pathfinder_measures import digest
 
@@ -76,7 +76,7 @@ def test_pictures_depend_on_style_seed_and_number_alone():
 
 
 def test_dashes_of_two_snakes_never_share_space():
-    board = Board(STYLES[64], 1, Words(0, 0))
+    board = SeparatedBoard(STYLES[64], 1, RandomNumbers(0, 0))
     snake = board.seed(0, 30, 20)
     assert snake is not None
     board.take(snake)
@@ -147,10 +147,10 @@ def test_the_task_and_its_oracle(drawing):
     np.testing.assert_array_equal(
         (batch.tokens[0, 0] - 1).view(32, 32).numpy(), task.picture("test", index).pixels
     )
-    floors = {floor.name: floor.accuracy for floor in task.floors("test")}
-    assert floors["path_search"] == 1.0
-    assert "disc_distance" in floors
-    assert ("straightest_dashes" in floors) == (drawing is Drawing.published)
+    baselines = {baseline.name: baseline.accuracy for baseline in task.baselines("test")}
+    assert baselines["path_search"] == 1.0
+    assert "disc_distance" in baselines
+    assert ("straightest_dashes" in baselines) == (drawing is Drawing.published)
     assert "on one path" in task.describe("test", 0) or "on two paths" in task.describe("test", 0)
 
 
@@ -197,21 +197,21 @@ def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
     listed = entries(archive, partial=True)
     assert [entry.file.name for entry in listed[:2]] == ["sample_0.png", "sample_1.png"]
     assert listed[0].file.parent.name == "2"
-    task = Pathfinder(source=Source.files, path=str(archive), partial=True)
+    task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert [len(task.split(s).targets) for s in ("train", "validation", "test")] == [16, 2, 2]
     for split in ("train", "validation", "test"):
         data = task.split(split)
         levels = data.tokens[::1024]
         assert ((levels % 10) % 2 == data.targets).all()
-    names = [floor.name for floor in task.floors("test")]
+    names = [baseline.name for baseline in task.baselines("test")]
     assert names[0] == "majority"
     assert names[-1] == "disc_distance"
 
 
 def test_an_empty_picture_is_left_out(archive, caplog):
     (archive / "imgs" / "2" / "sample_3.png").write_bytes(b"")
-    task = Pathfinder(source=Source.files, path=str(archive), partial=True)
+    task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert sum(len(task.split(s).targets) for s in ("train", "validation", "test")) == 19
     assert "left out 1 empty pictures" in caplog.text
@@ -234,18 +234,18 @@ def test_damaged_archives(archive, name, content, error, message):
     else:
         path.write_bytes(content)
     with pytest.raises(error, match=message):
-        Pathfinder(source=Source.files, path=str(archive), partial=True).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True).prepare()
 
 
 def test_a_picture_of_another_size(archive):
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(archive / "imgs/2/sample_3.png")
     with pytest.raises(BadData, match="64 x 64 pixels, wanted 32 x 32"):
-        Pathfinder(source=Source.files, path=str(archive), partial=True).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True).prepare()
 
 
 def test_no_archive_says_what_to_fetch(tmp_path):
     with pytest.raises(NotPrepared, match="curv_contour_length_14"):
-        Pathfinder(source=Source.files, path=str(tmp_path)).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(tmp_path)).prepare()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_no_archive_says_what_to_fetch(tmp_path):
         ({"side": 48}, "wanted one of 32, 64, 128, 256"),
         ({"canvas": 16}, "canvas=16"),
         ({"contour": 1}, "contour=1"),
-        ({"source": Source.files}, "task.path is a set"),
+        ({"source": PathfinderSource.files}, "task.path is a set"),
         ({"path": "x"}, "task.path is a set"),
         ({"test_examples": 0}, "test_examples=0"),
     ],

@@ -9,12 +9,12 @@ from PIL import Image
 
 from tasks.baselines.image_windows import Pictures
 from tasks.classification.pathfinder import (
-    baseline as pathfinder_floor,
+    disc_distance,
     ink as pathfinder_ink,
     separated as pathfinder_separated,
 )
 from tasks.classification.pathfinder.published import draw
-from tasks.classification.pathfinder.styles import STYLES, Words
+from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
 from tasks.classification.pathfinder.task import Drawing, Pathfinder
 from tasks.classification.pathfinder.trace import Dash, joined, straightest
 from tests.tasks.classification.pathfinder.pathfinder_authors import AUTHORS, RECORDED
@@ -167,18 +167,18 @@ def test_bytes_are_resampled_as_an_image_library_does():
 def test_discs_are_found_in_the_pixels(drawing):
     task = Pathfinder(drawing=drawing)
     drawn = [task.picture("train", index) for index in range(40)]
-    found = pathfinder_floor.places(np.stack([p.pixels for p in drawn]), task._disc())
+    found = disc_distance.disc_positions(np.stack([p.pixels for p in drawn]), task._disc())
     right = 0
     for picture, places in zip(drawn, found.tolist(), strict=True):
         marks = picture.marks
         if drawing is Drawing.separated:
-            board = pathfinder_separated.Board(task.style, 1, Words(0, 0))
+            board = pathfinder_separated.SeparatedBoard(task.style, 1, RandomNumbers(0, 0))
             marks = tuple(board.pixel(mark) for mark in marks)
         right += {tuple(place) for place in places} == set(marks)
     assert right >= 39
 
 
-def test_a_floor_that_sees_the_distance_of_the_discs_alone():
+def test_a_baseline_that_sees_the_distance_of_the_discs_alone():
     generator = np.random.default_rng(0)
     disc = np.full((3, 3), 255, np.uint8)
 
@@ -190,8 +190,8 @@ def test_a_floor_that_sees_the_distance_of_the_discs_alone():
                 picture[9:12, middle - 1 : middle + 2] = 255
         return Pictures(labels, pictures.__getitem__)
 
-    assert pathfinder_floor.answers(made(400, True), made(100, True), disc).all()
-    assert 30 < pathfinder_floor.answers(made(400, False), made(100, False), disc).sum() < 70
+    assert disc_distance.answers(made(400, True), made(100, True), disc).all()
+    assert 30 < disc_distance.answers(made(400, False), made(100, False), disc).sum() < 70
 
 
 def test_what_is_measured():

@@ -1,14 +1,14 @@
 """How near each family's layer comes to what this machine could do.
 
-    python tests/benchmarks/floors.py --json rows.jsonl
-    python tests/benchmarks/floors.py --models reformer big_bird --directions causal --rounds 3
+    python tests/benchmarks/bounds.py --json rows.jsonl
+    python tests/benchmarks/bounds.py --models reformer big_bird --directions causal --rounds 3
 
 Measured is forward plus backward of one mixer with its projections, batch 1, float32, no padding.
-Its floor is max(operations / rate of a large matrix product, bytes / rate of a large copy): both
+Its bound is max(operations / rate of a large matrix product, bytes / rate of a large copy): both
 rates are measured in turns with it, operations are counted, and the bytes are those that no
 implementation of this form avoids, input, output and their gradients, parameters read twice and
 their gradients written, and what autograd keeps written once and read once. Printed are medians of
-paired samples: time over floor, and time over that of exact attention through SDPA in the same
+paired samples: time over bound, and time over that of exact attention through SDPA in the same
 direction, the reference of every speed table.
 
 A family that declares a dense mask in place of sparsity is left out. Nothing is asserted: this is
@@ -116,18 +116,18 @@ def measure(
     calls = {"own": once, "sdpa": reference, "product": product, "copy": copy}
     watched = in_turns(calls, Watch(CPU), options.rounds, repeat_s=REPEAT_LIMIT_S)
     samples = {name: watched.samples(name) for name in calls}
-    floors = [
+    bounds = [
         (operations * product_s / (2 * MATRIX**3), moved * copy_s / (2 * 4 * COPY))
         for product_s, copy_s in zip(samples["product"], samples["copy"], strict=True)
     ]
-    over = [own / max(floor) for own, floor in zip(samples["own"], floors, strict=True)]
+    over = [own / max(bound) for own, bound in zip(samples["own"], bounds, strict=True)]
     faster = [sdpa / own for own, sdpa in zip(samples["own"], samples["sdpa"], strict=True)]
-    bound = "operations" if statistics.median(a - b for a, b in floors) > 0 else "bytes"
+    bound_by = "operations" if statistics.median(a - b for a, b in bounds) > 0 else "bytes"
     return {
         "disturbed": watched.disturbed, "discarded": watched.discarded,
         "seconds": samples["own"], "operations": operations, "bytes": moved,
-        "peak_tensor_bytes": peak, "floor_seconds": [max(floor) for floor in floors],
-        "bound": bound, "over_floor": statistics.median(over),
+        "peak_tensor_bytes": peak, "bound_seconds": [max(bound) for bound in bounds],
+        "bound_by": bound_by, "over_bound": statistics.median(over),
         "times_sdpa": statistics.median(faster), "sdpa_seconds": samples["sdpa"],
     }  # fmt: skip
 
@@ -153,7 +153,7 @@ def main() -> None:
     options = parse()
     torch.set_num_threads(options.threads)
     known = families()
-    print(f"{'family':<20}{'direction':<15}{'ms':>8}{'floor':>8}{'ratio':>7}  bound by  x SDPA")
+    print(f"{'family':<20}{'direction':<15}{'ms':>8}{'bound':>8}{'ratio':>7}  bound by  x SDPA")
     for name in options.models or known:
         for direction in options.directions:
             causal = direction == "causal"
@@ -172,10 +172,10 @@ def main() -> None:
                 print(f"{name:<20}{direction:<15}left out: {row['reason'][:90]}", flush=True)
             else:
                 milliseconds = 1e3 * statistics.median(row["seconds"])
-                floor = 1e3 * statistics.median(row["floor_seconds"])
+                bound = 1e3 * statistics.median(row["bound_seconds"])
                 print(
-                    f"{name:<20}{direction:<15}{milliseconds:8.1f}{floor:8.1f}"
-                    f"{row['over_floor']:7.2f}  {row['bound']:<10}{row['times_sdpa']:6.2f}",
+                    f"{name:<20}{direction:<15}{milliseconds:8.1f}{bound:8.1f}"
+                    f"{row['over_bound']:7.2f}  {row['bound_by']:<10}{row['times_sdpa']:6.2f}",
                     flush=True,
                 )
             if options.json:

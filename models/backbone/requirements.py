@@ -1,0 +1,68 @@
+"""What a model needs of a mixer, checked against the mixer's traits before anything runs."""
+
+from torch import nn
+
+from models.backbone.stack import family
+from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
+
+
+def checked_mixer(
+    mixer: Mixer,
+    *,
+    positions: Positions,
+    causal: bool,
+    max_length: int,
+    site: Site | None = None,
+    padded: bool = False,
+    per_token: bool = False,
+) -> nn.Module:
+    """Return `mixer` as a module, or raise where it cannot serve in this model.
+
+    Raises:
+        TypeError: It is no `nn.Module`, so its parameters would be lost.
+        Unsupported: It lacks positions, causality, length, a mask, an output for each token or an
+            option of its `site` that the model needs; or the answer is read where it sees nothing.
+    """
+    if not isinstance(mixer, nn.Module):
+        raise TypeError(f"a mixer must be an nn.Module: got {family(mixer)}; derive from nn.Module")
+    traits = mixer.traits
+    if positions in INSIDE and positions.value not in traits.positions:
+        raise Unsupported(
+            f"{family(mixer)} does not apply {positions.value} positions itself: got "
+            f"positions={positions.value}; choose positions=learned, sinusoidal, axial or none"
+        )
+    for name, fact in SITE_OPTIONS.items() if site is not None else ():
+        if (value := getattr(site, fact)) is not None and name not in traits.options:
+            raise Unsupported(
+                f"{family(mixer)} has no use for {name} (traits.options lacks it): got "
+                f"model.backbone.{name}={str(value).lower()}; set it to null, or choose another "
+                "family"
+            )
+    if causal and not traits.causal:
+        raise Unsupported(
+            f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
+            "a causal model; choose a causal family or a task with the whole sequence in view"
+        )
+    if site is not None and site.cls and traits.causal:
+        raise Unsupported(
+            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that a CLS "
+            "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
+            "last, or mean"
+        )
+    if padded and "keep" not in traits.supports:
+        raise Unsupported(
+            f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
+            "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
+            "another family"
+        )
+    if per_token and not traits.keeps_length:
+        raise Unsupported(
+            f"{family(mixer)} answers with tokens of its own and not at every position "
+            "(traits.keeps_length=False): choose a task with one answer for a sequence"
+        )
+    if traits.max_length is not None and traits.max_length < max_length:
+        raise Unsupported(
+            f"{family(mixer)} ends at length {traits.max_length}: the model needs {max_length} "
+            "(one more than the task's where a CLS vector is prepended); shorten the task"
+        )
+    return mixer

@@ -1,0 +1,211 @@
+"""Softmax attention through a hierarchy of clusters: blocks near by, joined level by level.
+
+`models.ops.hierarchical.clusters` says how a sequence becomes such a hierarchy. Weights are kept
+for the backward pass, 5 C per token and head (causal: 3 C), with C clusters to a block.
+"""
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.hierarchical.clusters import Plan, Stretch
+from models.ops.numerics import add_product, full_precision
+
+
+class _Local(NamedTuple):
+    """What the blocks of one stretch find in their neighbours, before the levels are joined."""
+
+    out: Float[Tensor, "m c v"]
+    top: Float[Tensor, "m c 1"]
+    """Largest score of a query; the others are relative to its exponential."""
+    total: Float[Tensor, "m c 1"]
+    weights: list[Float[Tensor, "m c _"]]
+    """By reach."""
+    dropout_masks: list[Bool[Tensor, "m c _"]]
+    """By dropout; none without it."""
+
+
+class _Work(NamedTuple):
+    """One stretch and what is done to it, forward or backward."""
+
+    plan: Plan
+    stretch: Stretch
+    qkv: list[Float[Tensor, "n c _"]]
+    bias: Float[Tensor, "h c _"] | None
+    """Backward: where its gradient is summed."""
+    scale: float
+    dropout: float
+
+    def scratch(self, used: Float[Tensor, "n c _"], width: int) -> Float[Tensor, "n c _"]:
+        """Return a buffer of any contents: above level 0, where it fits, one no more needed."""
+        if self.stretch is self.plan.stretches[0] or used.shape[2] != width:
+            return used.new_empty(*used.shape[:2], width)
+        return used
+
+
+def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
+    """Attend within a stretch."""
+    stretch, (q, k, v) = work.stretch, work.qkv
+    asking = q[1:-1]
+    parts = zip(work.plan.patterns(stretch, asking), stretch.near(logarithms), strict=True)
+    weights = [pattern + size.mT for pattern, size in parts]
+    for scores, part in zip(weights, stretch.cut(work.bias), strict=False):
+        scores.add_(part[stretch.head(asking.device)])
+    for scores, key in zip(weights, stretch.near(k), strict=True):
+        add_product(scores, asking, key.mT, work.scale)
+    top = weights[0].amax(-1, keepdim=True)
+    for scores in weights[1:]:
+        torch.maximum(top, scores.amax(-1, keepdim=True), out=top)
+    total, dropout_masks = torch.zeros_like(top), []
+    out = work.scratch(q, v.shape[2])[1:-1]
+    for index, (scores, value) in enumerate(zip(weights, stretch.near(v), strict=True)):
+        used = scores.sub_(top).exp_()
+        total += used.sum(-1, keepdim=True)
+        if work.dropout:
+            dropout_masks.append(
+                torch.empty_like(used, dtype=torch.bool).bernoulli_(1 - work.dropout)
+            )
+            used = used * dropout_masks[-1]
+        add_product(out, used, value, 1 / (1 - work.dropout), anew=not index)
+    return _Local(out, top, total, weights, dropout_masks)
+
+
+def _pull(
+    work: _Work,
+    given: Float[Tensor, "n c v"],
+    balance: Float[Tensor, "m c 1"],
+    weights: list[Float[Tensor, "m c _"]],
+    dropout_masks: list[Bool[Tensor, "m c _"]],
+) -> list[Float[Tensor, "n c _"]]:
+    """Return the gradients of queries, keys and values; add that of the bias; use up `given`."""
+    stretch, (q, k, v) = work.stretch, work.qkv
+    scores, used = [torch.bmm(given[1:-1], value.mT) for value in stretch.near(v)], weights
+    if work.dropout:
+        factors = [each * (1 / (1 - work.dropout)) for each in dropout_masks]
+        used = [each * factor for each, factor in zip(weights, factors, strict=True)]
+        scores = [each.mul_(factor) for each, factor in zip(scores, factors, strict=True)]
+    for each, weight in zip(scores, weights, strict=True):
+        each.sub_(balance).mul_(weight)
+    for part, each in zip(stretch.cut(work.bias), scores, strict=False):
+        mine = torch.arange(stretch.heads, device=q.device)[:, None] == stretch.head(q.device)
+        part.add_((mine.to(q.dtype) @ each.flatten(1)).view(part.shape))
+    dv = stretch.spread(work.scratch(v, v.shape[2]), used, given[1:-1])
+    dq = given if given.shape == q.shape else torch.empty_like(q)
+    for index, (each, key) in enumerate(zip(scores, stretch.near(k), strict=True)):
+        add_product(dq[1:-1], each, key, work.scale, anew=not index)
+    dk = stretch.spread(work.scratch(k, k.shape[2]), scores, q[1:-1], work.scale)
+    return [dq, dk, dv]
+
+
+class _HierarchicalAttention(torch.autograd.Function):
+    """Half precision is computed in float32. `remember`: whether a backward pass will come."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917  autograd functions have no keywords
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        keep: Tensor | None,
+        block: int,
+        causal: bool,
+        dropout: float,
+        remember: bool,
+    ) -> Tensor:
+        plan = Plan.of(q.shape[0], q.shape[1], q.shape[2], block, causal=causal)
+        scale = q.shape[-1] ** -0.5
+        with full_precision(q):
+            fine = [plan.lay(x, keep) for x in (q, k, v)]
+            counts = plan.counts(keep, fine[0])
+            query_shares, key_shares = plan.shares(counts)
+            sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)
+            lifted = [plan.lift(x, shares) for x, shares in sides]
+            parts = zip(plan.stretches, *lifted, plan.logarithms(counts), strict=True)
+            found = [
+                _attend(_Work(plan, stretch, qkv, bias, scale, dropout), sizes)
+                for stretch, *qkv, sizes in parts
+            ]
+            outs, tops, totals = ([*each] for each in zip(*(x[:3] for x in found), strict=True))
+            inherited = plan.join(outs, tops, totals)
+        o: Tensor = plan.views(outs)[0][:, :, : plan.length].to(v.dtype)
+        if remember:
+            for local in found:
+                for weights in local.weights:
+                    weights.mul_(local.top)
+            saved_weights = [x for local in found for x in (*local.weights, *local.dropout_masks)]
+            ctx.save_for_backward(
+                bias, keep, o, *fine, *inherited, *query_shares, *key_shares, *saved_weights
+            )
+            ctx.plan, ctx.scale, ctx.dropout = plan, scale, dropout
+            ctx.dtypes = q.dtype, k.dtype, v.dtype
+        return o
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        plan: Plan = ctx.plan
+        bias, keep, o, *saved = ctx.saved_tensors
+        rest = iter(saved)
+        fine, inherited = [*islice(rest, 3)], [*islice(rest, len(plan.stretches))]
+        query_shares, key_shares = ([*islice(rest, len(plan.levels) - 1)] for _ in range(2))
+        dbias = None if bias is None else torch.zeros_like(bias)
+        pulled = []
+        with full_precision(gradient):
+            sides = zip(fine, (query_shares, key_shares, key_shares), strict=True)
+            lifted = [plan.lift(x, shares) for x, shares in sides]
+            parts = zip(plan.stretches, *lifted, *plan.give(gradient, o, inherited), strict=True)
+            for stretch, *qkv, given, balance in parts:
+                count = len(stretch.reaches)
+                weights, dropout_masks = (
+                    [*islice(rest, count)],
+                    [*islice(rest, count * bool(ctx.dropout))],
+                )
+                work = _Work(plan, stretch, qkv, dbias, ctx.scale, ctx.dropout)
+                pulled.append(_pull(work, given, balance, weights, dropout_masks))
+            sides = zip(
+                zip(*pulled, strict=True), (query_shares, key_shares, key_shares), strict=True
+            )
+            found = [plan.lower([*buffers], shares) for buffers, shares in sides]
+            if keep is not None:
+                found = [x.masked_fill_(~keep[:, None, :, None], 0) for x in found]
+        dq, dk, dv = (x.to(dtype) for x, dtype in zip(found, ctx.dtypes, strict=True))
+        return dq, dk, dv, dbias, None, None, None, None, None
+
+
+def hierarchical_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b h l v"],
+    *,
+    block: int,
+    causal: bool = False,
+    keep: Bool[Tensor, "b l"] | None = None,
+    bias: Float[Tensor, "h c s"] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "b h l v"]:
+    """Attend through the hierarchy.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        block: Clusters of one block, an even number.
+        causal: Whether later tokens are hidden.
+        keep: False for tokens that nobody sees. A query left without a key gives 0.
+        bias: Added to the scores of the `block` clusters of a block with the 3 `block` of its left
+            neighbour, itself and its right neighbour, at every level.
+        dropout: Probability that the weight of a pair of clusters is set to 0; the others grow by
+            1 / (1 - dropout).
+    """
+    remember = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (q, k, v, bias)
+    )
+    o: Tensor = _HierarchicalAttention.apply(  # type: ignore[no-untyped-call]
+        q, k, v, bias, keep, block, causal, dropout, remember
+    )
+    return o

@@ -1,0 +1,70 @@
+"""A core of attention by features, in either direction, around the maps of a family."""
+
+from abc import ABC, abstractmethod
+from typing import cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Layout, State, Traits, Unsupported
+from models.ops.linear.causal_product import Memory, causal_product, empty_memory
+from models.ops.linear.feature_product import feature_product
+from models.ops.linear.features import FeatureMaps
+
+
+class FeatureCore(nn.Module, ABC):
+    """A core of attention by features, in either direction; when causal, the sums are its state."""
+
+    def __init__(self, traits: Traits, chunk: int) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"chunk counts the tokens of one block: got {chunk}; use 1 or more")
+        self.traits, self.chunk = traits, chunk
+
+    @abstractmethod
+    def maps(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], layout: Layout
+    ) -> FeatureMaps:
+        """Return the feature maps, for these queries and keys."""
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to all kept keys or, when causal, to those up to each query's own position."""
+        if "keep" not in self.traits.supports:
+            layout = layout._replace(keep=None)
+        maps = self.maps(q, k, layout)
+        if not self.traits.causal:
+            return feature_product(q, k, v, maps, layout.keep)
+        return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
+
+    def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
+        """Return the empty sums: their size does not depend on the memory asked for."""
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.traits.selection_leak:
+            raise Unsupported(
+                f"{type(self).__name__} has no state along time with these options: its features "
+                "depend on the whole sequence"
+            )
+        token = like.new_zeros(*shape[:2], 1, shape[3])
+        return empty_memory(shape, self.maps(token, token, Layout()), like)
+
+    def extend(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        layout: Layout,
+        state: tuple[Tensor, ...],
+    ) -> tuple[Float[Tensor, "b h l v"], tuple[Tensor, ...]]:
+        """Continue after what `state` has seen."""
+        o, memory = causal_product(
+            q, k, v, self.maps(q, k, layout),
+            chunk=self.chunk, keep=layout.keep, memory=Memory(*state),
+        )  # fmt: skip
+        return o, cast(Memory, memory)

@@ -1,0 +1,228 @@
+"""Attention whose weights are inner products of features, both directions seeing everything.
+
+With features phi, o_i = phi(q_i) S / phi(q_i) z, where S = sum_j phi(k_j) v_j^T and
+z = sum_j phi(k_j): the n x n matrix is never formed. Backward takes S and z as one matrix [S z],
+the sums of phi(k_j) [v_j 1]. Axis letters beside the project's: m features, w = v + 1, r rows of
+a block.
+
+Features are made block by block along the length, used and forgotten; backward makes them again.
+So nothing of the size (length x features) is ever stored: what autograd keeps is q, k, v, the
+output and one number per row, and a block stays in the processor's cache while it is worked on.
+
+A feature map may return its features divided by a positive factor per row, together with the
+logarithm of that factor. On the query side the factor cancels between numerator and denominator.
+On the key side it weighs the row, and only the ratios of these weights matter, so exponentials
+never overflow. What is left to underflow is a sum of weights below 1e-25 (float32) of the product
+of the largest features of query and key: `exponent_sums` then computes all rows without loss, for
+features that are exponentials; a row of others counts as having found nothing, and is 0.
+"""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from models.ops.linear.exponent_sums import faint, mean_of_all, without_padding
+from models.ops.linear.features import FeatureMaps, block_rows
+from models.ops.numerics import add_product, blocks, finite, full_precision, sum_dtype
+
+
+def augment(
+    v: Float[Tensor, "*r v"], column: Tensor | float, dtype: torch.dtype | None = None
+) -> Float[Tensor, "*r w"]:
+    """Append one column, so that one product serves numerator and denominator."""
+    wide = v.new_empty((*v.shape[:-1], v.shape[-1] + 1), dtype=dtype)
+    wide[..., :-1] = v
+    wide[..., -1] = column
+    return wide
+
+
+def _masked(
+    log: Float[Tensor, "b h r"], keep: Bool[Tensor, "b r"] | None
+) -> Float[Tensor, "b h r"]:
+    return log if keep is None else log.masked_fill(~keep[:, None], -torch.inf)
+
+
+# A block's tensors live in one call below and are gone before those of the next block are made.
+
+
+class _Keys(NamedTuple):
+    """A stretch of keys and values."""
+
+    k: Float[Tensor, "b h r k"]
+    v: Float[Tensor, "b h r v"]
+    keep: Bool[Tensor, "b r"] | None
+
+    def cut(self, rows: slice) -> "_Keys":
+        """Return some of the rows."""
+        keep = None if self.keep is None else self.keep[:, rows]
+        return _Keys(self.k[:, :, rows], self.v[:, :, rows], keep)
+
+    def weights(
+        self, log: Float[Tensor, "b h r"] | None, top: Float[Tensor, "b h"] | None
+    ) -> Float[Tensor, "b #h r 1"] | None:
+        """Return each row's weight exp(log - top), 0 for padding; None where all are 1."""
+        if log is not None and top is not None:
+            return torch.exp(_masked(log, self.keep) - finite(top)[..., None])[..., None]
+        return None if self.keep is None else self.keep[:, None, :, None].to(sum_dtype(self.v))
+
+
+class _Sums(NamedTuple):
+    """Sums over the keys so far: apart, as a product with one column more takes a sixth longer."""
+
+    values: Float[Tensor, "b h m v"]
+    """Of phi(k_j) v_j^T."""
+    weights: Float[Tensor, "b h m"]
+    """Of phi(k_j)."""
+
+    def joined(self) -> Float[Tensor, "b h m w"]:
+        """Return them as one matrix."""
+        return torch.cat((self.values, self.weights[..., None]), dim=-1)
+
+
+def _gather(
+    keys: _Keys, sums: _Sums, top: Float[Tensor, "b h"] | None, maps: FeatureMaps
+) -> Float[Tensor, "b h"] | None:
+    """Add a block to the sums in place; return the largest logarithm so far."""
+    phi, log = maps.key(keys.k.to(sums.values.dtype))
+    if log is not None:
+        found = _masked(log, keys.keep).amax(-1)
+        before, top = top, found if top is None else torch.maximum(top, found)
+        if before is not None:
+            shrink = torch.exp(before - finite(top))[..., None]
+            sums.values.mul_(shrink[..., None])
+            sums.weights.mul_(shrink)
+    weight = keys.weights(log, top)
+    if weight is not None:
+        phi = phi.mul_(weight)
+    v = keys.v.to(sums.values.dtype)
+    add_product(sums.values.flatten(0, 1), phi.flatten(0, 1).mT, v.flatten(0, 1))
+    sums.weights.add_(phi.sum(-2))
+    return top
+
+
+def _spread(
+    q: Float[Tensor, "b h r k"], sums: _Sums, o: Float[Tensor, "b h r v"], maps: FeatureMaps
+) -> Float[Tensor, "b h r"] | None:
+    """Write the results of a block of queries to `o`; return 1 / sum of weights, if divided by."""
+    phi, _ = maps.query(q.to(sums.values.dtype))
+    numerator = phi @ sums.values
+    if not maps.normalise:
+        o.copy_(numerator)
+        return None
+    inverse = maps.reciprocal(phi.mul_(sums.weights[..., None, :]).sum(-1))
+    o.copy_(numerator.mul_(inverse[..., None]))
+    return inverse
+
+
+def _pull_query(
+    q: Float[Tensor, "b h r k"],
+    g: Float[Tensor, "b h r w"],
+    sums: Float[Tensor, "b h m w"],
+    dsums: Float[Tensor, "b h m w"],
+    maps: FeatureMaps,
+) -> Float[Tensor, "b h r k"]:
+    """Return the gradient of a block of queries, and add to that of the sums in place."""
+    x = q.to(g.dtype)
+    phi, _ = maps.query(x)
+    dsums += phi.mT @ g
+    return maps.query.pull(g @ sums.mT, phi, x)
+
+
+def _pull_keys(
+    keys: _Keys,
+    top: Float[Tensor, "b h"] | None,
+    dsums: Float[Tensor, "b h m w"],
+    maps: FeatureMaps,
+) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r v"]]:
+    """Return the gradients of a block of keys and values."""
+    x = keys.k.to(dsums.dtype)
+    phi, log = maps.key(x)
+    values, weight = augment(keys.v.to(dsums.dtype), 1.0), keys.weights(log, top)
+    dv = phi @ dsums[..., :-1]
+    if weight is not None:
+        values *= weight
+        dv *= weight
+    return maps.key.pull(values @ dsums.mT, phi, x), dv
+
+
+class _FeatureProduct(torch.autograd.Function):
+    """The product over all keys, with features made anew in backward."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 (autograd functions take positions only)
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: FeatureMaps
+    ) -> tuple[Tensor, Tensor]:
+        dtype, keys = sum_dtype(v), _Keys(k, v, keep)
+        sums = _Sums(
+            v.new_zeros((*v.shape[:2], maps.width, v.shape[-1]), dtype=dtype),
+            v.new_zeros((*v.shape[:2], maps.width), dtype=dtype),
+        )
+        top = None
+        inverse = v.new_ones(q.shape[:3], dtype=dtype)
+        # The result takes the memory layout of v: joining the heads afterwards copies nothing.
+        alike = q.shape[2] == v.shape[2]
+        o = torch.empty_like(v) if alike else v.new_empty((*q.shape[:3], v.shape[-1]))
+        with full_precision(q):
+            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+                top = _gather(keys.cut(rows), sums, top, maps.at(rows))
+            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+                found = _spread(q[:, :, rows], sums, o[:, :, rows], maps.at(rows))
+                if found is not None:
+                    inverse[:, :, rows] = found
+        ctx.maps = maps
+        ctx.save_for_backward(q, k, v, keep, o, inverse, sums.joined(), top)
+        ctx.mark_non_differentiable(inverse)
+        return o, inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, o, inverse, sums, top = ctx.saved_tensors
+        maps: FeatureMaps = ctx.maps
+        keys, dsums = _Keys(k, v, keep), torch.zeros_like(sums)
+        with full_precision(q):
+            dq = torch.empty_like(q)
+            for rows in blocks(q.shape[2], block_rows(q, maps.width)):
+                g = output_gradient(gradient[:, :, rows], o[:, :, rows], inverse[:, :, rows], maps)
+                dq[:, :, rows] = _pull_query(q[:, :, rows], g, sums, dsums, maps.at(rows))
+                del g
+            dk, dv = torch.empty_like(k), torch.empty_like(v)
+            for rows in blocks(k.shape[2], block_rows(k, maps.width)):
+                dk[:, :, rows], dv[:, :, rows] = _pull_keys(
+                    keys.cut(rows), top, dsums, maps.at(rows)
+                )
+        return dq, dk, dv, None, None
+
+
+def output_gradient(
+    gradient: Float[Tensor, "b h r v"],
+    o: Float[Tensor, "b h r v"],
+    inverse: Float[Tensor, "b h r"],
+    maps: FeatureMaps,
+) -> Float[Tensor, "b h r w"]:
+    """Return the gradient of [numerator denominator], for o = numerator / denominator."""
+    g = gradient.to(inverse.dtype) * inverse[..., None]
+    return augment(g, -(g * o).sum(-1) if maps.normalise else 0.0)
+
+
+def feature_product(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    maps: FeatureMaps,
+    keep: Bool[Tensor, "b s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Mix the values of all kept keys with weights phi(q_i) · phi(k_j), normalised if wanted.
+
+    Sums run in float32 (float64 input: float64); the result has the dtype of v. A row that finds
+    no kept key is 0.
+    """
+    k, v = without_padding(k, keep), without_padding(v, keep)
+    o, inverse = _FeatureProduct.apply(q, k, v, keep, maps)  # type: ignore[no-untyped-call]
+    seen = None if keep is None else keep.any(1, keepdim=True)
+    if maps.exponentials and faint(inverse, seen):
+        return mean_of_all(q, k, v, keep, maps.exponentials)
+    return cast(Tensor, o)

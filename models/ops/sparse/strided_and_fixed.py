@@ -1,0 +1,102 @@
+"""Which keys a query sees in the Sparse Transformer: the near and the far set of its two patterns.
+
+With stride l and c summary columns, token i sees j <= i where
+
+    strided    near: i - j <= l                far: (i - j) mod l = 0
+    fixed      near: floor(j/l) = floor(i/l)    far: j mod l in {l-c, ..., l-1} or j mod l = 0
+
+Source: Child et al. 2019, arXiv:1904.10509, section 4.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.ops.sparse.key_sets import FINEST, Blocks, KeySet, Rectangles
+
+
+class SparsePattern(StrEnum):
+    """Which pair of patterns."""
+
+    fixed = auto()
+    strided = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparsity:
+    """The two patterns over positions, as sets of keys and as a rule."""
+
+    pattern: SparsePattern
+    stride: int
+    summary: int
+    causal: bool
+
+    def remainders(self, part: int) -> list[int]:
+        """Return the summary columns of a block, in order."""
+        end = self.stride - part * self.summary
+        return sorted({0, *range(end - self.summary, end)})
+
+    def near(self, rows: int, length: int, *, first: int = 0) -> Blocks:
+        """Return the near set; `first` tokens before the pattern are not in it."""
+        fixed = self.pattern == SparsePattern.fixed
+        block = self.stride if fixed else min(max(FINEST, -(-self.stride // 2)), 64)
+        block = min(block, length)
+        look = 0 if fixed else min(-(-self.stride // block), -(-length // block) - 1)
+        return Blocks(
+            rows=rows,
+            length=length,
+            causal=self.causal,
+            most=None if fixed else self.stride,
+            first=first,
+            block=block,
+            look_back=look,
+            look_forward=0 if self.causal else look,
+        )
+
+    def far(
+        self, rows: int, length: int, *, alone: bool, part: int = 0, first: int = 0
+    ) -> Rectangles:
+        """Return the far set; not `alone`: without what the near set has.
+
+        `first` tokens before the pattern are seen by all.
+        """
+        stride, classes, unit, least, columns = self.stride, 1, 1, 0, None
+        if self.pattern == SparsePattern.strided:
+            classes, least = min(stride, length), 0 if alone else 2
+        else:
+            every = (j + r for j in range(0, length, stride) for r in self.remainders(part))
+            columns = [*range(first), *(j + first for j in every if j < length)]
+            unit, least = (1, 0) if alone else (stride, 1)
+        return Rectangles(
+            rows=rows,
+            length=length,
+            causal=self.causal,
+            least=least,
+            first=first,
+            columns=columns,
+            classes=classes,
+            unit=unit,
+        )
+
+    def union(self, rows: int, length: int, *, first: int = 0) -> tuple[KeySet, ...]:
+        """Return both sets."""
+        near = self.near(rows, length, first=first)
+        if length <= self.stride and not first:
+            return (near,)
+        return near, self.far(rows, length, alone=False, first=first)
+
+    def sees_near(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"]) -> Bool[Tensor, "*a"]:
+        """Say whether key j is in the near set of query i, later keys aside."""
+        if self.pattern == SparsePattern.fixed:
+            return i // self.stride == j // self.stride
+        return (i - j).abs() <= self.stride
+
+    def sees_far(self, i: Int[Tensor, "*q"], j: Int[Tensor, "*k"], part: int) -> Bool[Tensor, "*a"]:
+        """Say whether key j is in the far set of query i, later keys aside."""
+        if self.pattern == SparsePattern.strided:
+            return (i - j) % self.stride == 0
+        columns = torch.tensor(self.remainders(part), device=j.device)
+        return torch.isin(j % self.stride, columns).expand_as(i - j)

@@ -1,0 +1,49 @@
+"""Keys and values of the last tokens in their order: the state of windows and blocks along time.
+
+The latest token stands at the right, zeros where none has come yet. The state is
+`(keys, values, seen)` with shapes (b, h, memory, k), (b, h, memory, v) and (b,). `seen` counts
+tokens, all so far or those remembered: each core says which, and counts on.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.mixer import State
+
+
+class Window(NamedTuple):
+    """What new tokens attend to, and what is remembered behind them."""
+
+    keys: Float[Tensor, "b h s k"]
+    """The remembered ones, then the new ones."""
+    values: Float[Tensor, "b h s v"]
+    seen: Int[Tensor, " b"]
+    """As it was before the new tokens."""
+    after: tuple[Float[Tensor, "b h m k"], Float[Tensor, "b h m v"]]
+
+
+def empty(shape: tuple[int, int, int, int, int], memory: int, like: Tensor) -> State:
+    """Return the state of no tokens; `shape` = (b, h, _, k, v). `memory` may be 0."""
+    batch, heads, _, key_width, value_width = shape
+    return (
+        like.new_zeros(batch, heads, memory, key_width),
+        like.new_zeros(batch, heads, memory, value_width),
+        torch.zeros(batch, dtype=torch.int64, device=like.device),
+    )
+
+
+def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> Window:
+    """Return remembered and new tokens together, and the last of them to remember."""
+    old_keys, old_values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
+    length = k.shape[2]
+    keys = torch.cat((old_keys.to(k.dtype), k), dim=2)
+    values = torch.cat((old_values.to(v.dtype), v), dim=2)
+    # Cloned: a view would hold the whole segment.
+    after = (
+        keys[:, :, length:].to(old_keys.dtype).clone(),
+        values[:, :, length:].to(old_values.dtype).clone(),
+    )
+    return Window(keys, values, seen, after)
