@@ -1,4 +1,4 @@
-"""What a user chooses about the backbone around the mixers, and what the task tells the model."""
+"""What a user chooses about the backbone around the mixers, and the facts of its task."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
