@@ -388,8 +388,13 @@ def build_model(
         max_length: Longest input of a cost measurement; None: the task's.
         name: Of the reference.
         own_facts: In place of what `facts` returns.
+
+    Raises:
+        Unsupported: The model cannot serve the task, or the task never reads one of its options.
     """
+    from models.backbone.assembly import check_task
     from models.backbone.model import Backbone
+    from runners.runner import Direction
 
     mixers, stack = run.mixers, run.stack
     if name != "model":
@@ -397,4 +402,7 @@ def build_model(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
     known = own_facts or facts(run, max_length)
-    return Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
+    model = Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
+    if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
+        check_task(run.backbone, known)
+    return model

@@ -105,6 +105,11 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     By the name on the command line, as canonical JSON.
     """
     flat = _flat(planned.cell.described)
+    model = planned.cell.config.get("model", {})
+    given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
+    for name, value in _flat(given).items():  # `described` has them as they run
+        if name in flat and json.loads(flat[name]) != json.loads(value):
+            flat[name] = value
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.described), **flat}
     by_length = runner_of(planned.cell).by_length
