@@ -22,7 +22,7 @@ from lra import spelling
 from lra.configuration import ConfigError, shown, storable
 from lra.suggest import near, unknown
 
-GIVEN = frozenset({"self", "site", "frame"})
+GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""
@@ -106,7 +106,7 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
 
 
 class _Spelt:
-    """Options, told apart by how they are spelt: 1, 1.0, true and '1' are four values."""
+    """Options that are equal where they are spelt alike: 1, 1.0, true and '1' are four values."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options, self.text = options, repr(options)
