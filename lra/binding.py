@@ -22,8 +22,8 @@ from lra import spelling
 from lra.configuration import ConfigError, shown, storable
 from lra.suggest import near, unknown
 
-GIVEN = frozenset({"self", "site", "config", "frame"})
-"""Parameters of a mixer or a stack that are no options; `frame` is an older name of `config`."""
+GIVEN = frozenset({"self", "site", "config"})
+"""Parameters of a mixer or a stack that are no options."""
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""
 
