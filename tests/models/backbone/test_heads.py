@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.backbone import heads
 from models.backbone.heads import (
@@ -15,6 +14,7 @@ from models.backbone.heads import (
     judge,
     pool,
 )
+from tests.attention import Largest
 
 X = torch.arange(12.0).view(2, 3, 2)
 KEEP = torch.tensor([[True, True, False], [False, False, False]])
@@ -78,21 +78,6 @@ def test_classifier_is_two_layers():
     x = torch.randn(5, 4)
     hidden = (x @ classifier.hidden.weight.T).clamp(min=0)
     torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
-
-
-class Largest(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operator returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for part in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.numel())
-        return result
 
 
 def test_chunks_change_nothing_but_the_memory(monkeypatch):
