@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from runners.training.optim import OptimConfig
     from tasks.task import Task
 
-TASK = ("spec", "prepare", "batches", "tally")
+TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
 PIXEL_VALUES = 256
 """Vocabulary of a language model that is measured on a task of real numbers."""
@@ -316,13 +316,12 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
             f"model.backbone.depth is {backbone.depth}"
         )
     class_path, options = _split(task_node)
-    task_class = locate(class_path, plugins)
-    task_options = plain(bind(task_class, options, "task"))
-    for key in getattr(task_class, "incidental", ()):  # paths, process counts: change no number
-        task_options.pop(key, None)
+    task_options = plain(bind(locate(class_path, plugins), options, "task"))
     tasks = {} if tasks is None else tasks
     if (spelt := repr((task_node, plugins))) not in tasks:
         tasks[spelt] = build_task(task_node, plugins)
+    for key in tasks[spelt].incidental:
+        task_options.pop(key, None)
     control, runner = _runner(config["runner"], model, plugins)
     return Run(
         config=config,

@@ -1,6 +1,7 @@
 """From the name of a runner to its class, ours or one of a package of the user's own."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +47,25 @@ def runner_of(cell: "Cell") -> "type[Runner]":
     """Return the class of a cell's runner."""
     node = cell.config.get("runner") or {"name": cell.columns["runner"]}
     return runner_class(node, cell.config.get("plugins") or ())
+
+
+def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return the metrics that come first in the table of each runner that has no other section.
+
+    Args:
+        cells: cell.json of each, by key. A runner whose package is not here is left out.
+    """
+    from reports.report import SHOWN
+
+    found: dict[str, tuple[str, ...]] = {}
+    for cell in cells.values():
+        name, config = str(cell["columns"]["runner"]), cell["config"]
+        if name in SHOWN or name in found:
+            continue
+        with suppress(ConfigError, UnknownName):
+            kind = runner_class(config.get("runner") or {"name": name}, config.get("plugins") or ())
+            found[name] = kind.tabled or (kind.outcome,)
+    return found
 
 
 def bundled() -> "dict[str, type[Runner]]":

@@ -48,6 +48,7 @@ from reports.sections.efficiency import (
     modes,
 )
 from reports.sections.extrapolation import extrapolation_parts
+from reports.sections.generic import generic_tables
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
@@ -56,6 +57,17 @@ from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to
 
 Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
 """Saves the figures of one runner; yields stem, heading, and a table, or the text of a figure."""
+SECTIONS: Mapping[str, Parts] = {
+    "peers": peer_parts,
+    "transfer": recovery_parts,
+    "approximation": approximation_parts,
+    "extrapolate": extrapolation_parts,
+    "span": span_parts,
+}
+"""Runners that have a section of their own, and what writes it."""
+SHOWN = frozenset({*SECTIONS, "decode", "train", "certify", "scaling"})
+"""Runners whose rows are shown, the last three by scores, curves and costs; rows of all others
+are a table of their metrics."""
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""
 
@@ -120,6 +132,7 @@ def write_report(
     title: str,
     groups: Mapping[str, Sequence[str]] | None = None,
     left_out: Sequence[str] = (),
+    metrics: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
@@ -132,6 +145,7 @@ def write_report(
         title: heading of the page.
         groups: families by kind, for figures of more models than one plot can hold.
         left_out: what is not among the rows, and why.
+        metrics: by runner, the metrics that come first in its table, of a runner not in `SHOWN`.
 
     Raises:
         NoRows: there are no rows.
@@ -150,6 +164,9 @@ def write_report(
         _costs(draft, frame)
         _curves(draft, frame)
         _further(draft, frame)
+        others = frame[~frame["runner"].isin(SHOWN)]
+        for file, heading, table in generic_tables(others, metrics or {}):
+            draft.table(file, table, heading)
         _pages(draft, frame, title)
         names = sorted(path.name for path in draft.folder.iterdir())
         _install(draft.folder, folder, names)
@@ -230,15 +247,8 @@ def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, t
 
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
-    sections: Sequence[Parts] = (
-        partial(decode_parts, groups=draft.groups),
-        peer_parts,
-        recovery_parts,
-        approximation_parts,
-        extrapolation_parts,
-        span_parts,
-    )
-    for parts in sections:
+    decoding: Parts = partial(decode_parts, groups=draft.groups)
+    for parts in (decoding, *SECTIONS.values()):
         for file, heading, made in parts(frame, draft.looks, draft.folder):
             if isinstance(made, Table):
                 draft.table(file, made, heading)

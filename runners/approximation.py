@@ -22,14 +22,14 @@ from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention.cores import placed
-from runners.attention.errors import Errors, Exact, Heads, random_heads, trained_heads
+from runners.attention.errors import CoreErrors, Exact, Heads, random_heads, trained_heads
 from runners.isolation.progress import phase, so_far
 from runners.measurement.device import DTYPES, autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns
 from runners.measurement.timing import Timing
 from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Runner, Work
 
@@ -288,10 +288,10 @@ class _Lab:
             yield _row("matrix_error", matrices, labels)
             yield from self.recalls(found, labels)
 
-    def recalls(self, found: Sequence[Errors], labels: dict[str, str]) -> Iterator[Measurement]:
-        for place, k in enumerate(self.ranks):
+    def recalls(self, found: Sequence[CoreErrors], labels: dict[str, str]) -> Iterator[Measurement]:
+        for number, k in enumerate(self.ranks):
             yield _row(
-                "topk_mass_recall", [e.recall[place] for e in found], {**labels, "k": str(k)}
+                "topk_mass_recall", [e.recall[number] for e in found], {**labels, "k": str(k)}
             )
 
     def refused(self, budget: int, layer: int, reason: str) -> Measurement:
@@ -340,7 +340,7 @@ class _Lab:
             samples=exact,
             labels=marked({"reference": REFERENCE}, watched, exact),
         )
-        yield from told(watched)
+        yield from watch_rows(watched)
         yield Measurement(metric="batch_size", value=float(len(given.q)))
 
 

@@ -41,7 +41,7 @@ from runners.measurement.measure import (
 )
 from runners.measurement.timing import REPEAT_LIMIT_S, check_repeats
 from runners.measurement.watch import Round, Watch, Watched, cause
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Direction, Runner, Work, disturbed, values
 
@@ -50,7 +50,7 @@ PERCENTILE = 95
 """Of the times of single tokens: what a reader waits for now and then."""
 
 
-class Mode(StrEnum):
+class DecodeMode(StrEnum):
     """What is kept from one token to the next."""
 
     state = auto()
@@ -72,7 +72,9 @@ class Decode(Runner):
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
     """Tokens of the context."""
-    modes: list[Mode] = field(default_factory=lambda: [Mode.state, Mode.recompute])
+    modes: list[DecodeMode] = field(
+        default_factory=lambda: [DecodeMode.state, DecodeMode.recompute]
+    )
     batch_size: int = 1
     """Texts that are written side by side."""
     timed_tokens: int = 32
@@ -126,7 +128,7 @@ class Decode(Runner):
         return decode(
             lambda longest: work.build(max_length=longest),
             length=work.length,
-            mode=Mode[work.mode],
+            mode=DecodeMode[work.mode],
             config=self,
             hardware=work.hardware,
             seed=work.seed,
@@ -152,7 +154,7 @@ def decode(
     build: Callable[[int], Backbone],
     *,
     length: int,
-    mode: Mode,
+    mode: DecodeMode,
     config: Decode,
     hardware: HardwareProfile,
     seed: int,
@@ -177,7 +179,7 @@ def decode(
     first = timed(lambda: begun.append(writer.first_token()), writer.device)
     token = writer.following(begun[0])
     # without a state any token costs what the first one did
-    once = first if mode is Mode.recompute else timed(token, writer.device)
+    once = first if mode is DecodeMode.recompute else timed(token, writer.device)
     if config.token_limit_s is not None and once > config.token_limit_s:
         yield Measurement(
             metric="token_time",
@@ -195,7 +197,7 @@ def decode(
     phase("measuring memory")
     held, kernels = observe(token, writer.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(held))
-    if mode is Mode.state:
+    if mode is DecodeMode.state:
         held, _ = observe(writer.prefill, writer.device)
         yield Measurement(metric="prefill_peak_tensor_bytes", value=float(held))
         yield Measurement(metric="state_bytes", value=float(size_bytes(begun[0].state)))
@@ -208,7 +210,7 @@ def decode(
     pairs = zip(prefills, openings.samples("choose"), strict=True)
     firsts = tuple(prefill + choose for prefill, choose in pairs)
     for metric, opened in (("first_token_time", firsts), ("prefill_time", prefills)):
-        if mode is Mode.state or metric == "first_token_time":
+        if mode is DecodeMode.state or metric == "first_token_time":
             yield Measurement(
                 metric=metric,
                 value=median(opened),
@@ -227,7 +229,7 @@ def decode(
     )
     rate = config.batch_size / typical
     yield Measurement(metric="tokens_per_second", value=rate, labels=mark)
-    yield from told(tokens)
+    yield from watch_rows(tokens)
     model = writer.model
     for metric, value in (
         ("timed_steps", len(samples)),
@@ -247,14 +249,14 @@ class _Writer:
         build: Callable[[int], Backbone],
         *,
         length: int,
-        mode: Mode,
+        mode: DecodeMode,
         config: Decode,
         hardware: HardwareProfile,
         seed: int,
     ) -> None:
         self.config, self.hardware = config, hardware
         self.device = torch.device(str(hardware.device))
-        self.memory = config.longest(length) if mode is Mode.state else None
+        self.memory = config.longest(length) if mode is DecodeMode.state else None
         self.model = build(config.longest(length)).to(self.device).eval()
         if hardware.compile:
             for block in self.model.blocks:
@@ -294,10 +296,10 @@ class _Writer:
 
     def openings(self) -> Watched:
         """Time the prefill, and then choosing the first token, as often as asked."""
-        asked, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
+        wanted, repeat_s = self.config.timed_prefills, self.config.repeat_limit_s
 
         def opening(number: int) -> Round:
-            so_far("timing prefills", min(number, asked), asked, "sample", MEASURING_S)
+            so_far("timing prefills", min(number, wanted), wanted, "sample", MEASURING_S)
             logits: list[Tensor] = []
             read_context = partial(timed, lambda: logits.append(self.prefill()), self.device)
             prefill = self.watch.sample(read_context)
@@ -307,7 +309,7 @@ class _Writer:
                 "choose": self.watch.sample(partial(timed, choose, self.device)),
             }
 
-        return self.watch.rounds(opening, asked, repeat_s=repeat_s)
+        return self.watch.rounds(opening, wanted, repeat_s=repeat_s)
 
     def written(self, point: Point) -> Watched:
         """Time each token that is written behind `point`.
@@ -321,8 +323,8 @@ class _Writer:
         spent = time.perf_counter() - begun
         if any(map(cause, first)) and spent <= self.config.repeat_limit_s:
             again = self.written_once(point)
-        places = zip(first, again or first, strict=True)
-        chosen = [repeated if cause(once) else once for once, repeated in places]
+        pairs = zip(first, again or first, strict=True)
+        chosen = [repeated if cause(once) else once for once, repeated in pairs]
         found = self.watch.judged(chosen, self.config.timed_tokens)
         return replace(found, every=[*first, *again])
 

@@ -20,7 +20,7 @@ from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
 from runners.runner import OWN, Runner, Work
-from runners.training.evaluate import Evaluation, evaluate
+from runners.training.evaluate import SplitScores, evaluate
 from tasks.task import BadData, Stretches, Task
 
 SPLIT = "test"
@@ -191,7 +191,7 @@ def _at(
 
 def _evaluated(
     model: Backbone, task: Task, *, examples: int | None, rows: int, hardware: HardwareProfile
-) -> Evaluation:
+) -> SplitScores:
     device = torch.device(str(hardware.device))
     with autocast(hardware):
         return evaluate(

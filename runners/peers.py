@@ -22,17 +22,26 @@ from torch import Tensor
 from conf.choices import by_name
 from models.mixer import Unsupported
 from runners.external.catalogue import of_family
-from runners.external.peer import Case, Missing, Mix, Pair, Peer, cotangent, disagreement, gradients
+from runners.external.peer import (
+    Missing,
+    Mix,
+    Peer,
+    PeerCase,
+    PeerPair,
+    cotangent,
+    disagreement,
+    gradients,
+)
 from runners.isolation.child import MEMORY_WORDS
 from runners.isolation.progress import phase, within
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, peak_tensor_bytes, timed
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watch import Watch
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import Direction, Runner, Work
-from runners.scaling import Mode
 
 
 @by_name
@@ -46,7 +55,7 @@ class Peers(Timing, Runner):
     by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384])
-    modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
     direction: Direction = Direction.bidirectional
     heads: int = 8
     head_width: int = 64
@@ -88,7 +97,7 @@ class Peers(Timing, Runner):
         return compare(
             work.model,
             length=work.length,
-            mode=Mode[work.mode],
+            mode=CostMode[work.mode],
             config=self,
             hardware=work.hardware,
             seed=work.seed,
@@ -99,7 +108,7 @@ def compare(
     family: str,
     *,
     length: int,
-    mode: Mode,
+    mode: CostMode,
     config: Peers,
     hardware: HardwareProfile,
     seed: int,
@@ -112,7 +121,7 @@ def compare(
     peers = of_family(family)
     if not peers:
         raise Unsupported(f"no other implementation of {family} is known that runs here")
-    case = Case(
+    case = PeerCase(
         length,
         causal=config.direction is Direction.causal,
         heads=config.heads,
@@ -126,7 +135,9 @@ def compare(
             yield from _with_memory(peer, case, mode, config)
 
 
-def _with_memory(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Measurement]:
+def _with_memory(
+    peer: Peer, case: PeerCase, mode: CostMode, config: Peers
+) -> Iterator[Measurement]:
     """Compare with one peer; one that runs out of memory costs only its own row."""
     try:
         yield from _compared(peer, case, mode, config)
@@ -149,7 +160,7 @@ def _without(peer: Peer, status: Status, reason: str) -> Measurement:
     return Measurement(metric="peer_speedup", status=status, reason=reason, labels=labels)
 
 
-def _compared(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Measurement]:
+def _compared(peer: Peer, case: PeerCase, mode: CostMode, config: Peers) -> Iterator[Measurement]:
     try:
         version = peer.version()
         pair = peer.pair(case)
@@ -183,11 +194,11 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Mea
         for side, seconds in first.items()
     )
     phase("comparing")
-    apart = disagreement(pair, backward=mode is Mode.step)
+    apart = disagreement(pair, backward=mode is CostMode.step)
     yield Measurement(metric="peer_error", value=apart, labels={**labels, "compared_in": "float32"})
     if peer.same and apart > config.tolerance:
         exact = peer.pair(case._replace(dtype=torch.float64))
-        apart = disagreement(exact, backward=mode is Mode.step)
+        apart = disagreement(exact, backward=mode is CostMode.step)
         del exact
         own = {**labels, "compared_in": "float64"}
         yield Measurement(metric="peer_error", value=apart, labels=own)
@@ -204,7 +215,7 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Mea
             labels=marked(own, watched, samples[side]),
         )
         yield Measurement(metric="peer_peak_tensor_bytes", value=float(peaks[side]), labels=own)
-    yield from told(watched, {"peer": peer.name, "setting": peer.setting})
+    yield from watch_rows(watched, {"peer": peer.name, "setting": peer.setting})
     if not peer.same or apart > config.tolerance:
         why = peer.note if not peer.same else f"the tolerance is {config.tolerance:g}"
         yield _without(
@@ -221,8 +232,8 @@ def _compared(peer: Peer, case: Case, mode: Mode, config: Peers) -> Iterator[Mea
     yield Measurement(metric="peer_bytes_ratio", value=peaks["ours"] / peaks["peer"], labels=labels)
 
 
-def _call(pair: Pair, mix: Mix, mode: Mode, side: int) -> Callable[[], object]:
-    if mode is Mode.forward:
+def _call(pair: PeerPair, mix: Mix, mode: CostMode, side: int) -> Callable[[], object]:
+    if mode is CostMode.forward:
 
         def forward() -> Tensor:
             with torch.no_grad():

@@ -99,6 +99,9 @@ class Runner(ABC):
 
     outcome: ClassVar[str] = "accuracy"
     """Metric of the one row that stands for a cell without a result."""
+    tabled: ClassVar[tuple[str, ...]] = ()
+    """Metrics that come first in the table of its rows in a report, `outcome` where there are none.
+    A runner of lra may have a section instead: `reports.report.SECTIONS`."""
     models: ClassVar[bool] = True
     """Measures a model; False: the task alone."""
     data: ClassVar[bool] = True

@@ -10,27 +10,23 @@ refused or runs out of memory costs only its own rows.
 """
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from statistics import median
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from conf.choices import by_name
 from models.backbone.model import Backbone, TaskFacts
-from models.contract.counting import count_operations, pretending, saved_bytes
 from models.mixer import Unsupported
 from runners.isolation.child import MEMORY_WORDS
 from runners.isolation.progress import phase, within
-from runners.measurement.device import DTYPES, autocast
+from runners.measurement.bench import Bench, CostMode
 from runners.measurement.hardware import HardwareProfile
-from runners.measurement.inputs import random_inputs
 from runners.measurement.measure import (
     in_turns,
-    machine_rates,
     observe,
     process_peak_bytes,
     stalls,
@@ -38,22 +34,9 @@ from runners.measurement.measure import (
     timed,
 )
 from runners.measurement.timing import Timing, check_limit
-from runners.measurement.watch import Watch, Watched
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Runner, Work, disturbed, values
-from runners.training.objective import whole_batch
-from runners.training.optim import OptimConfig, build_optimiser, set_learning_rate
-
-_RATES = frozenset({"flops_per_second", "utilisation"})
-"""What is divided by the time, and no better than it."""
-
-
-class Mode(StrEnum):
-    """What is measured."""
-
-    forward = auto()
-    step = auto()
 
 
 class Batching(StrEnum):
@@ -74,7 +57,7 @@ class Scaling(Timing, Runner):
     by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192])
-    modes: list[Mode] = field(default_factory=lambda: [Mode.forward, Mode.step])
+    modes: list[CostMode] = field(default_factory=lambda: [CostMode.forward, CostMode.step])
     direction: Direction = Direction.task
     references: list[str] = field(default_factory=lambda: ["sdpa", "softmax"])
     """Families that are measured beside the model."""
@@ -121,7 +104,7 @@ class Scaling(Timing, Runner):
             lambda name: work.build(max_length=work.length, name=name),
             model=work.model,
             length=work.length,
-            mode=Mode[work.mode],
+            mode=CostMode[work.mode],
             config=self,
             hardware=work.hardware,
             seed=work.seed,
@@ -147,7 +130,7 @@ def scale(
     *,
     model: str,
     length: int,
-    mode: Mode,
+    mode: CostMode,
     config: Scaling,
     hardware: HardwareProfile,
     seed: int,
@@ -165,8 +148,15 @@ def scale(
         seed: of the inputs.
         facts: what the model answers.
     """
-    bench = _Bench(
-        build, facts, length=length, mode=mode, config=config, hardware=hardware, seed=seed
+    bench = Bench(
+        build,
+        facts,
+        length=length,
+        mode=mode,
+        sequences=config.sequences(length, hardware.token_budget),
+        long_step_s=config.long_step_s,
+        hardware=hardware,
+        seed=seed,
     )
     phase("building")
     own = bench.prepare(OWN)
@@ -185,7 +175,7 @@ def scale(
     phase("measuring memory")
     own_peak, bench.kernel = observe(own, bench.device)
     yield Measurement(metric="peak_tensor_bytes", value=float(own_peak))
-    if mode is Mode.step:
+    if mode is CostMode.step:
         yield Measurement(metric="saved_bytes", value=float(bench.saved()))
     yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
@@ -195,125 +185,14 @@ def scale(
         if name == model:
             continue
         with within(f"reference {name}"):
-            found = yield from _reference(bench, name, own_peak)
+            found = yield from _reference(bench, config, name, own_peak)
         if found is not None:
             calls[name], seconds = found
             slowest = max(slowest, seconds)
 
-    yield from _times(bench, calls, config.rounds(slowest))
+    yield from _times(bench, config, calls, slowest)
     phase("counting operations")
     yield from bench.facts_of_the_model(own)
-
-
-class _Bench:
-    """One batch, and the calls that are measured on it."""
-
-    def __init__(
-        self,
-        build: Callable[[str], Backbone],
-        facts: TaskFacts,
-        *,
-        length: int,
-        mode: Mode,
-        config: Scaling,
-        hardware: HardwareProfile,
-        seed: int,
-    ) -> None:
-        self.build, self.length, self.mode = build, length, mode
-        self.config, self.hardware = config, hardware
-        self.device = torch.device(str(hardware.device))
-        self.sequences = config.sequences(length, hardware.token_budget)
-        self.tokens, self.target = random_inputs(self.sequences, length, facts, seed)
-        self.tokens, self.target = self.tokens.to(self.device), self.target.to(self.device)
-        self.model: Backbone | None = None
-        self.seconds = 0.0
-        self.kernel = ""
-        self.watch = Watch(self.device)
-        self.watched = Watched(kept=[], every=[])
-
-    def prepare(self, name: str) -> Callable[[], object]:
-        """Build a model and return the call to measure."""
-        model = self.build(name).to(self.device)
-        if self.hardware.compile:
-            for block in model.blocks:
-                block.compile()
-        if name == OWN:
-            self.model = model
-        if self.mode is Mode.forward:
-            model.eval()
-            return lambda: self._forward(model)
-        model.train()
-        optimiser = build_optimiser(model, OptimConfig(clip=None))
-        set_learning_rate(optimiser, 1e-4)
-
-        def step() -> None:
-            torch.autograd.backward(self._loss(model))
-            optimiser.step()
-            optimiser.zero_grad()
-
-        return step
-
-    def _forward(self, model: Backbone) -> Tensor:
-        with torch.inference_mode(), autocast(self.hardware):
-            nll: Tensor = model(self.tokens, self.target).nll
-            return nll
-
-    def _loss(self, model: Backbone) -> Tensor:
-        with autocast(self.hardware):
-            return whole_batch(model(self.tokens, self.target))
-
-    def own(self) -> Backbone:
-        """Return the model under test."""
-        if self.model is None:
-            raise RuntimeError("prepare the model first")
-        return self.model
-
-    def saved(self) -> int:
-        """Return the activation bytes that autograd keeps for backward."""
-        model = self.own()
-        exclude = [*model.parameters(), *model.buffers(), self.tokens, self.target]
-        return saved_bytes(lambda: self._loss(model), exclude)
-
-    def operations(self, call: Callable[[], object]) -> int:
-        """Count matrix operations: in one pass more, or without doing them where that is long."""
-        if self.seconds <= self.config.long_step_s and not self.hardware.compile:
-            return count_operations(call)
-        with pretending():
-            model = self.build(OWN)
-            tokens = torch.empty_like(self.tokens, device="cpu")
-            target = torch.empty_like(self.target, device="cpu")
-
-            def once() -> None:
-                outcome = model(tokens, target)
-                if self.mode is Mode.step:
-                    torch.autograd.backward(whole_batch(outcome))
-
-            with torch.set_grad_enabled(self.mode is Mode.step):
-                return count_operations(once)
-
-    def facts_of_the_model(self, call: Callable[[], object]) -> Iterator[Measurement]:
-        """Yield counts and rates."""
-        model = self.own()
-        flops = self.operations(call)
-        rate = flops / self.seconds
-        measured, bandwidth = machine_rates(self.device, DTYPES[self.hardware.precision])
-        peak = self.hardware.peak_flops_per_second or measured
-        parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        for metric, value in (
-            ("flops", flops),
-            ("flops_per_second", rate),
-            ("matrix_rate", measured),
-            ("bandwidth", bandwidth),
-            ("utilisation", rate / peak),
-            ("parameters", parameters),
-            ("batch_size", self.sequences),
-        ):
-            labels = self.trusted({}) if metric in _RATES else {}
-            yield Measurement(metric=metric, value=float(value), labels=labels)
-
-    def trusted(self, labels: Mapping[str, str], name: str = OWN) -> dict[str, str]:
-        """Return labels, with a mark where the times of this call were disturbed."""
-        return marked(labels, self.watched, self.watched.samples(name))
 
 
 def _skipped(reason: str) -> Measurement:
@@ -321,7 +200,7 @@ def _skipped(reason: str) -> Measurement:
 
 
 def _reference(
-    bench: _Bench, name: str, own_peak: int
+    bench: Bench, config: Scaling, name: str, own_peak: int
 ) -> Generator[Measurement, None, tuple[Callable[[], object], float] | None]:
     """Build, warm up and weigh one reference; return its call and its time.
 
@@ -335,7 +214,7 @@ def _reference(
     def failed(status: Status, reason: str) -> Measurement:
         return Measurement(metric="time_ratio", status=status, reason=reason, labels=labels)
 
-    limit = bench.config.reference_max_length.get(name)
+    limit = config.reference_max_length.get(name)
     if limit is not None and bench.length > limit:
         reason = f"{name} is measured up to {limit:,} tokens (runner.reference_max_length)"
         yield failed(Status.skipped, reason)
@@ -343,7 +222,7 @@ def _reference(
     try:
         phase("first call")
         call = bench.prepare(name)
-        seconds = bench.config.warm(call, bench.device)
+        seconds = config.warm(call, bench.device)
         phase("measuring memory")
         peak = observe(call, bench.device).peak_tensor_bytes
     except Unsupported as error:
@@ -367,10 +246,11 @@ def _reference(
 
 
 def _times(
-    bench: _Bench, calls: dict[str, Callable[[], object]], rounds: int
+    bench: Bench, config: Scaling, calls: dict[str, Callable[[], object]], slowest: float
 ) -> Iterator[Measurement]:
     """Time everything in turns; yield times and paired ratios."""
-    watched = in_turns(calls, bench.watch, rounds, repeat_s=bench.config.repeat_limit_s)
+    rounds = config.rounds(slowest)
+    watched = in_turns(calls, bench.watch, rounds, repeat_s=config.repeat_limit_s)
     bench.watched, own = watched, watched.samples(OWN)
     bench.seconds = median(own)
     tokens = float(bench.tokens.numel())
@@ -380,7 +260,7 @@ def _times(
     yield Measurement(metric="tokens_per_second", value=rate, labels=labels)
     yield Measurement(metric="timed_steps", value=float(len(own)))
     yield Measurement(metric="stalls", value=float(stalls(own)))
-    yield from told(watched)
+    yield from watch_rows(watched)
     for name in calls:
         if name == OWN:
             continue

@@ -24,11 +24,11 @@ from models.backbone.stack import family
 from models.mixer import Flow, Layout, Unsupported
 from models.multi_head import Core
 from runners.attention.occlusion import (
-    Asked,
+    QueriedBatch,
     answers,
-    ask,
     counted,
     doubling,
+    draw_queries,
     hidden_answers,
     least,
 )
@@ -43,7 +43,7 @@ from tasks.task import SPLITS, Task
 ALL = "all"
 
 
-class Measure(StrEnum):
+class SpanMeasure(StrEnum):
     """How a span is measured."""
 
     attention = auto()
@@ -58,12 +58,12 @@ class Span(Runner):
 
     outcome: ClassVar[str] = "span"
 
-    measures: list[Measure] = field(default_factory=lambda: list(Measure))
+    measures: list[SpanMeasure] = field(default_factory=lambda: list(SpanMeasure))
     split: str = "validation"
     examples: int = 64
     """The first ones of the split."""
     queries: int = 8
-    """Places of each example whose answers are asked, by gradient and occlusion."""
+    """Positions of each example that are queried, by gradient and occlusion."""
     keeps: float = 0.95
     """Occlusion: share of the answers that must stay as they are."""
     batch_size: int = 16
@@ -73,7 +73,7 @@ class Span(Runner):
         if not self.measures or len(set(self.measures)) < len(self.measures):
             raise ValueError(
                 f"measures: got {[str(m) for m in self.measures]}; wanted one or more of "
-                f"{', '.join(Measure)}, each once"
+                f"{', '.join(SpanMeasure)}, each once"
             )
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
@@ -126,7 +126,7 @@ def span(
         task: Prepared.
         config: What is measured.
         hardware: Where, and how precisely.
-        seed: Of the places that are asked and of what replaces tokens.
+        seed: Of the positions that are queried and of what replaces tokens.
 
     Raises:
         Unsupported: A state is carried along time, which reaches beyond what is shown.
@@ -141,32 +141,32 @@ def span(
     generator = torch.Generator().manual_seed(seed)
     whole = task.batches(config.split, batch_size=config.batch_size, seed=0)
     phase("choosing queries")
-    asked = [
-        ask(model, batch, config.queries, generator, device)
+    queried = [
+        draw_queries(model, batch, config.queries, generator, device)
         for batch in first_of(whole, config.examples)
     ]
-    examples = sum(len(part.tokens) for part in asked)
+    examples = sum(len(part.tokens) for part in queried)
     labels = {"split": config.split, "examples": str(examples)}
     for number, measure in enumerate(config.measures, 1):
         phase(f"{measure} ({number} of {len(config.measures)})")
-        told = {"measure": str(measure), "layer": ALL, "head": ALL, **labels}
+        row_labels = {"measure": str(measure), "layer": ALL, "head": ALL, **labels}
         try:
             with autocast(hardware):
-                yield from _MEASURES[measure](model, asked, config, told)
+                yield from _MEASURES[measure](model, queried, config, row_labels)
         except Unsupported as error:
             yield Measurement(
-                metric="span", status=Status.unsupported, reason=str(error), labels=told
+                metric="span", status=Status.unsupported, reason=str(error), labels=row_labels
             )
 
 
 def _attention(
-    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
+    model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the span of each head of each layer, and their mean; why there is none, by reason."""
     del config
     cores, reasons = readable(model.stack)
     means: dict[tuple[int, int], Mean] = {}
-    for part in asked if cores else ():
+    for part in queried if cores else ():
         with torch.no_grad(), recorded_calls(cores) as calls:
             model.run(part.tokens, part.keep, None)
         for layer, call in calls.items():
@@ -182,11 +182,15 @@ def _attention(
             )
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
-        told = labels if len(layers) == len(model.traits) else labels | {"layer": ", ".join(layers)}
-        yield Measurement(metric="span", status=Status.unsupported, reason=reason, labels=told)
+        row_labels = (
+            labels if len(layers) == len(model.traits) else labels | {"layer": ", ".join(layers)}
+        )
+        yield Measurement(
+            metric="span", status=Status.unsupported, reason=reason, labels=row_labels
+        )
     for (layer, head), mean in means.items():
-        told = labels | {"layer": str(layer), "head": str(head)}
-        yield Measurement(metric="span", value=mean.value, labels=told)
+        row_labels = labels | {"layer": str(layer), "head": str(head)}
+        yield Measurement(metric="span", value=mean.value, labels=row_labels)
     if means and not reasons:
         over_heads = sum(mean.value for mean in means.values()) / len(means)
         yield Measurement(metric="span", value=over_heads, labels=labels)
@@ -200,11 +204,11 @@ def distances(core: Core, call: CoreCall) -> Float[Tensor, "b h"]:
         call: What it was called with; padding is no query.
     """
     q, layout = call.q, call.layout
-    place = torch.arange(q.shape[2], device=q.device)
+    position = torch.arange(q.shape[2], device=q.device)
     total = torch.zeros(q.shape[:3], device=q.device)
     for first, part in weights(core, call):
-        keys = place[first : first + part.shape[-1]]
-        total += (part.float() * (place[:, None] - keys).abs()).sum(-1)
+        keys = position[first : first + part.shape[-1]]
+        total += (part.float() * (position[:, None] - keys).abs()).sum(-1)
     if layout.keep is None:
         return total.mean(-1)
     real = layout.keep[:, None].float()
@@ -212,26 +216,26 @@ def distances(core: Core, call: CoreCall) -> Float[Tensor, "b h"]:
 
 
 def _gradient(
-    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
+    model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
-    """Yield the mean over places of their span by gradient."""
+    """Yield the mean over positions of their span by gradient."""
     del config
     mean = Mean()
-    for part in asked:
+    for part in queried:
         mean.add(gradient_spans(model, part))
     if not mean.count:
         raise Unsupported("no answer depends on any token: every gradient is zero")
-    told = labels | {"answers": str(mean.count)}
-    yield Measurement(metric="span", value=mean.value, labels=told)
+    row_labels = labels | {"answers": str(mean.count)}
+    yield Measurement(metric="span", value=mean.value, labels=row_labels)
 
 
-def gradient_spans(model: Backbone, asked: Asked) -> Float[Tensor, " m"]:
-    """Return the span by gradient of each place that counts and has a gradient.
+def gradient_spans(model: Backbone, queried: QueriedBatch) -> Float[Tensor, " m"]:
+    """Return the span by gradient of each position that counts and has a gradient.
 
     The gradient of the top logit that reaches x_j through output q alone: all of it where the
-    answer is read at one place, a part where outputs are pooled.
+    answer is read at one position, a part where outputs are pooled.
     """
-    x, y = _through(model, asked)
+    x, y = _through(model, queried)
     if y.shape[1] != x.shape[1]:
         raise Unsupported(
             f"the stack answers with {y.shape[1]} tokens of its own for {x.shape[1]}: an answer "
@@ -239,26 +243,26 @@ def gradient_spans(model: Backbone, asked: Asked) -> Float[Tensor, " m"]:
         )
     row = torch.arange(len(y), device=y.device)[:, None]
     if model.per_token:
-        read = y[row, asked.queries]
+        read = y[row, queried.queries]
         top = cast(Any, model.head)(read).amax(-1)
         slope = torch.autograd.grad(top.sum(), read, retain_graph=True)[0]
     else:
-        top = model.classify(y, asked.keep, asked.tokens.shape[1]).amax(-1)
-        slope = torch.autograd.grad(top.sum(), y, retain_graph=True)[0][row, asked.queries]
-    place = torch.arange(x.shape[1], device=x.device)
+        top = model.classify(y, queried.keep, queried.tokens.shape[1]).amax(-1)
+        slope = torch.autograd.grad(top.sum(), y, retain_graph=True)[0][row, queried.queries]
+    position = torch.arange(x.shape[1], device=x.device)
     found = []
-    for number in range(asked.queries.shape[1]):
-        query = asked.queries[:, number]
+    for number in range(queried.queries.shape[1]):
+        query = queried.queries[:, number]
         answer = (y[row[:, 0], query] * slope[:, number]).sum()
         norms = torch.autograd.grad(answer, x, retain_graph=True)[0].double().norm(dim=-1)
         total = norms.sum(1)
-        spans = (norms * (place - query[:, None]).abs()).sum(1) / total
-        found.append(spans[asked.counts[:, number] & (total > 0)])
+        spans = (norms * (position - query[:, None]).abs()).sum(1) / total
+        found.append(spans[queried.counts[:, number] & (total > 0)])
     return torch.cat(found)
 
 
 def _through(
-    model: Backbone, asked: Asked
+    model: Backbone, queried: QueriedBatch
 ) -> tuple[Float[Tensor, "r l d"], Float[Tensor, "r m d"]]:
     """Return the stack's input, as a leaf that takes gradients, and its output."""
     seen: dict[str, Tensor] = {}
@@ -270,14 +274,14 @@ def _through(
 
     handle = model.stack.register_forward_pre_hook(before)
     try:
-        flow = model.run(asked.tokens, asked.keep, None)
+        flow = model.run(queried.tokens, queried.keep, None)
     finally:
         handle.remove()
     return seen["x"], flow.x
 
 
 def _occlusion(
-    model: Backbone, asked: list[Asked], config: Span, labels: dict[str, str]
+    model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the share of answers that stay, by distance, and the least distance that is enough."""
     if not model.per_token and model.config.pooling not in (Pooling.cls, Pooling.last):
@@ -286,35 +290,35 @@ def _occlusion(
             "which distances could be measured; choose model.backbone.pooling=cls or last"
         )
     with torch.no_grad():
-        full = [answers(model, part) for part in asked]
+        full = [answers(model, part) for part in queried]
 
     def stay(distance: int) -> float:
         mean = Mean()
         with torch.no_grad():
-            for part, known in zip(asked, full, strict=True):
+            for part, known in zip(queried, full, strict=True):
                 same = hidden_answers(model, part, distance) == known
                 mean.add(same[counted(model, part)])
         return mean.value
 
-    count = sum(int(counted(model, part).sum()) for part in asked)
-    told = labels | {"answers": str(count)}
-    longest = max(part.tokens.shape[-1] for part in asked) - 1 + model.has_cls
+    count = sum(int(counted(model, part).sum()) for part in queried)
+    row_labels = labels | {"answers": str(count)}
+    longest = max(part.tokens.shape[-1] for part in queried) - 1 + model.has_cls
     shares: dict[int, float] = {}
     for distance in doubling(longest):
         shares[distance] = stay(distance)
         yield Measurement(
             metric="occlusion_agreement",
             value=shares[distance],
-            labels=told | {"within": str(distance)},
+            labels=row_labels | {"within": str(distance)},
         )
     enough = least(shares, stay, config.keeps)
     yield Measurement(
-        metric="span", value=float(enough), labels=told | {"keeps": f"{config.keeps:g}"}
+        metric="span", value=float(enough), labels=row_labels | {"keeps": f"{config.keeps:g}"}
     )
 
 
 _MEASURES = {
-    Measure.attention: _attention,
-    Measure.gradient: _gradient,
-    Measure.occlusion: _occlusion,
+    SpanMeasure.attention: _attention,
+    SpanMeasure.gradient: _gradient,
+    SpanMeasure.occlusion: _occlusion,
 }

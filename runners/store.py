@@ -25,15 +25,14 @@ from typing import TYPE_CHECKING, Any
 
 from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
+from runners.storage.archives import pack_outcomes, unpack_outcomes
 from runners.storage.claims import Claim, take
 from runners.storage.formats import (
     BadStore,
     Damaged,
     cell_folders,
     fingerprint_of,
-    kept,
     no_search_for_cycles,
-    pack_outcomes,
     pretty,
     read_cell,
     read_newest_rows,
@@ -41,7 +40,7 @@ from runners.storage.formats import (
     read_rows_file,
     rows_files,
     rows_text,
-    unpack_outcomes,
+    skipping_damaged,
 )
 from runners.storage.row_check import first_fault
 
@@ -301,14 +300,14 @@ def read_rows(
     store = Store(root)
     folders: list[Path] = []
     rows: list[dict[str, Any]] = []
-    with kept(left_out):
+    with skipping_damaged(left_out):
         if sweep is None:
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with no_search_for_cycles():
         for folder in folders:
-            with kept(left_out):
+            with skipping_damaged(left_out):
                 newest = read_newest_rows(folder)
                 if newest is not None:
                     rows.extend(newest[1])

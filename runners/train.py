@@ -22,7 +22,7 @@ from torch import Tensor
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.mixer import AfterStep
-from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, tell
+from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, report_progress
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
@@ -30,7 +30,7 @@ from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig
-from runners.training.evaluate import Evaluation, evaluate, goodness
+from runners.training.evaluate import SplitScores, evaluate, goodness
 from runners.training.objective import objective
 from runners.training.optim import (
     OptimConfig,
@@ -41,10 +41,10 @@ from runners.training.optim import (
     set_learning_rate,
 )
 from runners.training.pace import Pace
-from runners.training.prefetch import Place, Prefetch, rows_of, to_device
-from runners.training.recurrent_state import Carried, remembered
+from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
+from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting
-from runners.training.stopping import asked_to_stop
+from runners.training.stopping import stop_signal
 from tasks.task import Batch, Task
 
 Item = Measurement | Outcomes
@@ -97,7 +97,7 @@ def train(
         seed=seed,
         checkpoints=Checkpoints(checkpoints),
     )
-    with asked_to_stop() as stop:
+    with stop_signal() as stop:
         yield from trainer.run(stop)
 
 
@@ -126,9 +126,9 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=half)
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        self.streams = Carried(self.model, remembered(self.model, task, training=True))
+        self.streams = RecurrentStates(self.model, remembered(self.model, task, training=True))
         self.step = self.examples = 0
-        self.place = Place(0, 0)
+        self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
         self.since, self.validated = 0, -1 if config.evaluate_first else 0
         self.spent_s = self.window_s = self.waited_s = 0.0
@@ -164,7 +164,7 @@ class Trainer:
         pace = Pace(self.step, steps, self.config.evaluate_every_steps)
         self.model.train()
         phase("first step")
-        with Prefetch(self.task, self.optim.batch_size, self.seed, self.place) as source:
+        with Prefetch(self.task, self.optim.batch_size, self.seed, self.position) as source:
             source.waited_s = self.waited_s
             while True:
                 if self.due():
@@ -174,7 +174,7 @@ class Trainer:
                 if self.step == steps:
                     return
                 begun = time.perf_counter()
-                self.place, batch = source.next()
+                self.position, batch = source.next()
                 loss = self.advance(batch)
                 self.running += loss
                 self.since += 1
@@ -196,7 +196,7 @@ class Trainer:
                     self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
                 if seen is not None:
-                    tell(self.progress(pace, batch, seen))
+                    report_progress(self.progress(pace, batch, seen))
                 if stop.is_set() or time.perf_counter() - saved_at > self.config.checkpoint_every_s:
                     self.save()
                     saved_at = time.perf_counter()
@@ -271,9 +271,9 @@ class Trainer:
     def validate(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate the validation split during training; remember the best weights."""
         measured = self.judge("validation", stop, self.config.validation_examples).measured
-        told = {"split": "validation"}
+        split_labels = {"split": "validation"}
         for name, value in measured.items():
-            yield self.note(metric=name, value=value, step=self.step, labels=told)
+            yield self.note(metric=name, value=value, step=self.step, labels=split_labels)
         score = goodness(measured, self.task.spec.metric)
         if self.config.keep is Keep.best and score > self.best.get("score", -math.inf):
             weights = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
@@ -281,7 +281,7 @@ class Trainer:
         self.validated = self.step
         self.model.train()
 
-    def judge(self, split: str, stop: threading.Event, at_most: int | None = None) -> Evaluation:
+    def judge(self, split: str, stop: threading.Event, at_most: int | None = None) -> SplitScores:
         """Evaluate one split, or its first examples; give way to a stop signal."""
 
         def give_way() -> None:
@@ -316,11 +316,11 @@ class Trainer:
             found = self.judge(split, stop)
             # Of windows with a share each, no interval over examples can be made.
             counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
-            told = {"split": split, counted: str(len(found.outcomes.index)), **labels}
+            split_labels = {"split": split, counted: str(len(found.outcomes.index)), **labels}
             for metric, value in found.measured.items():
-                yield Measurement(metric=metric, value=value, labels=told)
+                yield Measurement(metric=metric, value=value, labels=split_labels)
             for (kind, part), (loss, count) in found.parts.items():
-                own = {**told, "part": part, "items": f"{count:.0f}"}
+                own = {**split_labels, "part": part, "items": f"{count:.0f}"}
                 yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
             yield found.outcomes
         yield from self.bookkeeping()
@@ -369,7 +369,7 @@ class Trainer:
             "best": self.best,
             "rows": self.rows,
             "step_times": self.step_times,
-            "place": [self.place.epoch, self.place.number],
+            "place": [self.position.epoch, self.position.number],
             **{name: getattr(self, name) for name in _PLAIN},
             **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
         }
@@ -389,7 +389,7 @@ class Trainer:
         self.running = state["running"].to(self.device)
         self.streams.restore(state["streams"])
         self.best, self.rows = state["best"], state["rows"]
-        self.step_times, self.place = state["step_times"], Place(*state["place"])
+        self.step_times, self.position = state["step_times"], BatchPosition(*state["place"])
         for name in _PLAIN:
             setattr(self, name, state[name])
         if self.device.type == "cuda":

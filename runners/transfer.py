@@ -29,7 +29,7 @@ from runners.train import Item, train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
 from runners.training.optim import OptimConfig
-from runners.training.stopping import asked_to_stop
+from runners.training.stopping import stop_signal
 from tasks.task import Task
 
 SCRATCH = "scratch"
@@ -175,7 +175,7 @@ def _scored(
     """Score the source as the fine-tuned model is scored along the way, on its own task."""
     device = torch.device(str(hardware.device))
 
-    with asked_to_stop() as stop:
+    with stop_signal() as stop:
 
         def give_way() -> None:
             if stop.is_set():

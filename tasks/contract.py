@@ -18,7 +18,7 @@ MANY = 64
 """Batches that are compared where a whole epoch would add nothing."""
 
 
-class Finding(NamedTuple):
+class TaskFinding(NamedTuple):
     """The result of one check."""
 
     check: str
@@ -36,11 +36,11 @@ class Copies(Protocol):
         ...
 
 
-def check_task(task: Task) -> list[Finding]:
+def check_task(task: Task) -> list[TaskFinding]:
     """Prepare `task` and run every check on it."""
     before = task.spec
     task.prepare()
-    checks: tuple[Callable[[Task], Finding], ...] = (
+    checks: tuple[Callable[[Task], TaskFinding], ...] = (
         check_repeats,
         check_seed_matters,
         check_start,
@@ -52,7 +52,7 @@ def check_task(task: Task) -> list[Finding]:
         check_perfect,
         check_baselines,
     )
-    stable = Finding("spec", task.spec == before, "the same before and after prepare")
+    stable = TaskFinding("spec", task.spec == before, "the same before and after prepare")
     return [stable, *(check(task) for check in checks)]
 
 
@@ -73,7 +73,7 @@ def _batches(task: Task, split: str, seed: int = SEED) -> Iterator[Batch]:
     return task.batches(split, batch_size=BATCH_SIZE, seed=seed)
 
 
-def check_repeats(task: Task) -> Finding:
+def check_repeats(task: Task) -> TaskFinding:
     """Same arguments, same batches."""
     differing = [
         split
@@ -82,10 +82,10 @@ def check_repeats(task: Task) -> Finding:
         != fingerprint(islice(_batches(task, split), MANY))
     ]
     detail = f"differs in {', '.join(differing)}" if differing else "same arguments, same batches"
-    return Finding("repeats", not differing, detail)
+    return TaskFinding("repeats", not differing, detail)
 
 
-def check_seed_matters(task: Task) -> Finding:
+def check_seed_matters(task: Task) -> TaskFinding:
     """Another seed, another training order; evaluation keeps its order."""
     moved = [
         split
@@ -93,10 +93,10 @@ def check_seed_matters(task: Task) -> Finding:
         if fingerprint(islice(_batches(task, split, SEED), MANY))
         != fingerprint(islice(_batches(task, split, SEED + 1), MANY))
     ]
-    return Finding("seed", moved == ["train"], f"splits whose order the seed moves: {moved}")
+    return TaskFinding("seed", moved == ["train"], f"splits whose order the seed moves: {moved}")
 
 
-def check_start(task: Task) -> Finding:
+def check_start(task: Task) -> TaskFinding:
     """Starting at batch k equals skipping k batches."""
     wrong = []
     for split in SPLITS:
@@ -106,14 +106,14 @@ def check_start(task: Task) -> Finding:
             if fingerprint(skipped) != fingerprint(islice(begun, 4)):
                 wrong.append(f"{split} from {start}")
     detail = f"differs for {', '.join(wrong)}" if wrong else "start=k equals skipping k batches"
-    return Finding("start", not wrong, detail)
+    return TaskFinding("start", not wrong, detail)
 
 
 def _indices(batches: Iterable[Batch]) -> list[int]:
-    return [place for batch in batches for place in batch.index.tolist()]
+    return [index for batch in batches for index in batch.index.tolist()]
 
 
-def check_ranks(task: Task) -> Finding:
+def check_ranks(task: Task) -> TaskFinding:
     """The ranks' batches are those of one rank with the whole batch, each row once."""
     wrong = []
     for split in SPLITS:
@@ -122,55 +122,57 @@ def check_ranks(task: Task) -> Finding:
                 _indices(task.batches(split, batch_size=4, seed=SEED, rank=rank, ranks=ranks))
                 for rank in range(ranks)
             ]
-            together = sorted(place for share in shares for place in share)
+            together = sorted(index for share in shares for index in share)
             alone = sorted(_indices(task.batches(split, batch_size=4 * ranks, seed=SEED)))
             if together != alone or len(set(together)) != len(together):
                 wrong.append(f"{split} over {ranks}")
             if split == "train" and len({len(share) for share in shares}) > 1:
                 wrong.append(f"{split} over {ranks}: unequal shares, which stalls training")
     detail = f"wrong for {', '.join(wrong)}" if wrong else "ranks partition every epoch"
-    return Finding("ranks", not wrong, detail)
+    return TaskFinding("ranks", not wrong, detail)
 
 
-def check_whole(task: Task) -> Finding:
+def check_whole(task: Task) -> TaskFinding:
     """Evaluation splits come whole; train drops an incomplete batch and nothing else."""
     faults = []
     for split in SPLITS:
-        places = _indices(_batches(task, split))
+        indices = _indices(_batches(task, split))
         size = task.spec.sizes.get(split)
         if split == "train":
-            if len(set(places)) != len(places) or len(places) % BATCH_SIZE:
+            if len(set(indices)) != len(indices) or len(indices) % BATCH_SIZE:
                 faults.append("train repeats examples or has an incomplete batch")
-            if size is not None and len(places) != size - size % BATCH_SIZE:
-                faults.append(f"train yields {len(places)} of {size}")
-        elif sorted(places) != list(range(size if size is not None else len(places))):
+            if size is not None and len(indices) != size - size % BATCH_SIZE:
+                faults.append(f"train yields {len(indices)} of {size}")
+        elif sorted(indices) != list(range(size if size is not None else len(indices))):
             faults.append(f"{split} does not yield each of {size} examples once")
-    return Finding("whole", not faults, "; ".join(faults) or "each example once an epoch")
+    return TaskFinding("whole", not faults, "; ".join(faults) or "each example once an epoch")
 
 
-def check_disjoint(task: Task) -> Finding:
+def check_disjoint(task: Task) -> TaskFinding:
     """No example stands in two splits, beyond what the public data are known to repeat."""
     rows = {split: set(_row_hashes(_batches(task, split))) for split in SPLITS}
     faults, seen = [], []
-    for place, first in enumerate(SPLITS):
-        for second in SPLITS[place + 1 :]:
+    for number, first in enumerate(SPLITS):
+        for second in SPLITS[number + 1 :]:
             share = len(rows[first] & rows[second]) / len(rows[second])
             allowed = task.copies_allowed(first, second) if isinstance(task, Copies) else 0.0
             if share > 0:
                 seen.append(f"{share:.2%} of {second} also in {first}")
             if share > allowed:
                 faults.append(f"{second} shares {share:.2%} with {first}, allowed {allowed:.2%}")
-    return Finding("disjoint", not faults, "; ".join(faults or seen) or "no example in two splits")
+    return TaskFinding(
+        "disjoint", not faults, "; ".join(faults or seen) or "no example in two splits"
+    )
 
 
 def _row_hashes(batches: Iterable[Batch]) -> Iterator[bytes]:
     for batch in batches:
-        for place, row in enumerate(batch.tokens):
-            real = row if batch.keep is None else row[batch.keep[place]]
+        for number, row in enumerate(batch.tokens):
+            real = row if batch.keep is None else row[batch.keep[number]]
             yield hashlib.blake2b(real.contiguous().numpy().tobytes(), digest_size=16).digest()
 
 
-def check_tokens(task: Task) -> Finding:
+def check_tokens(task: Task) -> TaskFinding:
     """Tokens and targets lie inside the vocabulary and the classes; lengths inside the limit."""
     spec, faults = task.spec, set()
     bound = spec.vocabulary if spec.kind in TOKEN_KINDS else spec.classes
@@ -188,10 +190,10 @@ def check_tokens(task: Task) -> Finding:
             if batch.tokens.shape[-1] > spec.max_length:
                 faults.add(f"{split}: longer than max_length={spec.max_length}")
     detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are in range"
-    return Finding("tokens", not faults, detail)
+    return TaskFinding("tokens", not faults, detail)
 
 
-def check_keep(task: Task) -> Finding:
+def check_keep(task: Task) -> TaskFinding:
     """`keep` is False exactly at padding; what is padded behind ends with the longest row."""
     faults = set()
     for split in SPLITS:
@@ -210,32 +212,32 @@ def check_keep(task: Task) -> Finding:
             if torch.equal(keep, behind) and not bool(keep[..., -1].any()):
                 faults.add(f"{split}: padded beyond the longest row")
     detail = "; ".join(sorted(faults)) or "keep is False exactly at padding"
-    return Finding("keep", not faults, detail)
+    return TaskFinding("keep", not faults, detail)
 
 
-def check_perfect(task: Task) -> Finding:
+def check_perfect(task: Task) -> TaskFinding:
     """A perfect answer scores 1, a wrong one 0, and every example's outcome is reported once."""
     faults = []
     for split in SPLITS[1:]:
         for right in (True, False):
             hits = count = 0.0
-            places: list[int] = []
+            indices: list[int] = []
             for batch in _batches(task, split):
                 nll = torch.zeros(batch.target.shape)
                 outcome = task.tally(nll, torch.full(batch.target.shape, right), batch)
                 hits, count = hits + outcome.hits, count + outcome.count
-                places += outcome.index.tolist()
+                indices += outcome.index.tolist()
             if count == 0 or hits != count * right:
                 faults.append(f"{split}: {hits:g} of {count:g} when all are {right}")
-            if task.spec.kind not in TOKEN_KINDS and len(set(places)) != len(places):
+            if task.spec.kind not in TOKEN_KINDS and len(set(indices)) != len(indices):
                 faults.append(f"{split}: an outcome is reported twice")
-    return Finding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
+    return TaskFinding("perfect", not faults, "; ".join(faults) or "a perfect answer scores 1")
 
 
-def check_baselines(task: Task) -> Finding:
+def check_baselines(task: Task) -> TaskFinding:
     """Baselines have one outcome for each example, whose mean is their accuracy."""
     if not isinstance(task, Certified):
-        return Finding("baselines", True, "the task computes no baselines")
+        return TaskFinding("baselines", True, "the task computes no baselines")
     faults = []
     for split in SPLITS[1:]:
         number = len(_indices(_batches(task, split)))
@@ -250,4 +252,4 @@ def check_baselines(task: Task) -> Finding:
                 faults.append(f"{baseline.name}: accuracy is not the mean of its outcomes")
             if not baseline.sentence:
                 faults.append(f"{baseline.name}: no sentence says what it means")
-    return Finding("baselines", not faults, "; ".join(faults) or "one outcome for each example")
+    return TaskFinding("baselines", not faults, "; ".join(faults) or "one outcome for each example")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -102,7 +102,13 @@ class Tally(NamedTuple):
 
 @runtime_checkable
 class Task(Protocol):
-    """Constructed cheaply, with keyword-only options; reads or makes data in `prepare`."""
+    """Constructed cheaply, with keyword-only options; reads or makes data in `prepare`.
+
+    A class that derives from this one, or from a base in `tasks`, has the defaults.
+    """
+
+    incidental: ClassVar[frozenset[str]] = frozenset()
+    """Options that change no number, such as paths: not part of a result's identity."""
 
     @property
     def spec(self) -> TaskSpec:

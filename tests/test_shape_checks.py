@@ -93,6 +93,6 @@ def test_it_is_at_work_in_the_packages() -> None:
 
     assert hasattr(module, WRAPPER)
     disc, picture = np.full((3, 3), 255, np.uint8), np.zeros((8, 8), np.uint8)
-    assert module.places(picture[None], disc).shape == (1, 2, 2)
+    assert module.disc_positions(picture[None], disc).shape == (1, 2, 2)
     with pytest.raises(Exception, match="Type-check error"):
-        module.places(picture, disc)
+        module.disc_positions(picture, disc)

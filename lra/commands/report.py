@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lra.names import tell_apart
+from lra.runner_class import first_metrics
 from lra.selection import kinds
 from lra.suggest import UnknownName, unknown
 
@@ -130,6 +131,7 @@ def main(argv: list[str]) -> int:
     )
     choice = parser.parse_args(argv)
     left_out: list[str] = []
+    cells: dict[str, dict[str, Any]] = {}
     if choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
@@ -141,7 +143,7 @@ def main(argv: list[str]) -> int:
             rows, name = told_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
         else:
-            rows, _, left_out = stored(choice.results, choice.sweep)
+            rows, cells, left_out = stored(choice.results, choice.sweep)
             folder, name = place(choice.results, choice.sweep)
         paths = write_report(
             rows,
@@ -149,6 +151,7 @@ def main(argv: list[str]) -> int:
             title=choice.title or name,
             groups=kinds(),
             left_out=left_out,
+            metrics=first_metrics(cells),
         )
     for path in paths:
         print(path)

@@ -81,6 +81,7 @@ def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> Non
     """Write report and dashboard, and print where everything lies."""
     from lra.commands import report
     from lra.compose import LoggerMode
+    from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
     from reports.report import write_report
 
@@ -95,7 +96,14 @@ def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> Non
             print(f"left out: {line}")
         if wanted:
             folder, title = report.place(sweep.root, sweep.name)
-            written = write_report(rows, folder, title=title, groups=kinds(), left_out=left_out)
+            written = write_report(
+                rows,
+                folder,
+                title=title,
+                groups=kinds(),
+                left_out=left_out,
+                metrics=first_metrics(cells),
+            )
             for line in conclusions(rows):
                 print(line)
         if mirrored:

@@ -22,7 +22,7 @@ from typing import TextIO
 from lra.sweep.wording import Fact, ahead, facts, joined, spent
 from lra.terminal import Region, beside, encodable, on_terminal, squeezed
 from lra.volume import Volume
-from runners.isolation.progress import Event, Progress, heard
+from runners.isolation.progress import Event, Progress, listening
 from runners.records import Cell, Status, canonical, legible
 
 FIRST_S, LONGEST_S = 10.0, 300.0
@@ -155,7 +155,7 @@ class Board:
             self.running[what] = making
             self.busy = True
         try:
-            with heard(self._happened, log=None):
+            with listening(self._happened, log=None):
                 yield
         finally:
             with self._lock:

@@ -11,7 +11,7 @@ from lra import cli
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import identity, version
 from lra.sweep.trainings import trainings
-from runners.isolation.progress import heard, phase
+from runners.isolation.progress import listening, phase
 from runners.measurement.hardware import Device, device_name
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import digests, summary
@@ -143,7 +143,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     Raises:
         Unsupported: The model cannot be built like this.
     """
-    with heard(send, log=sys.stderr):  # which goes to the cell's log
+    with listening(send, log=sys.stderr):  # which goes to the cell's log
         for item in _items(argument):
             send(item)
 

@@ -1,12 +1,29 @@
-"""From the frame's options to blocks and the stack that holds them."""
+"""From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
 from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from models.backbone.config import BackboneConfig, Padding, Residual, StreamsOut, TaskFacts
+from models.backbone.config import (
+    TOKEN_HEADS,
+    BackboneConfig,
+    Head,
+    Padding,
+    Residual,
+    Softmax,
+    StreamsOut,
+    TaskFacts,
+)
+from models.backbone.heads import AdaptiveHead, Classifier, Interaction, LanguageHead
 from models.backbone.reversible import ReversibleStack
-from models.backbone.stack import PostNormBlock, PostNormStack, Stack, TransformerBlock
+from models.backbone.stack import (
+    NORM_EPSILON,
+    FeedForward,
+    PostNormBlock,
+    PostNormStack,
+    Stack,
+    TransformerBlock,
+)
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
@@ -51,6 +68,49 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
     )
 
 
+def check_own_stack(config: BackboneConfig) -> None:
+    """Raise `Unsupported` for options of blocks, which a stack of its own does not have."""
+    for name, wanted in (
+        ("residual", Residual.pre_norm),
+        ("feed_forward", FeedForward.gelu),
+        ("norm_epsilon", NORM_EPSILON),
+        ("padding", Padding.masked),
+        ("activation_checkpointing", False),
+        ("feed_forward_chunks", 1),
+        ("feed_forward_bias", True),
+        ("layer_groups", None),
+    ):
+        if (value := getattr(config, name)) != wanted:
+            raise Unsupported(
+                f"this model has a stack of its own: model.backbone.{name} must be "
+                f"{'null' if wanted is None else wanted}, got {value}"
+            )
+
+
+def head_of(
+    config: BackboneConfig, facts: TaskFacts, embedding: nn.Parameter
+) -> Classifier | LanguageHead | AdaptiveHead:
+    """Return the head of a task, drawn from the global random state; `embedding` may be tied."""
+    if facts.head in TOKEN_HEADS and config.softmax == Softmax.adaptive:
+        return AdaptiveHead(
+            config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
+        )
+    if facts.head in TOKEN_HEADS:
+        tied = embedding if config.tied_embeddings else None
+        if tied is not None and config.width_out != config.width:
+            raise ValueError(
+                f"reversible_output=concat hands {config.width_out} channels to a head tied to "
+                f"an embedding of {config.width}: set tied_embeddings=false, or "
+                "reversible_output=mean"
+            )
+        return LanguageHead(config.width_out, facts.vocabulary, tied)
+    parts = 1
+    if facts.head == Head.pair:
+        parts = 4 if config.interaction == Interaction.nli else 2
+    hidden = config.head_hidden_width or config.feed_forward_width
+    return Classifier(parts * config.width_out, hidden, facts.classes)
+
+
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
     """Raise ValueError for layers of one group that would be of different families."""
     if config.layer_groups is None or len(mixers) <= 1:
@@ -72,7 +132,7 @@ def check_memory(
     """Refuse a length of memory that nothing reads.
 
     Args:
-        config: The frame.
+        config: Options of the backbone.
         facts: What the task says.
         initial_state: Of the model, from rows and tokens of memory.
 

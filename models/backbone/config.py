@@ -1,4 +1,4 @@
-"""What a user chooses about the frame around the mixers, and what the task tells the model."""
+"""What a user chooses about the backbone around the mixers, and what the task tells the model."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -71,7 +71,7 @@ class Padding(StrEnum):
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """What a user chooses about the frame."""
+    """What a user chooses about the backbone."""
 
     depth: int = 2
     layer_groups: int | None = None

@@ -14,7 +14,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
-from models.backbone.assembly import block_of, check_groups, check_memory, stack_of
+from models.backbone.assembly import (
+    block_of,
+    check_groups,
+    check_memory,
+    check_own_stack,
+    head_of,
+    stack_of,
+)
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -27,10 +34,7 @@ from models.backbone.config import (
     Tokens,
 )
 from models.backbone.heads import (
-    AdaptiveHead,
-    Classifier,
     Interaction,
-    LanguageHead,
     Pooling,
     TokenHead,
     interact,
@@ -39,7 +43,7 @@ from models.backbone.heads import (
 )
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing
-from models.backbone.stack import NORM_EPSILON, FeedForward, Stack
+from models.backbone.stack import FeedForward, Stack
 from models.mixer import (
     INSIDE,
     Flow,
@@ -72,7 +76,7 @@ __all__ = [
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
-"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
+"""A class or function `Stack(site, config, *, options...)` with its options bound."""
 
 
 class Outcome(NamedTuple):
@@ -96,7 +100,7 @@ class Backbone(nn.Module):
     model on every machine; under `torch.device("meta")` nothing is drawn. Move it with `to`.
 
     Args:
-        config: The frame.
+        config: Options of the backbone.
         facts: What the task says.
         mixers: One factory for all layers, or one per layer; none where `stack` has its own.
         stack: Makes another stack than blocks of mixers: a module with `traits` that maps
@@ -195,25 +199,10 @@ class Backbone(nn.Module):
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
-        config = self.config
-        for name, wanted in (
-            ("residual", Residual.pre_norm),
-            ("feed_forward", FeedForward.gelu),
-            ("norm_epsilon", NORM_EPSILON),
-            ("padding", Padding.masked),
-            ("activation_checkpointing", False),
-            ("feed_forward_chunks", 1),
-            ("feed_forward_bias", True),
-            ("layer_groups", None),
-        ):
-            if (value := getattr(config, name)) != wanted:
-                raise Unsupported(
-                    f"this model has a stack of its own: model.backbone.{name} must be "
-                    f"{'null' if wanted is None else wanted}, got {value}"
-                )
+        check_own_stack(self.config)
         torch.default_generator.manual_seed(derive(seed, "stack"))
         site = self._site(0, seed, {})
-        return self._checked_mixer(bound(make)(site, config), site)
+        return self._checked_mixer(bound(make)(site, self.config), site)
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
@@ -229,28 +218,8 @@ class Backbone(nn.Module):
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
-        config, facts = self.config, self.facts
-        self.head: Classifier | LanguageHead | AdaptiveHead
-        if self.per_token and config.softmax == Softmax.adaptive:
-            self.head = AdaptiveHead(
-                config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
-            )
-            return
-        if self.per_token:
-            tied = cast(nn.Parameter, self.embedding.weight) if config.tied_embeddings else None
-            if tied is not None and config.width_out != config.width:
-                raise ValueError(
-                    f"reversible_output=concat hands {config.width_out} channels to a head tied to "
-                    f"an embedding of {config.width}: set tied_embeddings=false, or "
-                    "reversible_output=mean"
-                )
-            self.head = LanguageHead(config.width_out, facts.vocabulary, tied)
-            return
-        parts = 1
-        if facts.head == Head.pair:
-            parts = 4 if config.interaction == Interaction.nli else 2
-        hidden = config.head_hidden_width or config.feed_forward_width
-        self.head = Classifier(parts * config.width_out, hidden, facts.classes)
+        embedding = cast(nn.Parameter, self.embedding.weight)
+        self.head = head_of(self.config, self.facts, embedding)
 
     @property
     def blocks(self) -> list[nn.Module]:

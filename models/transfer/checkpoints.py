@@ -216,7 +216,7 @@ def read_checkpoint(path: Path) -> Weights:
     return Weights(
         name=path.name,
         tensors=ours | {name: torch.empty(0) for name in loose},
-        frame=_frame(path, form, ours),
+        options=_backbone_options(path, form, ours),
         tied=tied,
         loose=loose,
     )
@@ -256,7 +256,7 @@ def _modern(name: str) -> str:
     )
 
 
-def _frame(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
+def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the options of the backbone that these weights need."""
     settings = _config(path.with_name("config.json"), form)
     hidden, width = ours["stack.blocks.0.network.0.weight"].shape

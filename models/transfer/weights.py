@@ -33,7 +33,7 @@ from models.backbone.model import Backbone, Residual
 from models.backbone.stack import Stack
 from models.mixer import INSIDE, Unsupported
 
-FRAME = (
+WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
     "residual", "norm_epsilon", "positions",
 )  # fmt: skip
@@ -67,8 +67,8 @@ class Weights:
     name: str
     """For messages."""
     tensors: Mapping[str, Tensor]
-    frame: Mapping[str, Any]
-    """Values of `FRAME`, as far as they are known."""
+    options: Mapping[str, Any]
+    """Values of `WEIGHT_OPTIONS`, as far as they are known."""
     input_scale: float = 1.0
     """What the embedding is multiplied by on the way in."""
     tied: bool = False
@@ -99,7 +99,7 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
     return Weights(
         name=name,
         tensors=tensors,
-        frame={key: getattr(model.config, key) for key in FRAME},
+        options={key: getattr(model.config, key) for key in WEIGHT_OPTIONS},
         input_scale=model.input_scale,
         tied=model.per_token and model.config.tied_embeddings,
         cls_row=model.has_cls,
@@ -122,7 +122,7 @@ def transfer(
             f"a model with a stack of its own has no place for weights of {weights.name}: choose a "
             "family that mixes between the blocks of the ordinary stack"
         )
-    _check_frame(weights, target, parts)
+    _check_options(weights, target, parts)
     own = target.state_dict()
     found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
     lengths = None
@@ -157,8 +157,8 @@ def _of_stack(weights: Weights) -> dict[str, Tensor]:
     return {key: value for key, value in weights.tensors.items() if key.startswith("stack.")}
 
 
-def _check_frame(weights: Weights, target: Backbone, parts: Parts) -> None:
-    for key, wanted in weights.frame.items():
+def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
+    for key, wanted in weights.options.items():
         got = getattr(target.config, key)
         if got == wanted:
             continue

@@ -137,7 +137,7 @@ class Heaviest(NamedTuple):
         """Find as many of them as `most`, or all."""
         return cls(*exact.topk(min(most, exact.shape[-1]), dim=-1))
 
-    def kept(
+    def retained(
         self, approximate: Float[Tensor, "b h l s"], ranks: Sequence[int]
     ) -> list[tuple[float, float]]:
         """Return, for each number of keys, the mass that is kept and the mass that there is.
@@ -149,7 +149,7 @@ class Heaviest(NamedTuple):
         return [(float(found[..., :k].sum()), float(self.mass[..., :k].sum())) for k in ranks]
 
 
-class Errors(NamedTuple):
+class CoreErrors(NamedTuple):
     """What was summed over sequences: squares of differences, squares, and masses."""
 
     output: float
@@ -172,11 +172,11 @@ class Exact:
         self.matrices = [implied_matrix(core, part) for part in parts] if matrices else []
         self.heaviest = [Heaviest.of(matrix, max(ranks, default=1)) for matrix in self.matrices]
 
-    def errors(self, core: Core) -> Errors:
+    def errors(self, core: Core) -> CoreErrors:
         """Compare a core with the exact one, a sequence at a time."""
         output = _Relative()
         matrix = _Relative()
-        kept = [[0.0, 0.0] for _ in self.ranks]
+        retained = [[0.0, 0.0] for _ in self.ranks]
         for number, exact in enumerate(self.outputs):
             part = self.given.sequence(number)
             output.add(output_of(core, part), exact)
@@ -185,13 +185,13 @@ class Exact:
             implied = implied_matrix(core, part)
             matrix.add(implied, self.matrices[number])
             for total, found in zip(
-                kept, self.heaviest[number].kept(implied, self.ranks), strict=True
+                retained, self.heaviest[number].retained(implied, self.ranks), strict=True
             ):
                 total[0] += found[0]
                 total[1] += found[1]
         if not self.matrices:
-            return Errors(output.value(), None)
-        return Errors(output.value(), matrix.value(), tuple(a / b for a, b in kept))
+            return CoreErrors(output.value(), None)
+        return CoreErrors(output.value(), matrix.value(), tuple(a / b for a, b in retained))
 
 
 class _Relative:

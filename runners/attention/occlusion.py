@@ -1,4 +1,4 @@
-"""The places at which a trained model is asked, and its answers there with tokens hidden."""
+"""Positions at which a trained model is queried, and its answers there with tokens hidden."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -13,32 +13,32 @@ from models.backbone.model import Backbone
 from tasks.task import Batch
 
 
-class Asked(NamedTuple):
-    """A batch and the places where the model is asked; p sequences of b examples are r rows."""
+class QueriedBatch(NamedTuple):
+    """A batch and the positions that are queried; p sequences of b examples are r rows."""
 
     tokens: Tokens
     keep: Bool[Tensor, "b p l"] | None
     queries: Int[Tensor, "r n"]
-    """Places of the stack's input."""
+    """Positions of the stack's input."""
     counts: Bool[Tensor, "r n"]
-    """False where a row has fewer places than n."""
+    """False where a row has fewer positions than n."""
     noise: Tokens
     """What hidden tokens are replaced by."""
 
 
-def ask(
+def draw_queries(
     model: Backbone, batch: Batch, queries: int, generator: torch.Generator, device: torch.device
-) -> Asked:
-    """Draw the places that are asked: of those that count, without return."""
+) -> QueriedBatch:
+    """Draw the positions that are queried: of those that count, without replacement."""
     tokens, rows = batch.tokens, batch.tokens.flatten(0, 1)
     real = torch.ones_like(rows, dtype=torch.bool)
     if batch.keep is not None:
         real = batch.keep.flatten(0, 1)
     if model.has_cls:
-        places = torch.zeros(len(rows), 1, dtype=torch.long)
-        counts = torch.ones_like(places, dtype=torch.bool)
+        positions = torch.zeros(len(rows), 1, dtype=torch.long)
+        counts = torch.ones_like(positions, dtype=torch.bool)
     elif not model.per_token and model.config.pooling == Pooling.last:
-        places = torch.arange(rows.shape[1]).mul(real).amax(dim=1, keepdim=True)
+        positions = torch.arange(rows.shape[1]).mul(real).amax(dim=1, keepdim=True)
         counts = real.any(dim=1, keepdim=True)
     else:
         judged = real
@@ -46,44 +46,48 @@ def ask(
             judged = judged & (batch.weight > 0)
         drawn = torch.rand(judged.shape, generator=generator).masked_fill(~judged, -1.0)
         best = drawn.topk(min(queries, judged.shape[1]), dim=1)
-        places, counts = best.indices, best.values >= 0
+        positions, counts = best.indices, best.values >= 0
     pool = rows[real]
     picks = torch.randint(len(pool), (tokens.numel(),), generator=generator)
     noise = pool[picks].view_as(tokens)
     keep = None if batch.keep is None else batch.keep.to(device)
-    return Asked(tokens.to(device), keep, places.to(device), counts.to(device), noise.to(device))
+    return QueriedBatch(
+        tokens.to(device), keep, positions.to(device), counts.to(device), noise.to(device)
+    )
 
 
-def counted(model: Backbone, asked: Asked) -> Bool[Tensor, "b n"]:
+def counted(model: Backbone, queried: QueriedBatch) -> Bool[Tensor, "b n"]:
     """Return which answers count; of a classifier, one an example."""
-    return asked.counts if model.per_token else asked.counts[: len(asked.tokens)]
+    return queried.counts if model.per_token else queried.counts[: len(queried.tokens)]
 
 
-def answers(model: Backbone, asked: Asked) -> Int[Tensor, "b n"]:
-    """Return the top class at each place that is asked; of a classifier, one an example."""
-    y = model.run(asked.tokens, asked.keep, None).x
+def answers(model: Backbone, queried: QueriedBatch) -> Int[Tensor, "b n"]:
+    """Return the top class at each queried position; of a classifier, one an example."""
+    y = model.run(queried.tokens, queried.keep, None).x
     if not model.per_token:
-        logits = model.classify(y, asked.keep, asked.tokens.shape[1])
+        logits = model.classify(y, queried.keep, queried.tokens.shape[1])
         return logits.argmax(-1)[:, None]
     row = torch.arange(len(y), device=y.device)[:, None]
-    read: Tensor = cast(Any, model.head)(y[row, asked.queries])
+    read: Tensor = cast(Any, model.head)(y[row, queried.queries])
     return read.argmax(-1)
 
 
-def hidden_answers(model: Backbone, asked: Asked, distance: int) -> Int[Tensor, "b n"]:
+def hidden_answers(model: Backbone, queried: QueriedBatch, distance: int) -> Int[Tensor, "b n"]:
     """Return the answers with all tokens replaced that are farther than `distance`.
 
-    Padding stays padding, and places stay what they are.
+    Padding stays padding, and positions stay what they are.
     """
-    place = torch.arange(asked.tokens.shape[-1], device=asked.tokens.device) + model.has_cls
-    shape = asked.tokens.shape
+    position = torch.arange(queried.tokens.shape[-1], device=queried.tokens.device) + model.has_cls
+    shape = queried.tokens.shape
     found = []
-    for number in range(asked.queries.shape[1]):
-        query = asked.queries[:, number, None]
-        far = ((place - query).abs() > distance).view(shape)
-        if asked.keep is not None:
-            far = far & asked.keep
-        shown = asked._replace(tokens=torch.where(far, asked.noise, asked.tokens), queries=query)
+    for number in range(queried.queries.shape[1]):
+        query = queried.queries[:, number, None]
+        far = ((position - query).abs() > distance).view(shape)
+        if queried.keep is not None:
+            far = far & queried.keep
+        shown = queried._replace(
+            tokens=torch.where(far, queried.noise, queried.tokens), queries=query
+        )
         found.append(answers(model, shown))
     return torch.cat(found, dim=1)
 

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from models.families.big_bird import BigBird
-from runners.external.peer import Case, Pair, Peer, layer_of, package, projections
+from runners.external.peer import Peer, PeerCase, PeerPair, layer_of, package, projections
 
 BLOCK = 64
 RANDOM = 3
 
 
-def big_bird(case: Case) -> Pair:
+def big_bird(case: PeerCase) -> PeerPair:
     """Transformers' BigBirdBlockSparseAttention with the random blocks of our plan."""
     config = package("transformers").BigBirdConfig(
         hidden_size=case.width,
@@ -47,7 +47,7 @@ def big_bird(case: Case) -> Pair:
     blocked, band, rows, columns = module.BigBirdModel.create_masks_for_block_sparse_attn(
         seen, BLOCK
     )
-    return Pair(
+    return PeerPair(
         layer_of(ours),
         lambda x: peer(x, band, rows, columns, blocked, blocked)[0],
         case.tokens(),

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from models.families.fnet import FNet
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
-from runners.external.peer import Case, Pair, Peer, layer_of, package, projections, twins
+from runners.external.peer import Peer, PeerCase, PeerPair, layer_of, package, projections, twins
 
 
-def attention(case: Case) -> Pair:
+def attention(case: PeerCase) -> PeerPair:
     """PyTorch's MultiheadAttention, which returns no weights."""
     peer: Any = case.placed(nn.MultiheadAttention(case.width, case.heads, batch_first=True))
     ours: Any = case.placed(SDPA(case.site()))
@@ -37,10 +37,10 @@ def attention(case: Case) -> Pair:
         out: Tensor = peer(x, x, x, need_weights=False, attn_mask=mask, is_causal=case.causal)[0]
         return out
 
-    return Pair(layer_of(ours), theirs, case.tokens(), tuple(weights))
+    return PeerPair(layer_of(ours), theirs, case.tokens(), tuple(weights))
 
 
-def bert(case: Case) -> Pair:
+def bert(case: PeerCase) -> PeerPair:
     """Transformers' BertSelfAttention in its eager form, without an output projection."""
     module = package("transformers.models.bert.modeling_bert")
     config = package("transformers").BertConfig(
@@ -53,17 +53,17 @@ def bert(case: Case) -> Pair:
     ours: Any = case.placed(SoftmaxAttention(case.site()))
     weights = projections(ours, peer, ("query", "key", "value"))
     ours.out_proj = nn.Identity()
-    return Pair(layer_of(ours), lambda x: peer(x)[0], case.tokens(), weights)
+    return PeerPair(layer_of(ours), lambda x: peer(x)[0], case.tokens(), weights)
 
 
-def fourier(case: Case) -> Pair:
+def fourier(case: PeerCase) -> PeerPair:
     """Transformers' FNetBasicFourierTransform."""
     module = package("transformers.models.fnet.modeling_fnet")
     config = package("transformers").FNetConfig(
         hidden_size=case.width, max_position_embeddings=case.length
     )
     peer: Any = module.FNetBasicFourierTransform(config)
-    return Pair(layer_of(FNet(case.site())), lambda x: peer(x)[0], case.tokens())
+    return PeerPair(layer_of(FNet(case.site())), lambda x: peer(x)[0], case.tokens())
 
 
 PEERS = (

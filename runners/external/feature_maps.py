@@ -11,7 +11,7 @@ from torch import Tensor
 from models.families.linear import LinearAttention
 from models.families.performer import Performer
 from models.ops.linear.random_features import Kernel
-from runners.external.peer import Case, Pair, Peer, core_of, package
+from runners.external.peer import Peer, PeerCase, PeerPair, core_of, package
 
 FEATURES = 256
 FROM_SOURCE = (
@@ -25,7 +25,7 @@ def elu1(x: Tensor) -> Tensor:
     return F.elu(x) + 1
 
 
-def performer_product(case: Case) -> Pair:
+def performer_product(case: PeerCase) -> PeerPair:
     """performer-pytorch's product of features, fed with elu + 1."""
     peer = package("performer_pytorch.performer_pytorch")
     product = (
@@ -34,10 +34,10 @@ def performer_product(case: Case) -> Pair:
         else peer.linear_attention
     )
     ours = core_of(LinearAttention(case.site()), case)
-    return Pair(ours, lambda q, k, v: product(elu1(q), elu1(k), v), case.heads_of_inputs())
+    return PeerPair(ours, lambda q, k, v: product(elu1(q), elu1(k), v), case.heads_of_inputs())
 
 
-def authors(case: Case) -> Pair:
+def authors(case: PeerCase) -> PeerPair:
     """The Linear Transformer authors' attention; its causal sum is a compiled loop in float32."""
     peer = package("fast_transformers.attention")
     masking = package("fast_transformers.masking")
@@ -56,19 +56,21 @@ def authors(case: Case) -> Pair:
         out: Tensor = module(*(x.transpose(1, 2) for x in (q, k, v)), mask, lengths, lengths)
         return out.transpose(1, 2).to(case.dtype)
 
-    return Pair(core_of(LinearAttention(case.site()), case), theirs, case.heads_of_inputs())
+    return PeerPair(core_of(LinearAttention(case.site()), case), theirs, case.heads_of_inputs())
 
 
-def softmaxed_product(case: Case) -> Pair:
+def softmaxed_product(case: PeerCase) -> PeerPair:
     """linear-attention-transformer's product, whose feature maps are softmaxes."""
     peer = package("linear_attention_transformer.linear_attention_transformer")
     ours = core_of(LinearAttention(case.site()), case)
     if case.causal:
-        return Pair(ours, partial(peer.causal_linear_attn, bucket_size=64), case.heads_of_inputs())
-    return Pair(ours, peer.linear_attn, case.heads_of_inputs())
+        return PeerPair(
+            ours, partial(peer.causal_linear_attn, bucket_size=64), case.heads_of_inputs()
+        )
+    return PeerPair(ours, peer.linear_attn, case.heads_of_inputs())
 
 
-def favor(case: Case) -> Pair:
+def favor(case: PeerCase) -> PeerPair:
     """performer-pytorch's FastAttention with our projection."""
     peer = package("performer_pytorch.performer_pytorch")
     mixer = Performer(case.site(), features=FEATURES)
@@ -84,10 +86,10 @@ def favor(case: Case) -> Pair:
             out: Tensor = attention(q, k, v)
         return out
 
-    return Pair(core_of(mixer, case), theirs, case.heads_of_inputs())
+    return PeerPair(core_of(mixer, case), theirs, case.heads_of_inputs())
 
 
-def favor_relu(case: Case) -> Pair:
+def favor_relu(case: PeerCase) -> PeerPair:
     """performer-pytorch's generalised attention with ReLU and our projection."""
     peer = package("performer_pytorch.performer_pytorch")
     mixer = Performer(case.site(), features=FEATURES, kernel=Kernel.relu)
@@ -97,7 +99,7 @@ def favor_relu(case: Case) -> Pair:
     _share_projection(attention, mixer)
     if case.causal:
         attention.causal_linear_fn = partial(peer.causal_linear_attention_noncuda, eps=0.0)
-    return Pair(core_of(mixer, case), case.placed(attention), case.heads_of_inputs())
+    return PeerPair(core_of(mixer, case), case.placed(attention), case.heads_of_inputs())
 
 
 def _share_projection(attention: Any, mixer: Performer) -> None:

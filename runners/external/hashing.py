@@ -8,13 +8,22 @@ from torch import Tensor
 from models.families.reformer import LogitScale, Reformer
 from models.families.yoso import Yoso, YosoEstimator
 from models.mixer import Layout
-from runners.external.peer import Case, Given, Pair, Peer, by_heads, core_of, package, side_by_side
+from runners.external.peer import (
+    Given,
+    Peer,
+    PeerCase,
+    PeerPair,
+    by_heads,
+    core_of,
+    package,
+    side_by_side,
+)
 
 CHUNK = 64
 ROUNDS = 4
 
 
-def reformer(case: Case) -> Pair:
+def reformer(case: PeerCase) -> PeerPair:
     """reformer-pytorch's LSHAttention with our rotations."""
     module = package("reformer_pytorch.reformer_pytorch")
     attention: Any = module.LSHAttention(bucket_size=CHUNK, n_hashes=ROUNDS, causal=case.causal)
@@ -51,10 +60,10 @@ def reformer(case: Case) -> Pair:
         out: Tensor = attention(qk.flatten(0, 1), v.flatten(0, 1))[0]
         return out.view_as(v)
 
-    return Pair(own, theirs, case.heads_of_inputs(2))
+    return PeerPair(own, theirs, case.heads_of_inputs(2))
 
 
-def yoso(case: Case) -> Pair:
+def yoso(case: PeerCase) -> PeerPair:
     """Transformers' YosoSelfAttention in expectation, its projections left out."""
     module = package("transformers.models.yoso.modeling_yoso")
     config = package("transformers").YosoConfig(
@@ -77,7 +86,7 @@ def yoso(case: Case) -> Pair:
         out: Tensor = peer(peer.query.value, attention_mask=hidden)[0]
         return by_heads(out, case.heads)
 
-    return Pair(core_of(ours, case), theirs, case.heads_of_inputs())
+    return PeerPair(core_of(ours, case), theirs, case.heads_of_inputs())
 
 
 PEERS = (

@@ -8,13 +8,13 @@ from torch import Tensor
 from models.families.linformer import Linformer
 from models.families.nystromformer import Nystromformer
 from models.ops.low_rank.iterative_inverse import Initialisation
-from runners.external.peer import Case, Pair, Peer, layer_of, package, twins
+from runners.external.peer import Peer, PeerCase, PeerPair, layer_of, package, twins
 
 SLOTS = 256
 LANDMARKS = 64
 
 
-def linformer(case: Case) -> Pair:
+def linformer(case: PeerCase) -> PeerPair:
     """The linformer package's layer; one E and one F for all heads."""
     peer = case.placed(
         package("linformer").LinformerSelfAttention(
@@ -32,14 +32,14 @@ def linformer(case: Case) -> Pair:
         twins(maps.keys, peer.proj_k, _rows),
         twins(maps.values, peer.proj_v, _rows),
     )
-    return Pair(layer_of(ours), peer, case.tokens(), weights)
+    return PeerPair(layer_of(ours), peer, case.tokens(), weights)
 
 
 def _rows(columns: Tensor) -> Tensor:
     return columns.mT[None]
 
 
-def nystrom(case: Case) -> Pair:
+def nystrom(case: PeerCase) -> PeerPair:
     """nystrom-attention's layer, with its starting point of the inverse."""
     peer = case.placed(
         package("nystrom_attention").NystromAttention(
@@ -60,7 +60,7 @@ def nystrom(case: Case) -> Pair:
     ]
     weights.append(twins(ours.out_proj.weight, peer.to_out[0].weight))
     weights.append(twins(taps, peer.res_conv.weight, lambda kernel: kernel.reshape(taps.shape)))
-    return Pair(layer_of(ours), peer, case.tokens(), tuple(weights))
+    return PeerPair(layer_of(ours), peer, case.tokens(), tuple(weights))
 
 
 def _part(part: int, width: int, fused: Tensor) -> Tensor:

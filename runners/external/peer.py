@@ -35,7 +35,7 @@ def package(name: str) -> Any:
         raise Missing(f"{error}; {WAY_OUT}") from error
 
 
-class Case(NamedTuple):
+class PeerCase(NamedTuple):
     """What both sides share."""
 
     length: int
@@ -92,7 +92,7 @@ class Twins(NamedTuple):
     """From theirs to ours: a transpose, some rows; a view of the same memory."""
 
 
-class Pair(NamedTuple):
+class PeerPair(NamedTuple):
     """Ours and theirs, with equal weights, ready to be called on the same inputs."""
 
     ours: Mix
@@ -113,7 +113,7 @@ class Peer:
     """Ours: a name in conf/model."""
     setting: str
     """The options of both in a few words."""
-    make: Callable[[Case], Pair]
+    make: Callable[[PeerCase], PeerPair]
     bidirectional: bool = True
     causal: bool = False
     tolerance: float = 1e-12
@@ -130,7 +130,7 @@ class Peer:
     way_out: str = WAY_OUT
     """How to install it."""
 
-    def pair(self, case: Case) -> Pair:
+    def pair(self, case: PeerCase) -> PeerPair:
         """Make ours and theirs.
 
         Raises:
@@ -157,7 +157,7 @@ class Peer:
             raise Missing(f"{self.distribution} is not installed; {self.way_out}") from error
 
 
-def cotangent(pair: Pair) -> Tensor:
+def cotangent(pair: PeerPair) -> Tensor:
     """Draw the gradient of the output, standard normal: the same for both sides."""
     with torch.no_grad():
         out = pair.ours(*pair.inputs)
@@ -173,7 +173,7 @@ def gradients(
     return [out.detach(), *torch.autograd.grad(out, [*inputs, *weights], pulled)]
 
 
-def disagreement(pair: Pair, *, backward: bool = True) -> float:
+def disagreement(pair: PeerPair, *, backward: bool = True) -> float:
     """Return the largest error of output and gradients, relative to the largest value of each.
 
     Without `backward`, outputs alone are compared.
@@ -204,13 +204,13 @@ def projections(ours: Any, theirs: Any, names: tuple[str, str, str]) -> tuple[Tw
         for own, other in zip("qkv", names, strict=True)
         for kind in ("weight", "bias")
     ]
-    return tuple(pair for place, pair in enumerate(made) if place != KEY_BIAS)
+    return tuple(pair for index, pair in enumerate(made) if index != KEY_BIAS)
 
 
 KEY_BIAS = 3
 
 
-def core_of(mixer: Any, case: Case) -> Mix:
+def core_of(mixer: Any, case: PeerCase) -> Mix:
     """Return the core of one of our layers as a function of queries, keys and values."""
     core = case.placed(mixer.core)
     layout = Layout()
@@ -252,9 +252,9 @@ def twins(ours: Any, theirs: Any, view: View = torch.Tensor.detach) -> Twins:
     Raises:
         ValueError: The shapes differ.
     """
-    place = view(theirs.data)
-    if place.shape != ours.shape:
-        raise ValueError(f"weights differ in shape: ours {ours.shape}, theirs {place.shape}")
+    target = view(theirs.data)
+    if target.shape != ours.shape:
+        raise ValueError(f"weights differ in shape: ours {ours.shape}, theirs {target.shape}")
     with torch.no_grad():
-        place.copy_(ours)
+        target.copy_(ours)
     return Twins(ours, theirs, view)

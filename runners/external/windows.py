@@ -5,22 +5,22 @@ from torch import nn
 from models.families.local import LocalAttention
 from models.families.longformer import Longformer
 from models.families.sliding_window import SlidingWindow
-from runners.external.peer import Case, Pair, Peer, core_of, layer_of, package, projections
+from runners.external.peer import Peer, PeerCase, PeerPair, core_of, layer_of, package, projections
 
 WINDOW = 128
 BLOCK = 64
 
 
-def exact_window(case: Case) -> Pair:
+def exact_window(case: PeerCase) -> PeerPair:
     """local-attention with an exact window."""
     peer = package("local_attention").LocalAttention(
         WINDOW, causal=case.causal, exact_windowsize=True, use_rotary_pos_emb=False
     )
     ours = core_of(SlidingWindow(case.site(), window=[WINDOW]), case)
-    return Pair(ours, peer, case.heads_of_inputs())
+    return PeerPair(ours, peer, case.heads_of_inputs())
 
 
-def blocks(case: Case) -> Pair:
+def blocks(case: PeerCase) -> PeerPair:
     """local-attention as it comes: the own block, the one before, the one behind if allowed."""
     peer = package("local_attention").LocalAttention(
         BLOCK, causal=case.causal, use_rotary_pos_emb=False
@@ -28,10 +28,10 @@ def blocks(case: Case) -> Pair:
     mixer = LocalAttention(
         case.site(), block=BLOCK, look_back=1, look_forward=0 if case.causal else 1
     )
-    return Pair(core_of(mixer, case), peer, case.heads_of_inputs())
+    return PeerPair(core_of(mixer, case), peer, case.heads_of_inputs())
 
 
-def longformer(case: Case) -> Pair:
+def longformer(case: PeerCase) -> PeerPair:
     """Transformers' LongformerSelfAttention, without its output projection, and no global token."""
     config = package("transformers").LongformerConfig(
         hidden_size=case.width,
@@ -47,7 +47,7 @@ def longformer(case: Case) -> Pair:
     shape = (case.batch, case.length)
     mask = next(peer.parameters()).new_zeros(shape)
     nowhere = mask.bool()
-    return Pair(
+    return PeerPair(
         layer_of(ours),
         lambda x: peer(
             x,

@@ -61,7 +61,7 @@ class Ending(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ProcessSettings:
     """What is arranged around the work, before its code is imported."""
 
     environment: Mapping[str, str]
@@ -74,7 +74,7 @@ class Setting:
     """Whether messages go anywhere: only rank 0's do."""
 
 
-def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
+def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> None:
     """Arrange the process, do the work, send its `Ending`.
 
     Args:
@@ -123,7 +123,7 @@ def enter(connection: Connection, setting: Setting, payload: bytes) -> None:
     connection.close()
 
 
-def judge(error: BaseException, setting: Setting) -> Ending:
+def judge(error: BaseException, setting: ProcessSettings) -> Ending:
     """Return what an exception of the work means."""
     names = [kind.__name__ for kind in type(error).__mro__]
     text = text_of(error).strip()
@@ -142,13 +142,13 @@ def judge(error: BaseException, setting: Setting) -> Ending:
     if status is Status.out_of_memory:
         at = text.find("DefaultCPUAllocator")
         limit = "" if setting.memory_bytes is None else f" (limit {setting.memory_bytes:,} bytes)"
-        said = text[max(at, 0) :] or "no memory left"
-        return Ending(status, shorten(f"{type(error).__name__}: {said}{limit}"))
+        detail = text[max(at, 0) :] or "no memory left"
+        return Ending(status, shorten(f"{type(error).__name__}: {detail}{limit}"))
     if status is not Status.crashed:
         return Ending(status, shorten(text or type(error).__name__))
     log = "" if setting.log is None else f"; traceback in {setting.log}"
-    said = shorten(f"{type(error).__name__}: {text}")
-    return Ending(status, legible(f"{said} (at {_place(error)}){log}"))
+    message = shorten(f"{type(error).__name__}: {text}")
+    return Ending(status, legible(f"{message} (at {_place(error)}){log}"))
 
 
 def shorten(text: str) -> str:

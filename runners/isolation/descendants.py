@@ -99,8 +99,8 @@ def _writes(pid: int, pipe: int) -> bool:
         for entry in (_PROC / str(pid) / "fd").iterdir():
             with suppress(*_GONE):
                 if str(entry.readlink()) == f"pipe:[{pipe}]":
-                    said = (_PROC / str(pid) / "fdinfo" / entry.name).read_text()
-                    flags = next(line for line in said.splitlines() if line.startswith("flags:"))
+                    content = (_PROC / str(pid) / "fdinfo" / entry.name).read_text()
+                    flags = next(line for line in content.splitlines() if line.startswith("flags:"))
                     if int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY:
                         return True
     return False

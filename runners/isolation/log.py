@@ -68,17 +68,17 @@ class Log:
             left_out = size - TAIL_BYTES - HEAD_BYTES
             if before is not None:
                 left_out += int(before[1]) - len(before[0])
-            place = size - TAIL_BYTES
-            kept = HEAD_BYTES
+            position = size - TAIL_BYTES
+            written = HEAD_BYTES
             part = b"\n[about %d bytes left out]\n" % left_out
-            moved = place - kept - len(part)
-            while part and kept < LARGEST_BYTES:  # also what is written meanwhile
-                file.seek(kept)
-                kept += file.write(part)
-                file.seek(place)
+            moved = position - written - len(part)
+            while part and written < LARGEST_BYTES:  # also what is written meanwhile
+                file.seek(written)
+                written += file.write(part)
+                file.seek(position)
                 part = file.read(TAIL_BYTES)
-                place += len(part)
-            file.truncate(kept)
+                position += len(part)
+            file.truncate(written)
         if self._start > HEAD_BYTES:
             self._start = max(HEAD_BYTES, self._start - moved)
-        return kept
+        return written

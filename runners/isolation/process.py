@@ -15,7 +15,15 @@ from typing import Any
 from uuid import uuid4
 
 from runners.isolation import descendants
-from runners.isolation.child import MEMORY_WORDS, STATUSES, Ending, Setting, Work, enter, shorten
+from runners.isolation.child import (
+    MEMORY_WORDS,
+    STATUSES,
+    Ending,
+    ProcessSettings,
+    Work,
+    enter,
+    shorten,
+)
 from runners.isolation.log import Log
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import STORAGE_WORDS
@@ -70,7 +78,7 @@ class _Rank:
         self.open = True
         self.mark = uuid4().hex
         reader, writer = CONTEXT.Pipe(duplex=False)
-        setting = Setting(
+        setting = ProcessSettings(
             environment={**os.environ, **extra, descendants.MARK: self.mark},
             memory_bytes=job.memory_bytes,
             threads=job.threads,
@@ -309,17 +317,21 @@ def _places(processes: int) -> list[dict[str, str]]:
 
 def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
     lines = [] if log is None else log.last_words().splitlines()
-    said = f"; last line of {job.log}: {lines[-1]}" if lines else ""
-    if STORAGE_WORDS.search(said):
+    detail = f"; last line of {job.log}: {lines[-1]}" if lines else ""
+    if STORAGE_WORDS.search(detail):
         return Ending(
-            Status.skipped, legible(f"the process ended{said}"), interrupted=True, storage=True
+            Status.skipped,
+            legible(f"the process ended{detail}"),
+            interrupted=True,
+            storage=True,
         )
-    if job.memory_bytes is not None and MEMORY_WORDS.search(said):
+    if job.memory_bytes is not None and MEMORY_WORDS.search(detail):
         limit = f"limit {job.memory_bytes:,} bytes"
-        return Ending(Status.out_of_memory, shorten(f"a library gave up{said} ({limit})"))
+        return Ending(Status.out_of_memory, shorten(f"a library gave up{detail} ({limit})"))
     if code is None or code >= 0:
         return Ending(
-            Status.crashed, legible(f"the process left with exit code {code} in mid-work{said}")
+            Status.crashed,
+            legible(f"the process left with exit code {code} in mid-work{detail}"),
         )
     try:
         name = signal.Signals(-code).name
@@ -328,8 +340,8 @@ def _judge_death(code: int | None, job: Job, log: Log | None) -> Ending:
     if name in ("SIGTERM", "SIGINT", "SIGHUP"):
         return Ending(Status.skipped, f"stopped by {name} from outside", interrupted=True)
     if name == "SIGKILL":
-        said = (
+        detail = (
             "; usually the kernel's out-of-memory killer (see dmesg): set a memory limit, or run "
             "fewer cells side by side"
         )
-    return Ending(Status.crashed, legible(f"the process was killed by {name}{said}"))
+    return Ending(Status.crashed, legible(f"the process was killed by {name}{detail}"))

@@ -1,8 +1,8 @@
 """What a running cell says of itself while somebody waits: its phase, how far it is, what happened.
 
-The work calls `phase`, `so_far` and `tell` wherever it is, as it would call a logger; whoever runs
-it listens. Without a listener, and between two messages, a call costs one look at the clock.
-Nothing of it is stored, and nothing of it may change a number. Torch-free.
+The work calls `phase`, `so_far` and `report_progress` wherever it is, as it would call a logger;
+whoever runs it listens. Without a listener, and between two messages, a call costs one look at the
+clock. Nothing of it is stored, and nothing of it may change a number. Torch-free.
 """
 
 import logging
@@ -53,7 +53,7 @@ class Event:
 Listener = Callable[[Progress | Event], None]
 
 
-class _Ear:
+class _Current:
     """Who listens, and what was said last."""
 
     def __init__(self) -> None:
@@ -64,26 +64,26 @@ class _Ear:
         self.phase_done = 0
 
 
-_ear = _Ear()
+_current = _Current()
 
 
 def ready(every_s: float = EVERY_S) -> bool:
     """Tell whether a message is due: somebody listens, and the last one was `every_s` ago."""
-    return _ear.listener is not None and time.monotonic() - _ear.last_at >= every_s
+    return _current.listener is not None and time.monotonic() - _current.last_at >= every_s
 
 
-def tell(message: Progress) -> None:
+def report_progress(message: Progress) -> None:
     """Say where the work stands, now."""
-    if _ear.listener is None:
+    if _current.listener is None:
         return
-    _ear.last_at = time.monotonic()
-    said = ": ".join(part for part in (*_ear.around, message.phase) if part)
-    _ear.listener(replace(message, phase=said))
+    _current.last_at = time.monotonic()
+    text = ": ".join(part for part in (*_current.around, message.phase) if part)
+    _current.listener(replace(message, phase=text))
 
 
 def phase(name: str) -> None:
     """Say that a phase begins."""
-    tell(Progress(phase=name))
+    report_progress(Progress(phase=name))
 
 
 def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S) -> None:
@@ -96,31 +96,31 @@ def so_far(name: str, done: int, total: int, unit: str, every_s: float = EVERY_S
         unit: what is counted, in the singular.
         every_s: at least this long between two messages.
     """
-    if _ear.listener is None:
+    if _current.listener is None:
         return
-    now, here = time.monotonic(), (*_ear.around, name)
-    if here != _ear.phase or done < _ear.phase_done:
-        _ear.phase, _ear.phase_at, _ear.phase_done = here, now, done
-    elif now - _ear.last_at < every_s:
+    now, here = time.monotonic(), (*_current.around, name)
+    if here != _current.phase or done < _current.phase_done:
+        _current.phase, _current.phase_at, _current.phase_done = here, now, done
+    elif now - _current.last_at < every_s:
         return
-    seen = done - _ear.phase_done
-    left = (now - _ear.phase_at) * (total - done) / seen if seen and total >= done else None
-    tell(Progress(phase=name, unit=unit, done=done, total=total, left_s=left))
+    seen = done - _current.phase_done
+    left = (now - _current.phase_at) * (total - done) / seen if seen and total >= done else None
+    report_progress(Progress(phase=name, unit=unit, done=done, total=total, left_s=left))
 
 
 @contextmanager
 def within(name: str) -> Iterator[None]:
     """Name what the phases inside belong to, as in `reference sdpa: warming up`."""
-    before = _ear.around
-    _ear.around = (*before, name)
+    before = _current.around
+    _current.around = (*before, name)
     try:
         yield
     finally:
-        _ear.around = before
+        _current.around = before
 
 
 @contextmanager
-def heard(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
+def listening(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     """Hand what the work says to `listener`, and the records of our loggers with it.
 
     Args:
@@ -130,7 +130,7 @@ def heard(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     handlers = [_ToListener(listener), *([] if log is None else [_writing(log)])]
     loggers = [logging.getLogger(name) for name in OURS]
     levels = [logger.level for logger in loggers]
-    before, _ear.listener = _ear.listener, listener
+    before, _current.listener = _current.listener, listener
     for logger in loggers:
         logger.setLevel(logging.DEBUG)
         for handler in handlers:
@@ -138,7 +138,7 @@ def heard(listener: Listener, *, log: TextIO | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _ear.listener = before
+        _current.listener = before
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
             for handler in handlers:

@@ -59,7 +59,7 @@ Round = Mapping[str, Sample]
 class Watched:
     """Rounds of samples, repeated where the machine disturbed them."""
 
-    kept: list[Round]
+    retained: list[Round]
     """The undisturbed ones, in the order taken; every one where these are too few."""
     every: list[Round]
     disturbed: str = ""
@@ -72,12 +72,12 @@ class Watched:
 
     def samples(self, name: str) -> tuple[float, ...]:
         """Return the seconds of one call in the rounds that are kept."""
-        return tuple(each[name].seconds for each in self.kept)
+        return tuple(each[name].seconds for each in self.retained)
 
     @property
     def discarded(self) -> int:
         """How many rounds are left out."""
-        return len(self.every) - len(self.kept)
+        return len(self.every) - len(self.retained)
 
     @property
     def shares(self) -> Shares:
@@ -175,43 +175,43 @@ class Watch:
         """Tell whether every thread can have a processor: others wait for one another."""
         return not self._trail or self.threads <= self._trail[-1].processors
 
-    def rounds(self, take: Callable[[int], Round], asked: int, *, repeat_s: float) -> Watched:
+    def rounds(self, take: Callable[[int], Round], wanted: int, *, repeat_s: float) -> Watched:
         """Take rounds of samples, and repeat those that the machine disturbed, within a budget.
 
         Args:
             take: takes one round; told how many there were before.
-            asked: how many undisturbed rounds are wanted. At most as many are taken in addition.
+            wanted: how many undisturbed rounds. At most as many are taken in addition.
             repeat_s: wall clock for these in seconds, a wait for quiet included; 0: none. Less
                 where the rounds asked for were short.
         """
         clock, begun = self._clock(), time.perf_counter()
-        every = [take(number) for number in range(asked)]
+        every = [take(number) for number in range(wanted)]
         now = time.perf_counter()
         repeat_s = min(repeat_s, max(LEAST_REPEAT_S, REPEAT_TIMES * (now - begun)))
         end = now + repeat_s
-        if _undisturbed(every) < asked:
-            self._wait_for_quiet(now + repeat_s / 2, partial(take, asked))
-        while _undisturbed(every) < asked and len(every) < 2 * asked:
+        if _undisturbed(every) < wanted:
+            self._wait_for_quiet(now + repeat_s / 2, partial(take, wanted))
+        while _undisturbed(every) < wanted and len(every) < 2 * wanted:
             if time.perf_counter() + max(map(_seconds, every)) > end:
                 break
             every.append(take(len(every)))
-        return self.judged(every, asked, clock)
+        return self.judged(every, wanted, clock)
 
-    def judged(self, every: list[Round], asked: int, clock: float | None = None) -> Watched:
+    def judged(self, every: list[Round], wanted: int, clock: float | None = None) -> Watched:
         """Keep the undisturbed rounds where they are enough, and all of them otherwise.
 
         Args:
             every: the rounds that were taken.
-            asked: how many undisturbed ones were wanted.
+            wanted: how many undisturbed ones.
             clock: in hertz, before the first.
         """
         clean = [each for each in every if not cause(each)]
-        least = math.ceil(max(LEAST_SHARE * asked, LEAST_TAKEN * len(every)))
+        least = math.ceil(max(LEAST_SHARE * wanted, LEAST_TAKEN * len(every)))
         enough = len(clean) >= max(LEAST_ROUNDS, least)
         after = self._clock() if clock else None
         last = [*every[-1].values()][-1]
         return Watched(
-            kept=clean if enough else every,
+            retained=clean if enough else every,
             every=every,
             disturbed=self._typically_lost(clean) if enough else _most(every),
             unwatched=self._unwatched(last.shares),
@@ -219,10 +219,10 @@ class Watch:
             clock=after / clock if clock and after else None,
         )
 
-    def _typically_lost(self, kept: list[Round]) -> str:
+    def _typically_lost(self, retained: list[Round]) -> str:
         """Say that of some call the median sample lost too much, each one a little; or ""."""
-        for name in kept[0]:
-            shares = [each[name].shares for each in kept]
+        for name in retained[0]:
+            shares = [each[name].shares for each in retained]
             found = median(lost(s, alone=self._alone(), on_gpu=self.on_gpu) for s in shares)
             if found > MEDIAN_LIMIT:
                 return f"samples lost {found:.0%} of their time in the median"

@@ -31,7 +31,7 @@ def marked(labels: Mapping[str, str], watched: Watched, samples: Sequence[float]
     return {**labels, DISTURBED: why} if why else dict(labels)
 
 
-def told(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
+def watch_rows(watched: Watched, labels: Mapping[str, str] | None = None) -> Iterator[Measurement]:
     """Yield what the machine did over all rounds; a share that nobody could see has no row.
 
     The row `discarded_samples` is always there, and its label `unwatched` names what was not seen.

@@ -205,11 +205,11 @@ class Counters:
             paths = [f"{folder}/{name}/schedstat" for name in os.listdir(folder)]  # noqa: PTH208
         except OSError:
             return None, None, None
-        told = {path: parse_schedstat(self._text(path) or "") for path in paths}
-        if told.get(mine) is None:
+        schedules = {path: parse_schedstat(self._text(path) or "") for path in paths}
+        if schedules.get(mine) is None:
             return None, None, None
-        known = [each for each in told.values() if each is not None]
-        thread = told[mine]
+        known = [each for each in schedules.values() if each is not None]
+        thread = schedules[mine]
         return sum(w for w, _ in known), thread and thread[0], sum(n for _, n in known)
 
 

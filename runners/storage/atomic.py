@@ -72,13 +72,13 @@ def storage_fault(error: BaseException) -> str | None:
 def _refused(error: BaseException) -> str | None:
     number = error.errno if isinstance(error, OSError) else None
     name = getattr(error, "filename", None)
-    place = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
+    path = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
     text = legible(text_of(error))
-    if number not in _REFUSALS or (number in _RIGHTS and place is None):
+    if number not in _REFUSALS or (number in _RIGHTS and path is None):
         if not STORAGE_WORDS.search(text):
             return None
         number = errno.ENOSPC
-    free = "" if place is None else _free_space(Path(place))
+    free = "" if path is None else _free_space(Path(path))
     return f"{type(error).__name__}: {text}{free}; {WAYS_OUT[number]}. {_INTACT}"
 
 

@@ -7,18 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from runners.storage.archives import check_archive, unpack_outcomes
 from runners.storage.atomic import STALE_S
 from runners.storage.claims import is_stale
 from runners.storage.formats import (
     BadStore,
-    check_archive,
     children,
     fingerprint_of,
     read_bytes,
     read_cell,
     read_object,
     read_rows_file,
-    unpack_outcomes,
 )
 
 _KEY = re.compile(r"[0-9a-f]{16}")

@@ -1,18 +1,14 @@
-"""What the files of the store look like inside: rows, per-example outcomes. Torch-free."""
+"""What the text files of the store look like inside: rows, cells and other objects. Torch-free."""
 
 import gc
-import io
 import json
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from runners.records import CELL_COLUMNS, SCHEMA, Outcomes, digest
+from runners.records import CELL_COLUMNS, SCHEMA, digest
 from runners.storage import schema_1
 from runners.storage.row_check import columns_fault, encodable, first_fault
 
@@ -41,82 +37,11 @@ def pretty(value: Mapping[str, Any]) -> bytes:
     return (json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
-    """Return an npz file: hits as packed bits or shares, nll as float32.
-
-    Raises:
-        ValueError: Out of order, or of unlike lengths.
-    """
-    import numpy as np
-
-    arrays: dict[str, Any] = {}
-    for each in outcomes:
-        index = np.asarray(each.index, dtype=np.int64)
-        hit = np.asarray(each.hit)
-        nll = np.asarray(each.nll, dtype=np.float32)
-        if f"{each.split}.index" in arrays:
-            raise ValueError(f"two outcomes for split {each.split!r}: keep those of the last")
-        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
-            raise ValueError(
-                f"outcomes of split {each.split!r} must be three vectors of one length: got index "
-                f"{index.shape}, hit {hit.shape}, nll {nll.shape}"
-            )
-        if (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {each.split!r} must come in ascending index")
-        arrays[f"{each.split}.index"] = index
-        if hit.dtype == bool:
-            arrays[f"{each.split}.hit"] = np.packbits(hit)
-        else:
-            arrays[f"{each.split}.share"] = hit.astype(np.float32)
-        arrays[f"{each.split}.nll"] = nll
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
-
-
-def unpack_outcomes(path: Path) -> list[Outcomes]:
-    """Return what `pack_outcomes` put into a file, by split name. Raises `BadStore`."""
-    import numpy as np
-
-    data = read_bytes(path)
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            return list(_unpacked(archive))
-    except TORN as error:
-        raise Damaged(
-            f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
-            "runs again"
-        ) from error
-
-
-TORN = (
-    zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, EOFError,
-    OSError, RuntimeError, MemoryError, ArithmeticError, SyntaxError, struct.error,
-)  # fmt: skip
-"""What numpy and zipfile raise for bytes that are no archive of theirs."""
-
-
-def _unpacked(arrays: Any) -> Iterator[Outcomes]:
-    import numpy as np
-
-    for split in sorted(name.removesuffix(".index") for name in arrays if ".index" in name):
-        index, nll = arrays[f"{split}.index"], arrays[f"{split}.nll"]
-        if f"{split}.share" in arrays:
-            hit = arrays[f"{split}.share"]
-        else:
-            hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
-        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
-            raise ValueError(f"outcomes of split {split!r} are no three vectors of one length")
-        if index.dtype != np.int64 or nll.dtype != np.float32 or (np.diff(index) <= 0).any():
-            raise ValueError(f"outcomes of split {split!r} are no ascending int64 with float32")
-        yield Outcomes(split=split, index=index, hit=hit, nll=nll)
-
-
 def read_bytes(path: Path) -> bytes:
     """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
     try:
         if not path.is_file():  # a folder, a pipe that would block, a link to nothing
-            raise Damaged(f"{path}: {_no_file(path)}")
+            raise Damaged(f"{path}: {no_file(path)}")
         return path.read_bytes()
     except PermissionError as error:
         raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
@@ -124,30 +49,13 @@ def read_bytes(path: Path) -> bytes:
         raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
 
 
-def _no_file(path: Path) -> str:
+def no_file(path: Path) -> str:
+    """Return what stands where a file is wanted, and the way out."""
     if path.is_symlink():
         return "a link to nothing; remove it"
     if not path.exists():
         return "no such file"
     return f"a {'folder' if path.is_dir() else 'device or a pipe'}, wanted a file; move it away"
-
-
-def check_archive(path: Path) -> None:
-    """Compare the parts of a checkpoint with their checksums. Raises `BadStore`.
-
-    `torch.load` does not do it. Torch is not needed.
-    """
-    try:
-        if not path.is_file():
-            raise Damaged(f"{path}: {_no_file(path)}")
-        with zipfile.ZipFile(path) as archive:
-            part = archive.testzip()
-    except PermissionError as error:
-        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
-    except TORN as error:
-        raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
-    if part is not None:
-        raise Damaged(f"{path}: the checksum of {part} does not match; move it away")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -255,13 +163,13 @@ def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Pat
     """
     found: list[Path] = []
     for group in children(root / "cells"):
-        with kept(left_out):
+        with skipping_damaged(left_out):
             found += children(group)
     return sorted(found)
 
 
 @contextmanager
-def kept(left_out: list[BadStore] | None) -> Iterator[None]:
+def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
     """Add what is wrong to a list, where there is one, and go on behind the block."""
     try:
         yield
@@ -336,10 +244,10 @@ def read_rows_file(path: Path, key: str | None = None) -> list[dict[str, Any]]:
         rows = [_parse(line, path, number, way_out) for number, line in enumerate(lines, start=1)]
     fault = first_fault(rows)
     if fault is not None:
-        place = f"{path}, line {fault.line}: "
+        where = f"{path}, line {fault.line}: "
         if fault.newer:
-            raise BadStore(place + fault.message)
-        raise Damaged(f"{place}{fault.message}; {way_out}")
+            raise BadStore(where + fault.message)
+        raise Damaged(f"{where}{fault.message}; {way_out}")
     followed = [line.endswith(" ") for line in lines[:-1]]
     if any(followed) and not all(followed):
         number = followed.index(False) + 2

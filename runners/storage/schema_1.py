@@ -47,9 +47,9 @@ def _of_model(options: dict[str, Any], model: Any) -> dict[str, Any]:
     if not all(isinstance(one, Mapping) for one in by_model):
         return options
     option, target, budgets = (one.get(model) for one in by_model if isinstance(one, Mapping))
-    kept = {k: v for k, v in options.items() if k not in ("budget", "targets")}
+    shared = {k: v for k, v in options.items() if k not in ("budget", "targets")}
     return {
-        **kept,
+        **shared,
         "option": option,
         "target": target or {},
         "budgets": budgets or options.get("budgets"),

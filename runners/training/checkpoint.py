@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from runners.storage import atomic
-from runners.storage.formats import TORN, check_archive
+from runners.storage.archives import TORN, check_archive
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from runners.training.recurrent_state import remembered
 from tasks.task import Derives, Tally, Task
 
 
-class Evaluation(NamedTuple):
+class SplitScores(NamedTuple):
     """What one split says about a model."""
 
     measured: dict[str, float]
@@ -36,7 +36,7 @@ def evaluate(
     device: torch.device,
     each: Callable[[], None] = lambda: None,
     examples: int | None = None,
-) -> Evaluation:
+) -> SplitScores:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
     Leaves the model in eval mode. Where batches say which rows begin anew (`reset`), a state is
@@ -90,7 +90,7 @@ def evaluate(
     measured = {"accuracy": accuracy, "loss": loss}
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
-    return Evaluation(measured, outcomes, _parts(tallies))
+    return SplitScores(measured, outcomes, _parts(tallies))
 
 
 def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:

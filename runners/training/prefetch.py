@@ -23,7 +23,7 @@ PATIENCE = 3
 """Slow batches in a row after which the thread starts."""
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """Where a batch stands: epoch, and number within it; `after` is where to resume."""
 
     epoch: int
@@ -36,7 +36,9 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return int.from_bytes(text[:7], "big")
 
 
-def endless(task: Task, batch_size: int, seed: int, start: Place) -> Iterator[tuple[Place, Batch]]:
+def endless(
+    task: Task, batch_size: int, seed: int, start: BatchPosition
+) -> Iterator[tuple[BatchPosition, Batch]]:
     """Yield training batches, epoch after epoch, from `start` on.
 
     Raises:
@@ -49,7 +51,7 @@ def endless(task: Task, batch_size: int, seed: int, start: Place) -> Iterator[tu
             "train", batch_size=batch_size, seed=epoch_seed(seed, epoch), start=number
         ):
             number += 1
-            yield Place(epoch, number), batch
+            yield BatchPosition(epoch, number), batch
         if number == 0 and first == 0:
             raise ValueError(
                 f"the training split has fewer examples than one batch of {batch_size}; lower "
@@ -61,11 +63,11 @@ def endless(task: Task, batch_size: int, seed: int, start: Place) -> Iterator[tu
 class Prefetch:
     """Training batches in order, from a thread where they are slow. A context manager."""
 
-    def __init__(self, task: Task, batch_size: int, seed: int, start: Place) -> None:
+    def __init__(self, task: Task, batch_size: int, seed: int, start: BatchPosition) -> None:
         self.waited_s = 0.0
         self._slow = 0
         self._source = endless(task, batch_size, seed, start)
-        self._ready: queue.Queue[tuple[Place, Batch] | BaseException] = queue.Queue(AHEAD)
+        self._ready: queue.Queue[tuple[BatchPosition, Batch] | BaseException] = queue.Queue(AHEAD)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -77,7 +79,7 @@ class Prefetch:
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             self._put(error)
 
-    def _put(self, item: tuple[Place, Batch] | BaseException) -> bool:
+    def _put(self, item: tuple[BatchPosition, Batch] | BaseException) -> bool:
         while not self._stop.is_set():
             try:
                 self._ready.put(item, timeout=0.2)
@@ -86,7 +88,7 @@ class Prefetch:
             return True
         return False
 
-    def next(self) -> tuple[Place, Batch]:
+    def next(self) -> tuple[BatchPosition, Batch]:
         """Return the next batch, with the place after it."""
         begin = time.perf_counter()
         item = next(self._source) if self._thread is None else self._ready.get()

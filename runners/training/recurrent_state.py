@@ -16,13 +16,13 @@ from tasks.task import Task
 def remembered(model: Backbone, task: Task, *, training: bool) -> int:
     """Return how many tokens a state remembers: as the model says, else as the task does."""
     config = model.config
-    said = config.memory
+    memory = config.memory
     if not training and config.evaluation_memory is not None:
-        said = config.evaluation_memory
-    return task.spec.memory if said is None else said
+        memory = config.evaluation_memory
+    return task.spec.memory if memory is None else memory
 
 
-class Carried:
+class RecurrentStates:
     """The state of a batch's streams.
 
     Args:

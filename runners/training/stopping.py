@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """Give an event that SIGTERM sets; outside the main thread nothing is listened to."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Certificates: the baselines of a task on its data, computed once and kept beside them.
+"""Certificates: the baselines of a task on its data, computed once and stored beside them.
 
 A certificate is a file `certificate-SPLIT-HASH.json` in the folder of the prepared data: which
 task, which data, what a model sees of them, each baseline with its accuracy and its outcome on
@@ -62,7 +62,7 @@ def path_of(task: Certifiable, split: str) -> Path:
 
 
 def certified(task: Certifiable, split: str, *, again: bool = False) -> list[Baseline]:
-    """Return the baselines of prepared data: from the certificate, or computed and kept."""
+    """Return the baselines of prepared data: from the certificate, or computed and stored."""
     path = path_of(task, split)
     if not again and (known := _read(path, task, split)) is not None:
         return known
@@ -117,10 +117,10 @@ def _digest(content: dict[str, Any]) -> str:
 def _read(path: Path, task: Certifiable, split: str) -> list[Baseline] | None:
     try:
         content = json.loads(path.read_text())
-        said = content.pop("sha256")
+        digest = content.pop("sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if said != _digest(content):
+    if digest != _digest(content):
         log.warning("%s was changed by hand or damaged; it is computed again", path)
         return None
     if {key: content.get(key) for key in _facts(task, split)} != _facts(task, split):
@@ -156,4 +156,4 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     try:
         put(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
-        log.warning("the certificate %s is not kept: %s", path, error)
+        log.warning("the certificate %s is not stored: %s", path, error)

@@ -36,7 +36,7 @@ class Pictures(NamedTuple):
     """Return some of them, which are in memory together."""
 
 
-class Windows(nn.Sequential):
+class WindowNetwork(nn.Sequential):
     """The network; [b, s, s] numbers become logits [b, classes]."""
 
     def __init__(self, classes: int) -> None:
@@ -54,8 +54,8 @@ class Windows(nn.Sequential):
         )
 
 
-def _numbers(pictures: Pictures, places: Int[np.ndarray, " b"]) -> Float[torch.Tensor, "b s s"]:
-    return torch.from_numpy(pictures.read(places)).float().div_(255).sub_(0.5)
+def _numbers(pictures: Pictures, examples: Int[np.ndarray, " b"]) -> Float[torch.Tensor, "b s s"]:
+    return torch.from_numpy(pictures.read(examples)).float().div_(255).sub_(0.5)
 
 
 def answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray, " m"]:
@@ -64,7 +64,7 @@ def answers(train: Pictures, data: Pictures, *, classes: int) -> Bool[np.ndarray
     chosen = permutation(Draw.order, 0, len(train.targets))[:number]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = Windows(classes)
+        model = WindowNetwork(classes)
         optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
         steps = EPOCHS * -(-len(chosen) // BATCH)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

@@ -4,13 +4,13 @@
     n-grams         which runs of 1 … 4 neighbours occur: a window of 4 tokens
 
 They read what a model sees: sequences cut where its own are cut, nothing where it has padding, and
-no run across a place that is left out.
+no run across a position that is left out.
 
-A feature is a run of tokens, hashed to one of 2^16 places; an example is the sum of the weights of
+A feature is a run of tokens, hashed to one of 2^16 buckets; an example is the sum of the weights of
 its features over the square root of their number (of two texts: features of each, and of both where
 they agree). Weights are fitted by Adam on at most 20,000 training examples, for 3 epochs: a score
 that a model of long sequences has to beat, not the best of its kind. What a score at this level
-means is said beside it in every table.
+means stands beside it in every table.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from tasks.baselines.seen import Kept, Seen
+from tasks.baselines.seen import RealTokens, SeenExamples
 from tasks.data.batching import Draw, permutation
 
-PLACES = 1 << 16
+BUCKETS = 1 << 16
 FIT_EXAMPLES = 20_000
 EPOCHS = 3
 BATCH = 64
@@ -49,28 +49,30 @@ def mixed(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
     return z ^ (z >> np.uint64(31))
 
 
-def runs(kept: Kept, longest_run: int) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
+def runs(
+    real: RealTokens, longest_run: int
+) -> tuple[UInt64[np.ndarray, " f"], Int[np.ndarray, " f"]]:
     """Return a hash of each run of 1 to `longest_run` neighbours, and the row that it lies in."""
-    running = ones = mixed(kept.tokens.astype(np.uint64))
+    running = ones = mixed(real.tokens.astype(np.uint64))
     # Neighbours are 1 apart; rows lie further apart than any run is long.
-    stride = int(kept.place.max(initial=0)) + longest_run + 1
-    where = kept.row * stride + kept.place
-    found, owners = [running], [kept.row]
+    stride = int(real.position.max(initial=0)) + longest_run + 1
+    where = real.row * stride + real.position
+    found, owners = [running], [real.row]
     for length in range(2, longest_run + 1):
         running = mixed(running[:-1] * np.uint64(3) + ones[length - 1 :])
         adjacent = where[length - 1 :] - where[: len(running)] == length - 1
         found.append(running[adjacent])
-        owners.append(kept.row[: len(running)][adjacent])
+        owners.append(real.row[: len(running)][adjacent])
     return np.concatenate(found), np.concatenate(owners)
 
 
-def bags(data: Seen, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
+def bags(data: SeenExamples, examples: Int[np.ndarray, " b"], longest_run: int) -> Bags:
     """Return the hashed features of some examples, over the root of their number."""
     found = [counts(data, some, longest_run) for some in _chunks(data, examples)]
     return torch.from_numpy(np.concatenate(found))
 
 
-def _chunks(data: Seen, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
+def _chunks(data: SeenExamples, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
     """Cut into runs of examples whose features stay in the processor's cache."""
     lengths = data.lengths[examples] * data.parts
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // CACHED_TOKENS)) + 1
@@ -78,7 +80,7 @@ def _chunks(data: Seen, examples: Int[np.ndarray, " b"]) -> list[np.ndarray]:
 
 
 def counts(
-    data: Seen, examples: Int[np.ndarray, " b"], longest_run: int
+    data: SeenExamples, examples: Int[np.ndarray, " b"], longest_run: int
 ) -> Float32[np.ndarray, "b f"]:
     """Count the features of a few examples."""
     number = len(examples)
@@ -89,8 +91,8 @@ def counts(
             both, whose = _shared(hashes, owner, second, number)
             hashes = np.where(second, mixed(hashes ^ SHARED), hashes)
             hashes, owner = np.concatenate([hashes, both]), np.concatenate([owner, whose])
-    places = owner * PLACES + (hashes % np.uint64(PLACES)).astype(np.int64)
-    found = np.bincount(places, minlength=number * PLACES).reshape(number, PLACES)
+    slots = owner * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
+    found = np.bincount(slots, minlength=number * BUCKETS).reshape(number, BUCKETS)
     total = found.sum(1, keepdims=True).clip(1)
     shares: Float32[np.ndarray, "b f"] = found.astype(np.float32) / np.sqrt(total, dtype=np.float32)
     return shares
@@ -117,12 +119,12 @@ def _shared(
 
 
 def answers(
-    train: Seen, data: Seen, *, classes: int, longest_run: int, name: str
+    train: SeenExamples, data: SeenExamples, *, classes: int, longest_run: int, name: str
 ) -> Bool[np.ndarray, " n"]:
     """Fit on `train`; return for each example of `data` whether the answer is right."""
     chosen = permutation(Draw.order, 0, len(train.targets))[:FIT_EXAMPLES]
     with torch.random.fork_rng(devices=[]):
-        model = nn.Linear(PLACES, classes)
+        model = nn.Linear(BUCKETS, classes)
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
         optimiser = torch.optim.Adam(model.parameters(), lr=RATE)

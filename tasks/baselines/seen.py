@@ -16,19 +16,19 @@ AT_ONCE = 64
 """Examples that are read together, at most."""
 
 
-class Kept(NamedTuple):
+class RealTokens(NamedTuple):
     """Tokens that are no padding, of some sequences one after another."""
 
     tokens: Int[np.ndarray, " t"]
     """As stored: bytes, levels or ids of the task."""
     row: Int[np.ndarray, " t"]
     """The sequence that each one lies in, from 0; an example of p parts has p of them."""
-    place: Int[np.ndarray, " t"]
-    """Its place there. Places may be left out: what stands on both sides is not adjacent."""
+    position: Int[np.ndarray, " t"]
+    """Its position there. Positions may be left out: what stands on both sides is not adjacent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenExamples:
     """The examples of a split as a model sees them."""
 
     targets: Integer[np.ndarray, " n"]
@@ -36,21 +36,23 @@ class Seen:
     """Tokens of every example's longest sequence."""
     parts: int
     """Sequences of one example."""
-    read: Callable[[Int[np.ndarray, " b"]], Kept]
+    read: Callable[[Int[np.ndarray, " b"]], RealTokens]
     """Return some examples, which are in memory together."""
 
     def rows(self, examples: Int[np.ndarray, " m"]) -> Iterator[Int[np.ndarray, " _"]]:
         """Yield the tokens of each sequence of some examples."""
         for first in range(0, len(examples), AT_ONCE):
             some = examples[first : first + AT_ONCE]
-            kept = self.read(some)
-            ends = np.cumsum(np.bincount(kept.row, minlength=len(some) * self.parts))
-            yield from np.split(kept.tokens, ends[:-1])
+            real = self.read(some)
+            ends = np.cumsum(np.bincount(real.row, minlength=len(some) * self.parts))
+            yield from np.split(real.tokens, ends[:-1])
 
 
-def kept(tokens: Integer[np.ndarray, "s l"], keep: Bool[np.ndarray, "s l"] | None) -> Kept:
+def real_tokens(
+    tokens: Integer[np.ndarray, "s l"], keep: Bool[np.ndarray, "s l"] | None
+) -> RealTokens:
     """Return the tokens of padded sequences where `keep` says so; None: all."""
     if keep is None:
         keep = np.ones(tokens.shape, bool)
-    row, place = np.nonzero(keep)
-    return Kept(tokens[keep].astype(np.int64), row, place)
+    row, position = np.nonzero(keep)
+    return RealTokens(tokens[keep].astype(np.int64), row, position)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Integer, Shaped
 from torch import Tensor
 
 from tasks.baselines.n_grams import answers
-from tasks.baselines.seen import Kept, Seen, kept
+from tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
 from tasks.data.rows import RowsTask
 from tasks.task import Baseline, Batch, Tally
 
@@ -70,20 +70,20 @@ class ClassificationTask(RowsTask):
         """Return the stored tokens that a batch shows; where it pads, they mean nothing."""
         return batch.tokens.numpy() - self.shift
 
-    def seen(self, split: str) -> Seen:
+    def seen(self, split: str) -> SeenExamples:
         """Return what a model sees of a split: baselines read nothing else."""
         data = self.split(split)
-        return Seen(
+        return SeenExamples(
             targets=data.targets,
             lengths=np.minimum(data.lengths, self.max_length),
             parts=data.parts,
             read=partial(self._kept, split),
         )
 
-    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> Kept:
+    def _kept(self, split: str, examples: Int[np.ndarray, " b"]) -> RealTokens:
         (batch,) = self.read(split, [examples], 0)
         keep = None if batch.keep is None else batch.keep.flatten(0, 1).numpy()
-        return kept(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
+        return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
 
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`, fitted on train, from what a model sees of both."""

@@ -125,7 +125,7 @@ class GrayTask(ClassificationTask):
         """Return the picture that a stored row shows."""
 
     @abstractmethod
-    def said(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """Return what a class means."""
 
     def describe(self, split: str, index: int) -> str:
@@ -133,7 +133,7 @@ class GrayTask(ClassificationTask):
         (row,), target = self.example(split, index)
         shades = self.levels(row).astype(int) * len(SHADES) // LEVELS
         lines = ["".join(SHADES[shade] * 2 for shade in line).rstrip() for line in shades]
-        return "\n".join([*lines, f"-> {target} ({self.said(target)})"])
+        return "\n".join([*lines, f"-> {target} ({self.class_name(target)})"])
 
 
 def rows_of(

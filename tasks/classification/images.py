@@ -72,14 +72,14 @@ class Hub(NamedTuple):
 
 CIFAR_HUB = Hub("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2", "img", CIFAR_SIDE)
 MNIST_HUB = Hub("ylecun/mnist", "77f3279092a1c1579b2250db8eafed0ad422088c", "image", MNIST_SIDE)
-MNIST_PLACES = (
+MNIST_ADDRESSES = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
 
 
 def _mnist(name: str, size: int, sha256: str) -> Remote:
-    url, *mirrors = (place + name for place in MNIST_PLACES)
+    url, *mirrors = (address + name for address in MNIST_ADDRESSES)
     return Remote(url, size, sha256, tuple(mirrors))
 
 

@@ -37,7 +37,7 @@ TOPICS = (
 )
 
 
-class Pair(NamedTuple):
+class CitationPair(NamedTuple):
     """Two texts, and whether one cites the other."""
 
     first: bytes
@@ -63,7 +63,7 @@ def find(folder: Path, split: str) -> Path:
     )
 
 
-def read(path: Path, *, longest: int) -> Iterator[Pair]:
+def read(path: Path, *, longest: int) -> Iterator[CitationPair]:
     """Yield the pairs of a file, each text cut to its first `longest` bytes.
 
     Raises:
@@ -79,7 +79,7 @@ def read(path: Path, *, longest: int) -> Iterator[Pair]:
         raise BadData(f"{path} holds no pair; fetch it again")
 
 
-def _pair(line: bytes, where: str, longest: int) -> Pair:
+def _pair(line: bytes, where: str, longest: int) -> CitationPair:
     columns = line.split(b"\t")
     if len(columns) != len(COLUMNS):
         raise BadData(
@@ -92,10 +92,10 @@ def _pair(line: bytes, where: str, longest: int) -> Pair:
     for name, text in (("text1", first), ("text2", second)):
         if not text:
             raise BadData(f"{where}: {name} is empty; drop the line")
-    return Pair(first[:longest], second[:longest], LABELS[label])
+    return CitationPair(first[:longest], second[:longest], LABELS[label])
 
 
-def sample_pairs(split: str) -> Iterator[Pair]:
+def sample_pairs(split: str) -> Iterator[CitationPair]:
     """Write short synthetic texts; those of one topic cite each other. They are not AAN."""
     number = SAMPLE_SIZES[split]
     words = iter(random_words(Draw.sample, list(SAMPLE_SIZES).index(split), 64 * number).tolist())
@@ -104,7 +104,7 @@ def sample_pairs(split: str) -> Iterator[Pair]:
         own, length = TOPICS[topic].split(), 6 + next(words) % 8
         return " ".join(own[next(words) % len(own)] for _ in range(length)).encode()
 
-    for place in range(number):
-        label, first = place % 2, next(words) % len(TOPICS)
+    for index in range(number):
+        label, first = index % 2, next(words) % len(TOPICS)
         second = first if label else (first + 1 + next(words) % (len(TOPICS) - 1)) % len(TOPICS)
-        yield Pair(text(first), text(second), label)
+        yield CitationPair(text(first), text(second), label)

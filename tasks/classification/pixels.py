@@ -43,7 +43,7 @@ class Dataset(StrEnum):
     mnist = auto()
 
 
-class Source(StrEnum):
+class PixelSource(StrEnum):
     """Where the images come from."""
 
     files = auto()
@@ -51,7 +51,7 @@ class Source(StrEnum):
     sample = auto()
 
 
-class _Facts(NamedTuple):
+class _DatasetFacts(NamedTuple):
     """What is known of a data set."""
 
     task: str
@@ -71,7 +71,7 @@ def _digest(*hashes: str) -> str:
 
 
 DATASETS = {
-    Dataset.cifar10: _Facts(
+    Dataset.cifar10: _DatasetFacts(
         task="image",
         side=images.CIFAR_SIDE,
         sizes={"train": 50_000, "test": 10_000},
@@ -82,7 +82,7 @@ DATASETS = {
         deviation=0.24,
         licence=images.CIFAR_LICENCE,
     ),
-    Dataset.mnist: _Facts(
+    Dataset.mnist: _DatasetFacts(
         task="mnist",
         side=images.MNIST_SIDE,
         sizes={"train": 60_000, "test": 10_000},
@@ -109,7 +109,7 @@ class Pixels(GrayTask):
         mean: Of the levels over 255, for scalars; null: the data set's own.
         deviation: Of the levels over 255, for scalars; null: the data set's own.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        permuted: Whether the pixels of every image change places, always the same way.
+        permuted: Whether the pixels of every image change positions, always the same way.
         permutation_seed: Which permutation.
         max_length: Pixels kept of each image, from the first on; null: all.
         validation_fraction: Share of train, from its end, that is held out.
@@ -122,7 +122,7 @@ class Pixels(GrayTask):
         self,
         *,
         dataset: Dataset = Dataset.cifar10,
-        source: Source = Source.files,
+        source: PixelSource = PixelSource.files,
         path: str | None = None,
         partial: bool = False,
         encoding: Encoding = Encoding.symbols,
@@ -147,7 +147,7 @@ class Pixels(GrayTask):
             )
         if permutation_seed < 0:
             raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")
-        if self.source is Source.sample and path is not None:
+        if self.source is PixelSource.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
@@ -182,11 +182,11 @@ class Pixels(GrayTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is Source.sample:
+        if self.source is PixelSource.sample:
             return "sample (synthetic)"
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
         if self.path is None:
-            return name if self.source is Source.files else f"{name} (datasets)"
+            return name if self.source is PixelSource.files else f"{name} (datasets)"
         return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
@@ -202,16 +202,16 @@ class Pixels(GrayTask):
             facts["partial"] = True
         if self.path is not None:
             facts["content"] = _path_identity(self.path, self.facts.licence)
-        elif self.source is Source.files:
+        elif self.source is PixelSource.files:
             facts["content"] = self.facts.content
-        elif self.source is Source.datasets:
+        elif self.source is PixelSource.datasets:
             facts["content"] = f"{self.facts.hub.name}@{self.facts.hub.revision}"
         return identity_of(facts)
 
     def _sizes(self) -> dict[str, int]:
         if self.path is not None:
             return {}
-        sizes = SAMPLE_SIZES if self.source is Source.sample else self.facts.sizes
+        sizes = SAMPLE_SIZES if self.source is PixelSource.sample else self.facts.sizes
         held = self._held(sizes["train"])
         return {"train": sizes["train"] - held, "validation": held, "test": sizes["test"]}
 
@@ -237,7 +237,7 @@ class Pixels(GrayTask):
     def make(self) -> None:
         """Read the images and store their levels."""
         found = self._read()
-        if self.source is not Source.sample:
+        if self.source is not PixelSource.sample:
             self._check(found)
         (pictures, labels), held = found["train"], self._held(len(found["train"][1]))
         splits = {
@@ -261,24 +261,24 @@ class Pixels(GrayTask):
         return rows_of(rows, labels)
 
     def permutation(self) -> np.ndarray:
-        """Return which pixel stands at each place."""
+        """Return which pixel stands at each position."""
         return permutation(Draw.split, self.permutation_seed, self.facts.side**2)
 
     def _read(self) -> dict[str, Images]:
-        if self.source is Source.sample:
+        if self.source is PixelSource.sample:
             return sample_images(self.facts.side)
-        if self.source is Source.datasets:
+        if self.source is PixelSource.datasets:
             return images.read_datasets(self.facts.hub, self.path)
         return self.facts.read(self.path)
 
     def levels(self, row: np.ndarray) -> np.ndarray:
         """Return the picture that a stored row shows, unpermuted."""
         picture = np.zeros(self.facts.side**2, np.uint8)
-        places = self.permutation() if self.permuted else np.arange(len(picture))
-        picture[places[: len(row)]] = row
+        order = self.permutation() if self.permuted else np.arange(len(picture))
+        picture[order[: len(row)]] = row
         return picture.reshape(self.facts.side, -1)
 
-    def said(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """Return what a class means."""
         return images.CIFAR_NAMES[target] if self.facts.task == "image" else f"digit {target}"
 
@@ -292,14 +292,14 @@ def _path_identity(path: Path, licence: str) -> str:
 
 
 def sample_images(side: int) -> dict[str, Images]:
-    """Draw noisy bars, one place for each class. They are neither photographs nor digits."""
+    """Draw noisy bars, one position for each class. They are neither photographs nor digits."""
     found = {}
     for seed, (split, number) in enumerate(SAMPLE_SIZES.items()):
         words = random_words(Draw.sample, seed, number * side * side // 8).view(np.uint8)
         pictures = (words.reshape(number, side, side) // 4).astype(np.uint8)
         labels = (np.arange(number) % images.CLASSES).astype(np.uint8)
         for picture, label in zip(pictures, labels, strict=True):
-            place = 2 + (side - 4) * int(label) // images.CLASSES
-            picture[place : place + 2] += 160
+            bar = 2 + (side - 4) * int(label) // images.CLASSES
+            picture[bar : bar + 2] += 160
         found[split] = pictures, labels
     return found

@@ -23,7 +23,7 @@ import numpy as np
 
 from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
-from tasks.classification.pairs import Pair
+from tasks.classification.pairs import CitationPair
 from tasks.data.prepared import BYTES, GENERATED, identity_of
 from tasks.data.published import MARK, check_partial, check_whole
 from tasks.data.sources import data_root, remembered_sha256
@@ -36,7 +36,7 @@ STORED_BYTES = 10_000
 BLOCK = 2000
 
 
-class Source(StrEnum):
+class RetrievalSource(StrEnum):
     """Where the pairs come from."""
 
     files = auto()
@@ -61,7 +61,7 @@ class Retrieval(ClassificationTask):
     def __init__(
         self,
         *,
-        source: Source = Source.files,
+        source: RetrievalSource = RetrievalSource.files,
         path: str | None = None,
         partial: bool = False,
         max_length: int = 4000,
@@ -73,16 +73,16 @@ class Retrieval(ClassificationTask):
                 f"Retrieval needs 1 <= max_length <= {STORED_BYTES} and bucket_batches >= 1: got "
                 f"max_length={max_length}, bucket_batches={bucket_batches}"
             )
-        if self.source is Source.sample and path is not None:
+        if self.source is RetrievalSource.sample and path is not None:
             raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
         self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
-        check_partial(partial, self.source is Source.files)
+        check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: their hashes are the identity."""
-        sample = self.source is Source.sample
+        sample = self.source is RetrievalSource.sample
         return TaskSpec(
             name="retrieval",
             version=VERSION,
@@ -107,7 +107,7 @@ class Retrieval(ClassificationTask):
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}
         if self.partial:
             facts["partial"] = True
-        if self.source is Source.files:
+        if self.source is RetrievalSource.files:
             facts |= {s: remembered_sha256(pairs.find(self._folder(), s)) for s in SPLITS}
         return identity_of(facts)
 
@@ -126,7 +126,7 @@ class Retrieval(ClassificationTask):
         self.write(
             {split: self._blocks(split) for split in SPLITS},
             vocabulary=BYTES,
-            licence=GENERATED if self.source is Source.sample else pairs.LICENCE,
+            licence=GENERATED if self.source is RetrievalSource.sample else pairs.LICENCE,
         )
 
     def _blocks(self, split: str) -> Iterator[Ragged]:
@@ -136,12 +136,12 @@ class Retrieval(ClassificationTask):
             texts = [text for pair in block for text in (pair.first, pair.second)]
             rows = [np.frombuffer(text, np.uint8) for text in texts]
             yield from_rows(rows, np.array([pair.label for pair in block], np.uint8))
-        if self.source is Source.files:
+        if self.source is RetrievalSource.files:
             found, wanted = {split: number}, {split: pairs.PUBLIC_SIZES[split]}
             check_whole(found, wanted, where=self.spec.source, of="pairs", partial=self.partial)
 
-    def _read(self, split: str) -> Iterable[Pair]:
-        if self.source is Source.sample:
+    def _read(self, split: str) -> Iterable[CitationPair]:
+        if self.source is RetrievalSource.sample:
             return pairs.sample_pairs(split)
         return pairs.read(pairs.find(self._folder(), split), longest=STORED_BYTES)
 
@@ -149,5 +149,5 @@ class Retrieval(ClassificationTask):
         """Return one pair and its label."""
         (first, second), target = self.example(split, index)
         texts = (row.tobytes().decode(errors="replace") for row in (first, second))
-        said = "one cites the other" if target else "neither cites the other"
-        return "\n---\n".join([*texts, f"-> {target} ({said})"])
+        meaning = "one cites the other" if target else "neither cites the other"
+        return "\n---\n".join([*texts, f"-> {target} ({meaning})"])

@@ -208,8 +208,8 @@ def _compose(seed: int, number: int) -> Iterator[tuple[bytes, int]]:
         chosen: str = options[next(words) % len(options)]
         return chosen
 
-    for place in range(number):
-        label = place % 2
+    for index in range(number):
+        label = index % 2
         sentences = []
         for _ in range(3 + next(words) % 6):
             # One word in eight speaks for the other side: no single word decides.

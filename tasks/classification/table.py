@@ -8,7 +8,7 @@ Texts become UTF-8 bytes, id = byte + 1, cut to `max_length`. Where no validatio
 given, a share of train is held out, stratified by label and chosen by the hash of the text: the
 same on every machine, and copies of a text stay together.
 
-What a file's values are is said in `tasks.classification.table_files`: they are read as they stand.
+Values are read as they stand in a file: see `tasks.classification.table_files`.
 Labels are compared as text, so 1 and "1" are one label, and 1 and 01 are two. A data set on the hub
 is read by the `datasets` library.
 """
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
-from tasks.classification.table_files import READERS, Record, named, places, read
+from tasks.classification.table_files import READERS, TableRecord, named, positions, read
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, identity_of
 from tasks.data.sources import data_root, remembered_sha256
@@ -32,7 +32,7 @@ from tasks.task import SPLITS, Kind, TaskSpec
 VERSION = 2
 
 
-class Row(NamedTuple):
+class TableExample(NamedTuple):
     """One example: its texts and the number of its label."""
 
     texts: tuple[bytes, ...]
@@ -44,7 +44,7 @@ class Row(NamedTuple):
         return b"\0".join(self.texts)
 
 
-class Table(ClassificationTask):
+class TableTask(ClassificationTask):
     """The task; see the module's text.
 
     Args:
@@ -177,8 +177,8 @@ class Table(ClassificationTask):
                     self.share(split),
                     f"task.{split}_fraction",
                 )
-                rows[split] = [whole[place] for place in np.flatnonzero(chosen)]
-                rows["train"] = [whole[place] for place in np.flatnonzero(~chosen)]
+                rows[split] = [whole[index] for index in np.flatnonzero(chosen)]
+                rows["train"] = [whole[index] for index in np.flatnonzero(~chosen)]
         splits = {split: _ragged(rows[split]) for split in SPLITS}
         self.write(splits, vocabulary=BYTES, labels=self.labels)
 
@@ -187,9 +187,9 @@ class Table(ClassificationTask):
         taken = self.shares["test"] if split == "validation" and "test" not in self.files else 0.0
         return self.shares[split] / (1 - taken)
 
-    def _read(self) -> dict[str, list[Row]]:
+    def _read(self) -> dict[str, list[TableExample]]:
         columns = [*self.texts, self.label]
-        records: dict[str, Iterable[Record]] = (
+        records: dict[str, Iterable[TableRecord]] = (
             _hub_records(self.dataset, self.revision, columns)
             if self.dataset is not None
             else {split: read(path, columns) for split, path in self.files.items()}
@@ -202,17 +202,17 @@ class Table(ClassificationTask):
                 raise BadData(f"{origin}: {split} holds no row")
         return found
 
-    def _rows(self, records: Iterable[Record], origin: str) -> Iterator[Row]:
+    def _rows(self, records: Iterable[TableRecord], origin: str) -> Iterator[TableExample]:
         numbers = {label: number for number, label in enumerate(self.labels)}
-        for place, (*texts, label) in records:
-            where = f"{origin}, {place}"
+        for number, (*texts, label) in records:
+            where = f"{origin}, {number}"
             if not isinstance(label, str | int | float) or str(label) not in numbers:
                 raise BadData(
                     f"{where}: label {label!r}, wanted one of {self.labels}; list every label in "
                     "task.labels, quoted where it is a number such as '01'"
                 )
             found = zip(texts, self.texts, strict=True)
-            yield Row(
+            yield TableExample(
                 tuple(_bytes(text, f"{where}, {name}") for text, name in found),
                 numbers[str(label)],
             )
@@ -235,7 +235,9 @@ def _bytes(text: Any, where: str) -> bytes:
         raise BadData(f"{where}: {error}; correct or drop the row") from None
 
 
-def _hub_records(name: str, revision: str, columns: Sequence[str]) -> dict[str, Iterable[Record]]:
+def _hub_records(
+    name: str, revision: str, columns: Sequence[str]
+) -> dict[str, Iterable[TableRecord]]:
     """Return the rows of a data set on the hub, by split.
 
     Raises:
@@ -269,13 +271,13 @@ def _hub_records(name: str, revision: str, columns: Sequence[str]) -> dict[str, 
     }
 
 
-def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[Record]:
-    places(table.column_names, columns, where)
+def _records(table: Any, where: str, columns: Sequence[str]) -> Iterator[TableRecord]:
+    positions(table.column_names, columns, where)
     values = [named(table[name], table.features[name]) for name in columns]
     for number, row in enumerate(zip(*values, strict=True)):
-        yield Record(f"row {number}", row)
+        yield TableRecord(f"row {number}", row)
 
 
-def _ragged(rows: Sequence[Row]) -> Ragged:
+def _ragged(rows: Sequence[TableExample]) -> Ragged:
     texts = [np.frombuffer(text, np.uint8) for row in rows for text in row.texts]
     return from_rows(texts, np.array([row.label for row in rows], np.int64))

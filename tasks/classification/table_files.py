@@ -24,16 +24,16 @@ from tasks.errors import BadData
 BOM = b"\xef\xbb\xbf"
 
 
-class Record(NamedTuple):
+class TableRecord(NamedTuple):
     """One row."""
 
     where: str
     """Line or number, for messages."""
     values: tuple[Any, ...]
-    """Of the columns that were asked for."""
+    """Of the requested columns."""
 
 
-def read(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def read(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     """Yield the rows of a table, in order.
 
     Raises:
@@ -42,7 +42,7 @@ def read(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     return READERS[path.suffix](path, columns)
 
 
-def places(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
+def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) -> list[int]:
     """Return where the columns stand in a header."""
     times = Counter(header)
     if missing := [name for name in columns if not times[name]]:
@@ -81,22 +81,22 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _fields(
     rows: Iterator[tuple[int, list[str]]], path: Path, columns: Sequence[str]
-) -> Iterator[Record]:
+) -> Iterator[TableRecord]:
     """Yield what stands below a header, where every row has as many fields as that."""
     _, header = next(rows, (0, []))
     if not header:
         raise BadData(f"{path} is empty: wanted a line of column names and rows below it")
-    chosen = places(header, columns, path)
+    chosen = positions(header, columns, path)
     for line, row in rows:
         if len(row) != len(header):
             raise BadData(
                 f"{path}, line {line}: the number of fields is {len(row)}, and the header has "
                 f"{len(header)}; correct or drop the row"
             )
-        yield Record(f"line {line}", tuple(row[place] for place in chosen))
+        yield TableRecord(f"line {line}", tuple(row[position] for position in chosen))
 
 
-def _tsv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _tsv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     def rows() -> Iterator[tuple[int, list[str]]]:
         end = None
         for number, line in _lines(path):
@@ -107,7 +107,7 @@ def _tsv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     return _fields(rows(), path, columns)
 
 
-def _csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     def rows() -> Iterator[tuple[int, list[str]]]:
         begun = last = 0
 
@@ -153,7 +153,7 @@ class _Pairs(list[tuple[str, Any]]):
     """The keys and values of an object, in order; a key may come twice."""
 
 
-def _json(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _json(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
@@ -169,8 +169,8 @@ def _json(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     for where, value in found:
         if not isinstance(value, _Pairs):
             raise BadData(f'{path}, {where}: wanted an object such as {{"text": …, "label": …}}')
-        chosen = places([key for key, _ in value], columns, f"{path}, {where}")
-        yield Record(where, tuple(_spelled(value[place][1]) for place in chosen))
+        chosen = positions([key for key, _ in value], columns, f"{path}, {where}")
+        yield TableRecord(where, tuple(_spelled(value[position][1]) for position in chosen))
 
 
 def _chained(first: tuple[int, str], rest: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -183,23 +183,23 @@ def _spelled(value: Any) -> Any:
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[TableRecord]:
     import datasets
     import pyarrow
     import pyarrow.parquet
 
     try:
         table = pyarrow.parquet.ParquetFile(path)
-        chosen = places(table.schema_arrow.names, columns, path)
+        chosen = positions(table.schema_arrow.names, columns, path)
         features = datasets.Features.from_arrow_schema(table.schema_arrow)
-        read = table.read([table.schema_arrow.names[place] for place in chosen])
+        read = table.read([table.schema_arrow.names[position] for position in chosen])
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise BadData(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     found = [named(read.column(name).to_pylist(), features[name]) for name in columns]
     if any(len(values) != table.metadata.num_rows for values in found):
         raise BadData(f"{path}: fewer rows than the {table.metadata.num_rows} that it says it has")
     for number, values in enumerate(zip(*found, strict=True)):
-        yield Record(f"row {number}", values)
+        yield TableRecord(f"row {number}", values)
 
 
 def named(values: Sequence[Any], feature: Any) -> list[Any]:
@@ -213,7 +213,7 @@ def named(values: Sequence[Any], feature: Any) -> list[Any]:
     ]
 
 
-READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[Record]]] = {
+READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
     ".csv": _csv,
     ".tsv": _tsv,
     ".jsonl": _json,

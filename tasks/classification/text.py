@@ -57,7 +57,7 @@ PUBLIC_SIZES = {"train": 25000, "test": 25000}
 """Maas et al., ACL 2011, and the archive's README; half of each is positive."""
 
 
-class Source(StrEnum):
+class TextSource(StrEnum):
     """Where the reviews come from."""
 
     files = auto()
@@ -96,7 +96,7 @@ class Text(ClassificationTask):
     def __init__(
         self,
         *,
-        source: Source = Source.files,
+        source: TextSource = TextSource.files,
         path: str | None = None,
         partial: bool = False,
         max_length: int = 1000,
@@ -115,7 +115,7 @@ class Text(ClassificationTask):
                 f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
                 "validate on the test split, set task.validation=test"
             )
-        if self.source is Source.sample and path is not None:
+        if self.source is TextSource.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
@@ -142,10 +142,10 @@ class Text(ClassificationTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is Source.sample:
+        if self.source is TextSource.sample:
             return "sample (synthetic)"
         if self.path is None:
-            return "imdb" if self.source is Source.files else "imdb (datasets)"
+            return "imdb" if self.source is TextSource.files else "imdb (datasets)"
         return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
@@ -160,9 +160,9 @@ class Text(ClassificationTask):
             facts["partial"] = True
         if self.path is not None:
             facts["content"] = self._path_identity(self.path)
-        elif self.source is Source.files:
+        elif self.source is TextSource.files:
             facts["content"] = PUBLIC_SHA256
-        elif self.source is Source.datasets:
+        elif self.source is TextSource.datasets:
             facts["content"] = f"{HUB_NAME}@{HUB_REVISION}"
         return identity_of(facts)
 
@@ -179,7 +179,7 @@ class Text(ClassificationTask):
     def _sizes(self) -> dict[str, int]:
         if self.path is not None:
             return {}
-        sizes = SAMPLE_SIZES if self.source is Source.sample else PUBLIC_SIZES
+        sizes = SAMPLE_SIZES if self.source is TextSource.sample else PUBLIC_SIZES
         if self.validation is Validation.test:
             return {"train": sizes["train"], "validation": sizes["test"], "test": sizes["test"]}
         # Both data sets are balanced.
@@ -195,7 +195,7 @@ class Text(ClassificationTask):
         """Return the share of texts in both splits: 0.5 % of test stands in train as published."""
         if self.validation is Validation.test and "train" not in (first, second):
             return 1.0
-        return 0.0 if self.source is Source.sample else 0.01
+        return 0.0 if self.source is TextSource.sample else 0.01
 
     def describe(self, split: str, index: int) -> str:
         """Return one review and its label."""
@@ -206,7 +206,7 @@ class Text(ClassificationTask):
     def make(self) -> None:
         """Read the reviews and store their bytes."""
         reviews = self._read()
-        if self.source is not Source.sample:
+        if self.source is not TextSource.sample:
             counted = {part: Counter(label for _, label in reviews[part]) for part in PARTS}
             check_whole(
                 {f"{p}/{name}": counted[p][label] for p in PARTS for name, label in LABELS.items()},
@@ -228,13 +228,13 @@ class Text(ClassificationTask):
             splits,
             vocabulary=BYTES,
             validation=self.validation.value,
-            licence=GENERATED if self.source is Source.sample else LICENCE,
+            licence=GENERATED if self.source is TextSource.sample else LICENCE,
         )
 
     def _read(self) -> dict[str, Labelled]:
-        if self.source is Source.sample:
+        if self.source is TextSource.sample:
             return sample_reviews()
-        if self.source is Source.datasets:
+        if self.source is TextSource.datasets:
             return read_datasets(self.path)
         if self.path is None:
             target = data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]

@@ -48,7 +48,7 @@ def damage_explained(path: Path) -> Iterator[None]:
     except BadData:
         raise
     except OSError as error:
-        # Else the machine's fault. An archive may ask for a place before its own beginning.
+        # Else the machine's fault. An archive may ask for a position before its own beginning.
         if error.errno not in (None, errno.EINVAL):
             raise
         raise _damaged(path, error) from error
@@ -75,19 +75,19 @@ class Budget:
         self.path, self.spent = path, 0
         self.packed = path.stat().st_size
         self.limit = LARGEST_RATIO * self.packed + CHUNK_BYTES
-        self.said = (
+        self.refusal = (
             f"more than {LARGEST_RATIO} times its {self.packed:,} bytes would be unpacked; "
             "refused: data sets do not shrink so much"
         )
         if most is not None and most < self.limit:
             self.limit = most
-            self.said = f"more than {most:,} bytes would be unpacked, and no more are wanted"
+            self.refusal = f"more than {most:,} bytes would be unpacked, and no more are wanted"
 
     def take(self, number: int) -> None:
         """Count some bytes; `BadData` where they are too many."""
         self.spent += number
         if self.spent > self.limit or number < 0:
-            raise BadData(f"{self.path}: {self.said}; fetch it again from its publisher")
+            raise BadData(f"{self.path}: {self.refusal}; fetch it again from its publisher")
 
 
 # --- one stream ----------------------------------------------------------------------------------
@@ -304,12 +304,12 @@ def tar_members(
         BadData: The archive is damaged, anywhere up to its last byte, or a bomb.
     """
     # Contents are read here: what a caller reads is outside the reach of this explanation.
-    kept = Budget(archive, most)
+    budget = Budget(archive, most)
     with damage_explained(archive):
         for member, file in walked_tar(archive, Budget(archive)):
             path = PurePosixPath(member.name)
             if file is not None and wanted(path):
-                kept.take(member.size)
+                budget.take(member.size)
                 yield path, file.read()
 
 

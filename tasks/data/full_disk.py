@@ -59,8 +59,8 @@ def _cause(error: BaseException) -> int | None:
         number = getattr(each, "errno", None)
         if isinstance(each, OSError) and number in FULL:
             return int(number)
-        if number is None and (said := WORDS.search(str(each))):
-            return errno.EDQUOT if said[0] == os.strerror(errno.EDQUOT) else errno.ENOSPC
+        if number is None and (match := WORDS.search(str(each))):
+            return errno.EDQUOT if match[0] == os.strerror(errno.EDQUOT) else errno.ENOSPC
     return None
 
 

@@ -23,8 +23,8 @@ def held_out(
     held = np.zeros(len(texts), bool)
     for label in sorted({label for _, label in texts}):
         by_hash = sorted(
-            (hashlib.sha256(text).digest(), place)
-            for place, (text, found) in enumerate(texts)
+            (hashlib.sha256(text).digest(), index)
+            for index, (text, found) in enumerate(texts)
             if found == label
         )
         wanted = round(len(by_hash) * fraction)
@@ -34,8 +34,8 @@ def held_out(
                 f"label {label} is {wanted}: wanted at least one for each split; change {option}"
             )
         for _, copies in groupby(by_hash, key=lambda entry: entry[0]):
-            places = [place for _, place in copies]
-            if len(places) <= wanted:
-                held[places] = True
-                wanted -= len(places)
+            indices = [index for _, index in copies]
+            if len(indices) <= wanted:
+                held[indices] = True
+                wanted -= len(indices)
     return held

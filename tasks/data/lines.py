@@ -11,7 +11,7 @@ LONGEST_LINE = 1 << 26
 """Characters; no corpus here has a line of a fortieth of that."""
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Some whole lines of one text."""
 
     text: bytes
@@ -22,7 +22,7 @@ class Block(NamedTuple):
     """Number of the first line, from 1."""
 
 
-def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[Block]:
+def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[LineBlock]:
     """Yield the lines of a file; one that is not ended gets its line end.
 
     Raises:
@@ -37,7 +37,7 @@ def blocks(file: BufferedIOBase | IO[bytes], where: str) -> Iterator[Block]:
         offset += len(text)
         if not text.endswith(b"\n"):
             text += b"\n"
-        yield Block(text, where, line)
+        yield LineBlock(text, where, line)
         line += text.count(b"\n")
     if not offset:
         raise BadData(f"{where} is empty (0 bytes): fetch it again")
@@ -74,13 +74,13 @@ def too_long(where: str, number: int) -> BadData:
     )
 
 
-def cut(text: bytes, where: str) -> Iterator[Block]:
+def cut(text: bytes, where: str) -> Iterator[LineBlock]:
     """Yield a text that is in memory as blocks of whole lines, unchanged."""
     line, first = 1, 0
     while first < len(text):
         last = text.find(b"\n", first + BLOCK_BYTES) + 1 or len(text)
         block = text[first:last]
-        yield Block(block, where, line)
+        yield LineBlock(block, where, line)
         line, first = line + block.count(b"\n"), last
 
 

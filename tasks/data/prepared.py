@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -15,7 +15,7 @@ from conf.choices import ByName
 from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import sweep
 from tasks.data.sources import data_root, lock
-from tasks.data.storage import Ragged, Store, open_store, verify_store, write_store
+from tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
 from tasks.task import SPLITS, TaskSpec
 
 BYTES = "byte + 1, 0 pads"
@@ -34,7 +34,10 @@ def identity_of(facts: Mapping[str, object]) -> str:
 class StoredTask(ByName, ABC):
     """A task adds what it is, and how its data are made."""
 
-    _store: Store | None = None
+    incidental: ClassVar[frozenset[str]] = frozenset()
+    """As in `tasks.task.Task`."""
+
+    _store: PreparedStore | None = None
 
     @property
     @abstractmethod
@@ -65,13 +68,13 @@ class StoredTask(ByName, ABC):
     ) -> None:
         """Write the store, from `make`; `about` is what its manifest says beside the task."""
         spec = self.spec
-        said = {
+        facts = {
             "task": spec.name,
             "version": spec.version,
             "source": spec.source,
             "data_hash": spec.data_hash,
         }
-        write_store(self.folder, splits, {**said, **about})
+        write_store(self.folder, splits, {**facts, **about})
 
     def prepare(self) -> None:
         """Make the data ready on this machine: idempotent, safe with several processes."""
@@ -90,7 +93,7 @@ class StoredTask(ByName, ABC):
         """Compare the prepared files with their hashes; `BadData` where one differs."""
         verify_store(self.folder)
 
-    def store(self) -> Store:
+    def store(self) -> PreparedStore:
         """Return the opened data; `NotPrepared` where `prepare` has not run."""
         if self._store is None:
             self._store = open_store(self.folder)

@@ -44,7 +44,7 @@ def check_whole(
 
 
 def check_partial(partial: bool, files: bool) -> None:
-    """Raise ValueError where `partial` is said of data that are not the user's own files."""
+    """Raise ValueError where `partial` is given for data that are not the user's own files."""
     if partial and not files:
         raise ValueError(
             "task.partial=true is about data of your own: public, generated and sample data are "

@@ -125,14 +125,14 @@ def _below(folder: Path) -> list[str]:
     """Return the sorted relative names of all files below `folder`."""
     found: list[str] = []
 
-    def enter(place: str, above: frozenset[tuple[int, int]]) -> None:
-        status = (folder / place).stat()
+    def enter(path: str, above: frozenset[tuple[int, int]]) -> None:
+        status = (folder / path).stat()
         own = (status.st_dev, status.st_ino)
         if own in above:
             return
-        with os.scandir(folder / place) as entries:
+        with os.scandir(folder / path) as entries:
             for entry in entries:
-                name = f"{place}/{entry.name}" if place else entry.name
+                name = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir():
                     enter(name, above | {own})
                 elif entry.is_file():
@@ -217,9 +217,9 @@ def download(
         NotPrepared: The file cannot be fetched.
         BadData: What came is not the file that was wanted.
     """
-    for place, other in zip((url, *mirrors), mirrors, strict=False):
+    for address, other in zip((url, *mirrors), mirrors, strict=False):
         try:
-            return _download(place, final, size=size, sha256=sha256, instructions=instructions)
+            return _download(address, final, size=size, sha256=sha256, instructions=instructions)
         except (NotPrepared, BadData) as error:
             if final.is_file():
                 raise
@@ -229,7 +229,7 @@ def download(
 
 
 def _download(url: str, final: Path, *, size: int, sha256: str, instructions: str) -> Path:
-    """Fetch from one place; see `download`."""
+    """Fetch from one address; see `download`."""
     with full_disk_explained(final.parent), lock(f"download-{final.name}"):
         if final.is_file():
             check_file(final, size=size, sha256=sha256)
@@ -247,8 +247,8 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
                     raise
                 if isinstance(error, http.client.IncompleteRead):
                     file.write(error.partial)
-                said = _broken_off(url, partial, _length(file), size, error)
-                raise NotPrepared(f"{said}; {instructions}") from error
+                message = _broken_off(url, partial, _length(file), size, error)
+                raise NotPrepared(f"{message}; {instructions}") from error
             if (there := _length(file)) < size:
                 raise NotPrepared(f"{_broken_off(url, partial, there, size, None)}; {instructions}")
         try:
@@ -262,11 +262,11 @@ def _download(url: str, final: Path, *, size: int, sha256: str, instructions: st
 
 def _broken_off(url: str, partial: Path, there: int, size: int, error: Exception | None) -> str:
     """Return what to say of a download that did not come to its end."""
-    said = "" if error is None else f" ({type(error).__name__}: {error})"
+    reason = "" if error is None else f" ({type(error).__name__}: {error})"
     if not there and isinstance(error, urllib.error.URLError):
-        return f"{url} cannot be reached{said}"
+        return f"{url} cannot be reached{reason}"
     return (
-        f"{url}: the connection ended after {there} of {size} bytes{said}; run the same command "
+        f"{url}: the connection ended after {there} of {size} bytes{reason}; run the same command "
         f"again to resume what is kept in {partial}, or"
     )
 
@@ -280,7 +280,7 @@ def _fetch(url: str, file: BinaryIO, size: int, name: str, instructions: str) ->
     """Append to `file` what is missing of `url`, and not much more.
 
     Raises:
-        BadData: The place offers a file of another size.
+        BadData: The server offers a file of another size.
     """
     have = _length(file)
     if have >= size:

@@ -73,13 +73,13 @@ def from_rows(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class PreparedStore:
     """A folder of splits, opened for reading."""
 
     folder: Path
     splits: Mapping[str, Ragged]
     about: Mapping[str, Any]
-    """What the writer said: task, version, options."""
+    """What the writer recorded: task, version, options."""
 
 
 def write_store(
@@ -191,7 +191,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def open_store(folder: Path) -> Store:
+def open_store(folder: Path) -> PreparedStore:
     """Map a store into memory; checks sizes, not contents.
 
     Raises:
@@ -208,7 +208,7 @@ def open_store(folder: Path) -> Store:
         split: Ragged(*(_map(folder / f"{split}.{part}.npy", part) for part in PARTS))
         for split in manifest["splits"]
     }
-    return Store(folder=folder, splits=splits, about=manifest["about"])
+    return PreparedStore(folder=folder, splits=splits, about=manifest["about"])
 
 
 def verify_store(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Answers at every position: sums of losses and hits, by place and by size classes."""
+"""Answers at every position: sums of losses and hits, by position and by size classes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ def tally(
     Args:
         nll: Loss of each answer.
         hit: Whether it is right.
-        batch: What was asked; `weight` says which positions count.
+        batch: What was to be answered; `weight` says which positions count.
         numbers: By kind, a number that each answer has, and the base of the size classes that
-            losses are summed by. The place in the row, by base 2, is always among them.
+            losses are summed by. The position in the row, by base 2, is always among them.
     """
     nll, hit = nll.detach().double().cpu(), hit.detach().cpu()
     weight = torch.ones_like(nll) if batch.weight is None else batch.weight.double().cpu()
@@ -35,9 +35,9 @@ def tally(
     there = count > 0
     means = (nll * weight).sum(1)[there] / count[there]
     shares = (hit * weight).sum(1)[there] / count[there]
-    place = torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
+    position = torch.arange(1, weight.shape[1] + 1).expand(weight.shape)
     parts: dict[tuple[str, str], tuple[float, float]] = {}
-    for kind, (sizes, base) in {"position": (place, 2), **numbers}.items():
+    for kind, (sizes, base) in {"position": (position, 2), **numbers}.items():
         parts |= by_size(kind, sizes, nll, weight, base=base)
     return Tally(
         nll_sum=float((nll * weight).sum()),
@@ -70,14 +70,14 @@ def by_size(
     powers = int(math.log(LARGEST, base)) + 1
     edges = torch.tensor([base**power for power in range(powers)])
     exponent = torch.bucketize(numbers.contiguous(), edges, right=True) - 1
-    place = exponent.flatten() + 1
+    position = exponent.flatten() + 1
     losses = torch.zeros(powers + 1, dtype=torch.float64).index_add_(
-        0, place, (nll * weight).flatten()
+        0, position, (nll * weight).flatten()
     )
-    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, place, weight.flatten())
+    items = torch.zeros(powers + 1, dtype=torch.float64).index_add_(0, position, weight.flatten())
     return {
-        (kind, size_class(base, place - 1)): (float(losses[place]), float(items[place]))
-        for place in items.nonzero().flatten().tolist()
+        (kind, size_class(base, position - 1)): (float(losses[position]), float(items[position]))
+        for position in items.nonzero().flatten().tolist()
     }
 
 

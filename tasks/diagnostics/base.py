@@ -65,7 +65,7 @@ class DiagnosticTask(RowsTask):
         *,
         vocabulary: int,
         options: Mapping[str, object],
-        said: str,
+        difficulty: str,
         length: int,
         test_length: int | None,
         train_examples: int,
@@ -78,7 +78,7 @@ class DiagnosticTask(RowsTask):
         Args:
             vocabulary: Number of token ids; answers are among them.
             options: What the rows depend on besides length and seed.
-            said: The difficulty in a few words, for print beside every number.
+            difficulty: The difficulty in a few words, for print beside every number.
             length: Tokens of a training or validation row.
             test_length: Tokens of a test row; none: the same.
             train_examples: Training rows.
@@ -89,7 +89,7 @@ class DiagnosticTask(RowsTask):
         Raises:
             ValueError: A number is too small.
         """
-        self.vocabulary, self.options, self.said = vocabulary, dict(options), said
+        self.vocabulary, self.options, self.difficulty = vocabulary, dict(options), difficulty
         self.length = length
         self.test_length = length if test_length is None else test_length
         self.max_length = max(self.length, self.test_length)
@@ -141,7 +141,7 @@ class DiagnosticTask(RowsTask):
             max_length=self.max_length,
             padded=False,
             metric="accuracy",
-            source=f"generated, {self.said}{trained}",
+            source=f"generated, {self.difficulty}{trained}",
             data_hash=identity_of(
                 {
                     "task": self.name,
@@ -286,12 +286,14 @@ class DiagnosticTask(RowsTask):
         """Return the most frequent answer of train, and that to each token; the smaller of two."""
         found, counts = [], []
         for tokens, answers in self.blocks("train"):
-            asked = answers != NOT_ASKED
-            pairs = np.unique(tokens[asked] * self.vocabulary + answers[asked], return_counts=True)
+            scored = answers != NOT_ASKED
+            pairs = np.unique(
+                tokens[scored] * self.vocabulary + answers[scored], return_counts=True
+            )
             found.append(pairs[0])
             counts.append(pairs[1])
-        codes, place = np.unique(np.concatenate(found), return_inverse=True)
-        often = np.bincount(place, weights=np.concatenate(counts))
+        codes, index = np.unique(np.concatenate(found), return_inverse=True)
+        often = np.bincount(index, weights=np.concatenate(counts))
         token, answer = np.divmod(codes, self.vocabulary)
         guess = int(np.bincount(answer, weights=often).argmax())
         best = np.full(self.vocabulary, guess)
@@ -303,9 +305,9 @@ class DiagnosticTask(RowsTask):
         """Return a baseline from a guess for every position; only those with an answer count."""
         right = total = 0
         for tokens, answers in self.blocks(split):
-            asked = answers != NOT_ASKED
-            right += int((guess(tokens) == answers)[asked].sum())
-            total += int(asked.sum())
+            scored = answers != NOT_ASKED
+            right += int((guess(tokens) == answers)[scored].sum())
+            total += int(scored.sum())
         return Baseline(name=name, accuracy=right / total, outcomes=None, sentence=sentence)
 
     def describe(self, split: str, index: int) -> str:
@@ -333,12 +335,12 @@ def first_seen(tokens: Int[np.ndarray, "n l"], known: set[int], most: int) -> In
     factors = random_words(Draw.diagnostic, DIGEST_STREAM, tokens.shape[1]) | np.uint64(1)
     digests = (tokens.astype(np.uint64) * factors).sum(1, dtype=np.uint64).tolist()
     fresh: list[int] = []
-    for place, digest in enumerate(digests):
+    for row, digest in enumerate(digests):
         if len(fresh) == most:
             break
         if digest not in known:
             known.add(digest)
-            fresh.append(place)
+            fresh.append(row)
     return np.array(fresh, np.int64)
 
 
@@ -351,9 +353,9 @@ def distinct(words: UInt64[np.ndarray, "n k"], of: int) -> Int[np.ndarray, "n k"
     """Return k different numbers below `of` in random order, for each row of random words."""
     pool = np.tile(np.arange(of, dtype=np.min_scalar_type(of)), (len(words), 1))
     rows = np.arange(len(words))
-    for place in range(words.shape[1]):
-        other = place + below(words[:, place], of - place)
+    for index in range(words.shape[1]):
+        other = index + below(words[:, index], of - index)
         taken = pool[rows, other]
-        pool[rows, other] = pool[:, place]
-        pool[:, place] = taken
+        pool[rows, other] = pool[:, index]
+        pool[:, index] = taken
     return pool[:, : words.shape[1]].astype(np.int64)

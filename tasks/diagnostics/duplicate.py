@@ -50,7 +50,7 @@ class Duplicate(DiagnosticTask):
         self.generated_as(
             vocabulary=symbols + 1,
             options={"symbols": symbols},
-            said=f"{symbols} symbols",
+            difficulty=f"{symbols} symbols",
             length=length,
             test_length=test_length,
             train_examples=train_examples,

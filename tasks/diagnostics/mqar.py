@@ -71,7 +71,7 @@ class MQAR(DiagnosticTask):
                 "power": power,
                 "filler": self.filler.value,
             },
-            said=f"{pairs} pairs of {vocabulary} tokens",
+            difficulty=f"{pairs} pairs of {vocabulary} tokens",
             length=length,
             test_length=test_length,
             train_examples=train_examples,
@@ -135,7 +135,7 @@ class MQAR(DiagnosticTask):
 
 
 def slots(length: int, pairs: int) -> int:
-    """Return the number of places where a query may stand."""
+    """Return the number of positions where a query may stand."""
     return (length - 2 * pairs) // 2
 
 
@@ -149,9 +149,9 @@ def recall_rows(
     filler: Filler,
 ) -> Rows:
     """Return rows of pairs and queries, a pure function of random words (2 pairs + slots + l)."""
-    half, places = vocabulary // 2, slots(length, pairs)
+    half, positions = vocabulary // 2, slots(length, pairs)
     for_keys, for_values, for_gaps, for_rest = np.split(
-        words, np.cumsum([pairs, pairs, places]), axis=1
+        words, np.cumsum([pairs, pairs, positions]), axis=1
     )
     keys = 1 + distinct(for_keys, half - 1)
     values = half + distinct(for_values, vocabulary - half)
@@ -161,19 +161,19 @@ def recall_rows(
         tokens = np.zeros((len(words), length), np.int64)
     tokens[:, : 2 * pairs : 2] = keys
     tokens[:, 1 : 2 * pairs : 2] = values
-    asked = 2 * pairs + 2 * weighted_choice(for_gaps, pairs, power)
-    np.put_along_axis(tokens, asked, keys, axis=1)
+    queries = 2 * pairs + 2 * weighted_choice(for_gaps, pairs, power)
+    np.put_along_axis(tokens, queries, keys, axis=1)
     answers = np.full_like(tokens, NOT_ASKED)
-    np.put_along_axis(answers, asked, values, axis=1)
+    np.put_along_axis(answers, queries, values, axis=1)
     return Rows(tokens, answers)
 
 
 def weighted_choice(
     words: UInt64[np.ndarray, "n p"], number: int, power: float
 ) -> Int[np.ndarray, "n k"]:
-    """Draw `number` places one after another without return, with weights (place + 1)^(power - 1).
+    """Draw `number` positions i one after another without return, with weights (i + 1)^(power - 1).
 
-    A race: each place arrives after an exponential time at the rate of its weight, and the first
+    A race: each position arrives after an exponential time at the rate of its weight, and the first
     to arrive are the ones drawn, in that order.
     """
     rate = np.arange(1, words.shape[1] + 1) ** (power - 1.0)

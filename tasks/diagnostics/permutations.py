@@ -47,7 +47,7 @@ class Steps(StrEnum):
     generators = auto()
 
 
-class Table(NamedTuple):
+class GroupTable(NamedTuple):
     """A group, its elements numbered from the neutral one, 0."""
 
     names: Sequence[str]
@@ -91,7 +91,7 @@ class Permutations(DiagnosticTask):
         self.generated_as(
             vocabulary=len(self.table.names),
             options={"group": self.group.value, "steps": self.steps.value},
-            said=f"{self.steps} of {self.group.upper()}",
+            difficulty=f"{self.steps} of {self.group.upper()}",
             length=length,
             test_length=test_length,
             train_examples=train_examples,
@@ -120,20 +120,22 @@ class Permutations(DiagnosticTask):
 
 
 @cache
-def table_of(group: Group) -> Table:
+def table_of(group: Group) -> GroupTable:
     """Return the elements of a group and their products."""
     if group in (Group.z2, Group.z60):
         order = int(group[1:])
         number = np.arange(order)
-        return Table([str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1))
+        return GroupTable(
+            [str(n) for n in range(order)], (number[:, None] + number) % order, (0, 1)
+        )
     points = int(group[1:])
     known = [p for p in permutations(range(points)) if group is not Group.a5 or even(p)]
-    place = {element: number for number, element in enumerate(known)}
-    product = np.array([[place[tuple(b[i] for i in a)] for b in known] for a in known])
+    index = {element: number for number, element in enumerate(known)}
+    product = np.array([[index[tuple(b[i] for i in a)] for b in known] for a in known])
     turn = (*range(1, points), 0)
     other = (1, 2, 0, 3, 4) if group is Group.a5 else (1, 0, *range(2, points))
     names = ["".join(str(i + 1) for i in element) for element in known]
-    return Table(names, product, (place[turn], place[other]))
+    return GroupTable(names, product, (index[turn], index[other]))
 
 
 def even(element: Sequence[int]) -> bool:
@@ -152,7 +154,7 @@ def product_rows(
     tokens = moves[below(words, len(moves))]
     answers = np.empty_like(tokens)
     state = np.zeros(len(words), tokens.dtype)
-    for place in range(words.shape[1]):
-        state = product[state, tokens[:, place]]
-        answers[:, place] = state
+    for position in range(words.shape[1]):
+        state = product[state, tokens[:, position]]
+        answers[:, position] = state
     return Rows(tokens, answers)

@@ -4,10 +4,10 @@
                               3 1 3 2      the symbols, in order
 
 Where a symbol stands does not say which one of the answers it is: that takes counting what came
-before it, where copying at fixed places takes a distance alone. With `items` as large as the place
-for them there are no blanks, and the task is plain copying.
+before it, where copying at fixed positions takes a distance alone. With `items` as large as the
+space for them there are no blanks, and the task is plain copying.
 
-The Mamba paper has 16 symbols among 4,096 places, 16 token ids with blank and mark (14 symbols),
+The Mamba paper has 16 symbols among 4,096 positions, 16 token ids with blank and mark (14 symbols),
 and 2 layers of width 64 with 400,000 steps.
 """
 
@@ -55,7 +55,7 @@ class SelectiveCopy(DiagnosticTask):
         self.generated_as(
             vocabulary=symbols + 2,
             options={"items": items, "symbols": symbols},
-            said=f"{items} items of {symbols} symbols",
+            difficulty=f"{items} items of {symbols} symbols",
             length=length,
             test_length=test_length,
             train_examples=train_examples,
@@ -80,8 +80,8 @@ class SelectiveCopy(DiagnosticTask):
 
     def different_rows(self, length: int) -> float:
         """Return the binary logarithm of the number of rows."""
-        places = math.comb(length - self.items, self.items)
-        return self.items * math.log2(self.symbols) + math.log2(places)
+        arrangements = math.comb(length - self.items, self.items)
+        return self.items * math.log2(self.symbols) + math.log2(arrangements)
 
     def spelled(self, token: int) -> str:
         """Return 1, 2, … for symbols, _ for blank, ? for the mark."""
@@ -92,8 +92,8 @@ class SelectiveCopy(DiagnosticTask):
 
         def last_symbol(tokens: np.ndarray) -> np.ndarray:
             before = tokens[:, : -self.items]
-            places = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
-            return np.take_along_axis(before, places[:, None], axis=1)
+            positions = before.shape[1] - 1 - (before != BLANK)[:, ::-1].argmax(1)
+            return np.take_along_axis(before, positions[:, None], axis=1)
 
         return [
             *super().baselines(split),
@@ -111,9 +111,9 @@ def copy_rows(words: UInt64[np.ndarray, "n w"], *, length: int, symbols: int) ->
     """Return rows of scattered symbols and marks, a pure function of 2 random words an item."""
     items = words.shape[1] // 2
     content = 1 + below(words[:, :items], symbols)
-    places = np.sort(distinct(words[:, items:], length - items), axis=1)
+    positions = np.sort(distinct(words[:, items:], length - items), axis=1)
     tokens = np.full((len(words), length), BLANK, np.int64)
-    np.put_along_axis(tokens, places, content, axis=1)
+    np.put_along_axis(tokens, positions, content, axis=1)
     tokens[:, -items:] = symbols + 1
     answers = np.full_like(tokens, NOT_ASKED)
     answers[:, -items:] = content

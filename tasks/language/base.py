@@ -101,7 +101,7 @@ class LanguageTask(StoredTask):
         data_hash: str,
         tokenizer: str = "",
     ) -> TaskSpec:
-        """Return the facts of a stream of tokens that is cut as `read_as` was told."""
+        """Return the facts of a stream of tokens that is cut as `read_as` was given."""
         return TaskSpec(
             name=name,
             version=version,
@@ -113,20 +113,20 @@ class LanguageTask(StoredTask):
             metric=metric,
             source=source,
             data_hash=data_hash,
-            regime=self.regime_said,
+            regime=self.regime_text,
             tokenizer=tokenizer,
             memory=self.memory,
         )
 
     @property
-    def regime_said(self) -> str:
+    def regime_text(self) -> str:
         """Return the regime as rows and tables say it."""
-        said = {
+        texts = {
             Regime.non_overlapping: "non-overlapping",
             Regime.sliding: f"sliding, stride {self.stride}",
             Regime.memory: f"memory of {self.memory}",
         }
-        return said[self.regime]
+        return texts[self.regime]
 
     def examples(self, split: str) -> int:
         """Return the number of windows that a split fills, the last one in part."""
@@ -227,30 +227,30 @@ class LanguageTask(StoredTask):
         streams = self.memory > 0 and (self.contiguous or split != "train")
         flat = self.split(split).tokens
         for first in range(start * together, last, together):
-            places = np.arange(first, min(first + together, last))[rank::ranks]
-            if len(places):
-                yield self._batch(flat, plan, places, reset=first == 0 if streams else None)
+            indices = np.arange(first, min(first + together, last))[rank::ranks]
+            if len(indices):
+                yield self._batch(flat, plan, indices, reset=first == 0 if streams else None)
 
     def _batch(
-        self, flat: np.ndarray, plan: Windows, places: Int[np.ndarray, " b"], reset: bool | None
+        self, flat: np.ndarray, plan: Windows, indices: Int[np.ndarray, " b"], reset: bool | None
     ) -> Batch:
-        starts, lengths, scored = (part[places] for part in plan)
+        starts, lengths, scored = (part[indices] for part in plan)
         longest = int(lengths.max())
-        narrow = np.zeros((len(places), longest + 1), flat.dtype)
+        narrow = np.zeros((len(indices), longest + 1), flat.dtype)
         for row, (begin, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
             narrow[row, : length + 1] = flat[begin : begin + length + 1]
         both = torch.from_numpy(narrow.astype(np.int64))
         weight = None
         if not bool((scored == longest).all()):
-            place = np.arange(longest)
-            counts = (place >= (lengths - scored)[:, None]) & (place < lengths[:, None])
+            position = np.arange(longest)
+            counts = (position >= (lengths - scored)[:, None]) & (position < lengths[:, None])
             weight = torch.from_numpy(counts.astype(np.float32))
         return Batch(
             tokens=both[:, None, :-1],
             target=both[:, 1:],
-            index=torch.from_numpy(places),
+            index=torch.from_numpy(indices),
             weight=weight,
-            reset=None if reset is None else torch.full((len(places),), reset),
+            reset=None if reset is None else torch.full((len(indices),), reset),
         )
 
     def baselines(self, split: str) -> list[Baseline]:

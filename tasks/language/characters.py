@@ -40,14 +40,14 @@ LICENCE = "licence: GFDL (Wikipedia's text of 2006)"
 ALPHABET = b" abcdefghijklmnopqrstuvwxyz"
 
 
-class Corpus(StrEnum):
+class CharacterCorpus(StrEnum):
     """Which text."""
 
     enwik8 = auto()
     text8 = auto()
 
 
-class Source(StrEnum):
+class CharacterSource(StrEnum):
     """Where the text comes from."""
 
     files = auto()
@@ -56,7 +56,7 @@ class Source(StrEnum):
     sample = auto()
 
 
-class _Facts(NamedTuple):
+class _CharacterFacts(NamedTuple):
     url: str
     size: int
     sha256: str
@@ -64,13 +64,13 @@ class _Facts(NamedTuple):
 
 
 CORPORA = {
-    Corpus.enwik8: _Facts(
+    CharacterCorpus.enwik8: _CharacterFacts(
         "http://mattmahoney.net/dc/enwik8.zip",
         36_445_475,
         "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
         256,
     ),
-    Corpus.text8: _Facts(
+    CharacterCorpus.text8: _CharacterFacts(
         "http://mattmahoney.net/dc/text8.zip",
         31_344_016,
         "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
@@ -103,8 +103,8 @@ class Characters(LanguageTask):
     def __init__(
         self,
         *,
-        corpus: Corpus = Corpus.enwik8,
-        source: Source = Source.files,
+        corpus: CharacterCorpus = CharacterCorpus.enwik8,
+        source: CharacterSource = CharacterSource.files,
         path: str | None = None,
         partial: bool = False,
         length: int = 512,
@@ -115,9 +115,9 @@ class Characters(LanguageTask):
         contiguous: bool = False,
     ) -> None:
         self.corpus, self.source = corpus, source
-        if self.source is Source.sample and path is not None:
+        if self.source is CharacterSource.sample and path is not None:
             raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
-        if self.source is Source.datasets and self.corpus is not Corpus.text8:
+        if self.source is CharacterSource.datasets and self.corpus is not CharacterCorpus.text8:
             raise ValueError(
                 f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
             )
@@ -147,10 +147,10 @@ class Characters(LanguageTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is Source.sample:
+        if self.source is CharacterSource.sample:
             return "sample (synthetic)"
-        said = str(self.source) if self.path is None else f"{self.source}: {self.path.name}"
-        return f"{said}{MARK if self.partial else ''}"
+        text = str(self.source) if self.path is None else f"{self.source}: {self.path.name}"
+        return f"{text}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -159,10 +159,10 @@ class Characters(LanguageTask):
             "source": self.source.value,
             "partial": self.partial,
         }
-        if self.source is Source.files:
+        if self.source is CharacterSource.files:
             given = self.path is not None
             facts["content"] = remembered_sha256(self._file()) if given else self.facts.sha256
-        elif self.source is Source.datasets:
+        elif self.source is CharacterSource.datasets:
             facts["content"] = self._hub_identity()
         return identity_of(facts)
 
@@ -199,15 +199,15 @@ class Characters(LanguageTask):
                 split: Ragged(ids, np.array([0, len(ids)]), np.zeros(1, np.uint8))
                 for split, ids in zip(SPLITS, self._parts(), strict=True)
             },
-            vocabulary="bytes" if self.corpus is Corpus.enwik8 else ALPHABET.decode(),
-            licence=GENERATED if self.source is Source.sample else LICENCE,
+            vocabulary="bytes" if self.corpus is CharacterCorpus.enwik8 else ALPHABET.decode(),
+            licence=GENERATED if self.source is CharacterSource.sample else LICENCE,
         )
 
     def _parts(self) -> list[np.ndarray]:
         """Return the ids of each split."""
-        if self.source is Source.datasets:
+        if self.source is CharacterSource.datasets:
             return self._hub_parts()
-        if self.source is Source.sample:
+        if self.source is CharacterSource.sample:
             content = sample_text(SAMPLE_BYTES)
         else:
             path = self._file() if self.path is not None else self._fetched()
@@ -260,7 +260,7 @@ class Characters(LanguageTask):
 
     def _sizes(self, number: int) -> list[int]:
         total = sum(OFFICIAL.values())
-        if self.source is Source.files and not self.partial:
+        if self.source is CharacterSource.files and not self.partial:
             if number != total:
                 raise BadData(
                     f"{self.spec.source}: {number:,} bytes, wanted {total:,}: the file is "
@@ -273,16 +273,16 @@ class Characters(LanguageTask):
     def ids(self, content: bytes) -> np.ndarray:
         """Return the id of each byte; `BadData` for one outside the alphabet of text8."""
         found = np.frombuffer(content, np.uint8)
-        if self.corpus is Corpus.enwik8:
+        if self.corpus is CharacterCorpus.enwik8:
             return found
         table = np.full(256, 255, np.uint8)
         table[np.frombuffer(ALPHABET, np.uint8)] = np.arange(len(ALPHABET))
         ids = table[found]
         wrong = ids == 255
         if wrong.any():
-            place = int(wrong.argmax())
+            first = int(wrong.argmax())
             raise BadData(
-                f"{self.spec.source}: byte {place:,} is {content[place : place + 1]!r}; text8 "
+                f"{self.spec.source}: byte {first:,} is {content[first : first + 1]!r}; text8 "
                 "holds a to z and blanks alone: is this another file?"
             )
         return ids
@@ -295,7 +295,11 @@ class Characters(LanguageTask):
     def describe(self, split: str, index: int) -> str:
         """Return one window of text."""
         ids = self.example(split, index).astype(np.uint8)
-        content = ids.tobytes() if self.corpus is Corpus.enwik8 else bytes(ALPHABET[i] for i in ids)
+        content = (
+            ids.tobytes()
+            if self.corpus is CharacterCorpus.enwik8
+            else bytes(ALPHABET[i] for i in ids)
+        )
         return content.decode(errors="replace")
 
 

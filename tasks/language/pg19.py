@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data.lines import Block, cut
+from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
 from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity, remembered_sha256
@@ -30,7 +30,7 @@ from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
 from tasks.language import pg19_files as files
 from tasks.language.base import Regime
-from tasks.language.pg19_files import Book, Errors
+from tasks.language.pg19_files import Book, DecodingErrors
 from tasks.language.subwords import Algorithm, Subwords
 from tasks.language.tokenised import TokenisedTask, end, log, piece
 from tasks.task import TaskSpec
@@ -45,7 +45,7 @@ TOLERANCE = 0.005
 said, and half a book of the test split is as much."""
 
 
-class Source(StrEnum):
+class PG19Source(StrEnum):
     """Where the books come from."""
 
     files = auto()
@@ -84,10 +84,10 @@ class PG19(TokenisedTask):
     def __init__(
         self,
         *,
-        source: Source = Source.files,
+        source: PG19Source = PG19Source.files,
         path: str | None = None,
         partial: bool = False,
-        errors: Errors = Errors.strict,
+        errors: DecodingErrors = DecodingErrors.strict,
         subword_vocabulary: int | None = None,
         subword_model: Algorithm = Algorithm.bpe,
         tokenizer: str | None = None,
@@ -100,14 +100,14 @@ class PG19(TokenisedTask):
     ) -> None:
         self.source, self.errors = source, errors
         self.algorithm, self.partial = subword_model, partial
-        check_partial(partial, self.source is not Source.sample)
-        if self.source is Source.sample and path is not None:
+        check_partial(partial, self.source is not PG19Source.sample)
+        if self.source is PG19Source.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
         self.path = Path(path).expanduser() if path is not None else None
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
-        sample = self.source is Source.sample
+        sample = self.source is PG19Source.sample
         self.vocabulary = subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
         self.read_as(
             length=length,
@@ -128,14 +128,14 @@ class PG19(TokenisedTask):
             metric="word_perplexity",
             source=self._source_name(),
             data_hash=self._identity(),
-            tokenizer=self.tokenizer_said,
+            tokenizer=self.tokenizer_text,
         )
 
     def _source_name(self) -> str:
-        if self.source is Source.sample:
+        if self.source is PG19Source.sample:
             return "sample (synthetic)"
-        said = f"{self.source}{f': {self.path.name}' if self.path is not None else ''}"
-        return f"{said}{MARK if self.partial else ''}"
+        text = f"{self.source}{f': {self.path.name}' if self.path is not None else ''}"
+        return f"{text}{MARK if self.partial else ''}"
 
     @cached_property
     def tokeniser(self) -> Subwords:
@@ -164,18 +164,18 @@ class PG19(TokenisedTask):
     @cached_property
     def _content(self) -> str:
         """What the content of the books is known by."""
-        if self.source is Source.sample:
+        if self.source is PG19Source.sample:
             return f"sample {VERSION}"
-        if self.source is Source.datasets and self.path is None:
+        if self.source is PG19Source.datasets and self.path is None:
             return f"{files.HUB_NAME}@{files.HUB_REVISION}"
-        if self._place.is_file() and self.source is Source.files:
-            return remembered_sha256(self._place)
-        if self._place.is_dir():
-            return folder_identity(self._place)
-        raise NotPrepared(f"{self._place} is missing; {files.instructions(self._place)}")
+        if self._location.is_file() and self.source is PG19Source.files:
+            return remembered_sha256(self._location)
+        if self._location.is_dir():
+            return folder_identity(self._location)
+        raise NotPrepared(f"{self._location} is missing; {files.instructions(self._location)}")
 
     @property
-    def _place(self) -> Path:
+    def _location(self) -> Path:
         return self.path if self.path is not None else data_root() / "downloads" / "pg19"
 
     @property
@@ -186,25 +186,25 @@ class PG19(TokenisedTask):
     def make(self) -> None:
         """Read the books and store their ids."""
         with ExitStack() as held:
-            if self.source is Source.files:
-                self._opened = held.enter_context(files.opened(self._place))
-            elif self.source is Source.datasets:
+            if self.source is PG19Source.files:
+                self._opened = held.enter_context(files.opened(self._location))
+            elif self.source is PG19Source.datasets:
                 self._opened = files.load_hub(self.path)
             self.write_encoded(
-                licence=GENERATED if self.source is Source.sample else files.LICENCE,
+                licence=GENERATED if self.source is PG19Source.sample else files.LICENCE,
                 end_of_book=self.vocabulary - 1,
             )
 
     def books(self, split: str) -> Iterator[Book]:
         """Yield the books of a split, from `make`."""
-        if self.source is Source.sample:
+        if self.source is PG19Source.sample:
             return files.sample(split)
-        if self.source is Source.datasets:
+        if self.source is PG19Source.datasets:
             where = f"{self.spec.source}, {split}"
             return files.read_hub(self._opened[split], where, self.errors)
         return files.read(self._opened, split, self.errors)
 
-    def text(self, split: str) -> Iterator[Block]:
+    def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the text of a split."""
         for book in self.books(split):
             yield from cut(book.text, book.where)
@@ -222,7 +222,7 @@ class PG19(TokenisedTask):
 
     def _checked(self, split: str, books: int, words: int) -> int:
         """Return the words that perplexity divides by; `BadData` where a whole split is not."""
-        if self.partial or self.source is Source.sample:
+        if self.partial or self.source is PG19Source.sample:
             return words
         wanted_books, wanted = files.BOOKS[split], files.WORDS[split]
         if books != wanted_books or abs(words - wanted) > TOLERANCE * wanted:

@@ -35,11 +35,11 @@ SAMPLE_BYTES = 300_000
 SAMPLE_BOOKS = {"train": 16, "validation": 2, "test": 2}
 
 
-class Errors(StrEnum):
+class DecodingErrors(StrEnum):
     """What becomes of bytes that are no UTF-8."""
 
     strict = auto()
-    """An error that names the place."""
+    """An error that names the position."""
     replace = auto()  # type: ignore[assignment]  # shadows str.replace, unused here
     """They are read as U+FFFD."""
 
@@ -52,12 +52,12 @@ class Book(NamedTuple):
     """UTF-8, with a single newline at each line's end."""
 
 
-def instructions(place: Path) -> str:
+def instructions(path: Path) -> str:
     """Say which files to put where."""
     books = ", ".join(f"{split}/ID.txt ({number:,} books)" for split, number in BOOKS.items())
     return (
         f"put {books} from {BUCKET}/ (about 11 GB; single files whose hashes are not published) "
-        f"into {place}, or a tar of them, or name their place by task.path; a part of them needs "
+        f"into {path}, or a tar of them, or name their path by task.path; a part of them needs "
         f"task.partial=true; task.source=datasets fetches {HUB_NAME} through `datasets`, "
         f"task.source=sample is a trial; {LICENCE}"
     )
@@ -79,14 +79,14 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def _inside(folder: Path, path: Path) -> Path:
-    for place in (folder, folder / INNER):
-        if all((place / split).is_dir() for split in SPLITS):
-            return place
+    for candidate in (folder, folder / INNER):
+        if all((candidate / split).is_dir() for split in SPLITS):
+            return candidate
     wanted = ", ".join(f"{split}/" for split in SPLITS)
     raise NotPrepared(f"{path} has no folders {wanted}; {instructions(path)}")
 
 
-def read(folder: Path, split: str, errors: Errors) -> Iterator[Book]:
+def read(folder: Path, split: str, errors: DecodingErrors) -> Iterator[Book]:
     """Yield the books of a split in the order of their numbers.
 
     Raises:
@@ -104,10 +104,10 @@ def read(folder: Path, split: str, errors: Errors) -> Iterator[Book]:
         yield _book(content, f"{split}/{number}.txt", errors)
 
 
-def _book(content: bytes, where: str, errors: Errors) -> Book:
+def _book(content: bytes, where: str, errors: DecodingErrors) -> Book:
     if not content.strip():
         raise BadData(f"{where} is empty ({len(content)} bytes): fetch it again or remove it")
-    if errors is Errors.replace:
+    if errors is DecodingErrors.replace:
         content = content.decode(errors="replace").encode()
     else:
         try:
@@ -137,7 +137,7 @@ def load_hub(path: Path | None) -> Any:
     )
 
 
-def read_hub(rows: Any, where: str, errors: Errors) -> Iterator[Book]:
+def read_hub(rows: Any, where: str, errors: DecodingErrors) -> Iterator[Book]:
     """Yield the rows in the order of the numbers that end their column `url`, or as they come.
 
     Raises:

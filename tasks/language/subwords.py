@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data.lines import Block
+from tasks.data.lines import LineBlock
 from tasks.data.sources import remembered_sha256
 from tasks.errors import BadData, NotPrepared
 from tasks.language import vocabulary_cache
@@ -124,23 +124,23 @@ class Subwords:
         self.name = f"{self.recipe['kind']} {size}"
 
     @property
-    def _place(self) -> vocabulary_cache.Place:
-        return vocabulary_cache.place(
+    def _file(self) -> vocabulary_cache.CachedFile:
+        return vocabulary_cache.cached_file(
             f"{self.algorithm}-{self.recipe['size']}", "tokenizer.json", self.recipe
         )
 
     def there(self) -> bool:
         """Return whether the model is on this machine."""
-        return self.given is not None or vocabulary_cache.there(self._place)
+        return self.given is not None or vocabulary_cache.there(self._file)
 
-    def make(self, train: Callable[[], Iterable[Block]]) -> None:
+    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Learn the model from train, unless that is done or one is given.
 
         Raises:
             BadData: It has another number of ids than `size`, or is no tokeniser.
         """
         if self.given is None:
-            vocabulary_cache.made_once(self._place, lambda: self._learnt(train()))
+            vocabulary_cache.made_once(self._file, lambda: self._learnt(train()))
         found = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         if found + self.added != self.size:
             raise BadData(
@@ -148,7 +148,7 @@ class Subwords:
                 f"task.subword_vocabulary={found + self.added}"
             )
 
-    def _learnt(self, train: Iterable[Block]) -> bytes:
+    def _learnt(self, train: Iterable[LineBlock]) -> bytes:
         wanted = self.size - self.added
         log.info("learning %d sub-words (%s) from the train split", wanted, self.algorithm)
         content, found = learnt(train, self.algorithm, wanted)
@@ -161,11 +161,11 @@ class Subwords:
 
     @property
     def _origin(self) -> Path:
-        return self._place.folder / self._place.name if self.given is None else self.given
+        return self._file.folder / self._file.name if self.given is None else self.given
 
     def _content(self) -> bytes:
         if self.given is None:
-            return vocabulary_cache.read(self._place)
+            return vocabulary_cache.read(self._file)
         content = self.given.read_bytes()
         if hashlib.sha256(content).hexdigest() != self.recipe["content"]:
             raise BadData(f"{self.given} was changed while it was used: start again")
@@ -195,7 +195,7 @@ class Subwords:
         made.encode_special_tokens = True
         return made
 
-    def encode(self, block: Block) -> Integer[np.ndarray, " n"]:
+    def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
         """Return the ids of whole lines."""
         if self.given is not None:
             flat, _ = self._by_library(_lines(block.text))
@@ -212,8 +212,8 @@ class Subwords:
             self._ends = np.concatenate((self._ends, self._ends[-1] + np.cumsum(lengths)))
         starts = self._ends[order]
         lengths = self._ends[order + 1] - starts
-        places = np.cumsum(lengths)
-        shifts = np.repeat(starts - (places - lengths), lengths)
+        ends = np.cumsum(lengths)
+        shifts = np.repeat(starts - (ends - lengths), lengths)
         found = self._flat[shifts + np.arange(len(shifts))]
         return found.astype(token_type(self.size))
 
@@ -250,7 +250,7 @@ def byte_letters() -> dict[int, str]:
     return {byte: others.get(byte, chr(byte)) for byte in range(BYTES)}
 
 
-def _spelt(train: Iterable[Block]) -> Iterator[str]:
+def _spelt(train: Iterable[LineBlock]) -> Iterator[str]:
     """Yield a text's pieces in the letters of a byte-level model, with blanks between them.
 
     Handed to the library like this they need no more of its rules, which take most of its time.
@@ -264,7 +264,7 @@ def _spelt(train: Iterable[Block]) -> Iterator[str]:
             yield joined.decode("latin-1").translate(letters)
 
 
-def learnt(train: Iterable[Block], algorithm: Algorithm, size: int) -> tuple[bytes, int]:
+def learnt(train: Iterable[LineBlock], algorithm: Algorithm, size: int) -> tuple[bytes, int]:
     """Learn a model with `size` ids from a text.
 
     Returns:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data.lines import Block
+from tasks.data.lines import LineBlock
 from tasks.data.prepared import identity_of
 from tasks.data.storage import Ragged
 from tasks.errors import BadData
@@ -35,7 +35,7 @@ class TokenisedTask(LanguageTask):
         """Makes ids of text; the same object at every call."""
 
     @abstractmethod
-    def text(self, split: str) -> Iterable[Block]:
+    def text(self, split: str) -> Iterable[LineBlock]:
         """Yield the text of a split."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class TokenisedTask(LanguageTask):
         """
 
     @cached_property
-    def tokenizer_said(self) -> str:
+    def tokenizer_text(self) -> str:
         """The tokeniser as rows and tables say it: name and hash of its recipe."""
         return f"{self.tokeniser.name} {identity_of(self.tokeniser.recipe)[:8]}"
 
@@ -59,7 +59,7 @@ class TokenisedTask(LanguageTask):
         self.write(
             {split: self.encoded(split, words) for split in SPLITS},
             words=words,
-            tokenizer=self.tokenizer_said,
+            tokenizer=self.tokenizer_text,
             tokenizer_sha256=self.tokeniser.sha256,
             **about,
         )

@@ -1,4 +1,4 @@
-"""What was learnt from a train split and is kept in the cache: one file, and what it was made from.
+"""What was learnt from a train split and lies in the cache: one file, and what it was made from.
 
     vocabularies/words-1a2b…/vocabulary.txt    the content
                             /manifest.json     its hash, and the recipe
@@ -20,8 +20,8 @@ from tasks.errors import BadData, NotPrepared
 FORMAT = 1
 
 
-class Place(NamedTuple):
-    """Where something is kept."""
+class CachedFile(NamedTuple):
+    """Where something is stored."""
 
     folder: Path
     name: str
@@ -30,18 +30,18 @@ class Place(NamedTuple):
     """What decides the content, plain JSON."""
 
 
-def place(kind: str, name: str, recipe: Mapping[str, object]) -> Place:
+def cached_file(kind: str, name: str, recipe: Mapping[str, object]) -> CachedFile:
     """Return where the outcome of a recipe lies: in a folder that is named by its hash."""
-    return Place(data_root() / "vocabularies" / f"{kind}-{identity_of(recipe)}", name, recipe)
+    return CachedFile(data_root() / "vocabularies" / f"{kind}-{identity_of(recipe)}", name, recipe)
 
 
-def there(at: Place) -> bool:
-    """Return whether something is kept there."""
+def there(at: CachedFile) -> bool:
+    """Return whether something is stored there."""
     return (at.folder / "manifest.json").is_file()
 
 
-def read(at: Place) -> bytes:
-    """Return what is kept, compared with its hash.
+def read(at: CachedFile) -> bytes:
+    """Return what is stored, compared with its hash.
 
     Raises:
         NotPrepared: Nothing is there.
@@ -68,8 +68,8 @@ def read(at: Place) -> bytes:
     return content
 
 
-def made_once(at: Place, make: Callable[[], bytes]) -> bytes:
-    """Return what is kept; make and keep it where it is missing, one process for all."""
+def made_once(at: CachedFile, make: Callable[[], bytes]) -> bytes:
+    """Return what is stored; make and store it where it is missing, one process for all."""
     if not there(at):
         with lock(at.folder.name):
             if not there(at):
@@ -81,10 +81,10 @@ def made_once(at: Place, make: Callable[[], bytes]) -> bytes:
                         "recipe": dict(at.recipe),
                         "sha256": hashlib.sha256(content).hexdigest(),
                     }
-                    said = json.dumps(manifest, indent=1, sort_keys=True)
-                    (folder / "manifest.json").write_text(said)
+                    text = json.dumps(manifest, indent=1, sort_keys=True)
+                    (folder / "manifest.json").write_text(text)
     return read(at)
 
 
-def _bad(at: Place, fault: str) -> BadData:
+def _bad(at: CachedFile, fault: str) -> BadData:
     return BadData(f"{at.folder / at.name}: {fault}; delete this folder and prepare again")

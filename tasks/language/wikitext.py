@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.data.lines import Block
+from tasks.data.lines import LineBlock
 from tasks.data.prepared import GENERATED, identity_of
 from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity
@@ -29,7 +29,7 @@ from tasks.language import wikitext_files as files
 from tasks.language.base import Regime
 from tasks.language.subwords import Algorithm, Subwords
 from tasks.language.tokenised import TokenisedTask, end, piece
-from tasks.language.wikitext_files import Corpus, Form
+from tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
 from tasks.language.words import Unknown, Words, count_words, ranked, split_words
 from tasks.task import SPLITS, TaskSpec
 
@@ -38,7 +38,7 @@ SUBWORDS = 8000
 SAMPLE_SUBWORDS = 400
 
 
-class Source(StrEnum):
+class WikiTextSource(StrEnum):
     """Where the text comes from."""
 
     files = auto()
@@ -84,10 +84,10 @@ class WikiText(TokenisedTask):
     def __init__(
         self,
         *,
-        corpus: Corpus = Corpus.wikitext103,
-        source: Source = Source.files,
+        corpus: WikiTextCorpus = WikiTextCorpus.wikitext103,
+        source: WikiTextSource = WikiTextSource.files,
         path: str | None = None,
-        form: Form = Form.tokens,
+        form: WikiTextForm = WikiTextForm.tokens,
         partial: bool = False,
         units: Units = Units.words,
         vocabulary_size: int | None = None,
@@ -105,18 +105,18 @@ class WikiText(TokenisedTask):
         self.corpus, self.source, self.form = corpus, source, form
         self.units, self.unknown = units, unknown
         self.algorithm = subword_model
-        if self.source is Source.sample and path is not None:
+        if self.source is WikiTextSource.sample and path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={path!r}; set source=files or datasets"
             )
         if self.units is Units.words:
-            asked = {"subword_vocabulary": subword_vocabulary, "tokenizer": tokenizer}
-            for name, value in asked.items():
+            given = {"subword_vocabulary": subword_vocabulary, "tokenizer": tokenizer}
+            for name, value in given.items():
                 if value is not None:
                     raise ValueError(
                         f"task.{name} belongs to units=subwords: got units=words, {name}={value}"
                     )
-            if self.form is Form.raw:
+            if self.form is WikiTextForm.raw:
                 raise ValueError(
                     "units=words reads form=tokens, whose vocabulary is closed: got form=raw; set "
                     "task.units=subwords, or leave task.form out"
@@ -130,7 +130,7 @@ class WikiText(TokenisedTask):
         self.path = Path(path).expanduser() if path is not None else None
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
         self.partial = partial
-        check_partial(partial, self.source is not Source.sample)
+        check_partial(partial, self.source is not WikiTextSource.sample)
         self.vocabulary_size, self.subword_vocabulary = vocabulary_size, subword_vocabulary
         self.read_as(
             length=length,
@@ -152,24 +152,24 @@ class WikiText(TokenisedTask):
             metric="perplexity" if words else "word_perplexity",
             source=self._source_name(),
             data_hash=self._identity(),
-            tokenizer=self.tokenizer_said,
+            tokenizer=self.tokenizer_text,
         )
 
     def _source_name(self) -> str:
-        if self.source is Source.sample:
+        if self.source is WikiTextSource.sample:
             return "sample (synthetic)"
-        said = [str(self.source)]
+        parts = [str(self.source)]
         if self.path is not None:
-            said.append(f": {self.path.name}")
-        if self.form is Form.raw:
-            said.append(", raw")
-        return "".join(said) + (MARK if self.partial else "")
+            parts.append(f": {self.path.name}")
+        if self.form is WikiTextForm.raw:
+            parts.append(", raw")
+        return "".join(parts) + (MARK if self.partial else "")
 
     @cached_property
     def tokeniser(self) -> Words | Subwords:
         """Words or sub-words; needs no data but for its identity."""
         train = self._content["train"]
-        sample = self.source is Source.sample
+        sample = self.source is WikiTextSource.sample
         if self.units is Units.words:
             size = self.vocabulary_size or self.facts.vocabulary
             if sample and self.vocabulary_size is None:
@@ -198,9 +198,9 @@ class WikiText(TokenisedTask):
     @cached_property
     def _content(self) -> dict[str, str]:
         """What the content of every split is known by."""
-        if self.source is Source.sample:
+        if self.source is WikiTextSource.sample:
             return dict.fromkeys(SPLITS, f"sample {VERSION}")
-        if self.source is Source.datasets:
+        if self.source is WikiTextSource.datasets:
             config = files.hub_config(self.corpus, self.form)
             known = f"{files.HUB_NAME}@{files.HUB_REVISION}/{config}"
             if self.path is not None:
@@ -216,7 +216,7 @@ class WikiText(TokenisedTask):
         return files.identities(self._sources)
 
     @cached_property
-    def _sources(self) -> dict[str, files.Source]:
+    def _sources(self) -> dict[str, files.TextFile]:
         return files.find(self.path, self.corpus, self.form)
 
     @cached_property
@@ -228,17 +228,17 @@ class WikiText(TokenisedTask):
         """Where the prepared data lie; one store serves every length and regime."""
         return data_root() / f"{self.corpus}-{self.source}-{self.spec.data_hash}"
 
-    def text(self, split: str) -> Iterator[Block]:
+    def text(self, split: str) -> Iterator[LineBlock]:
         """Yield the lines of a split."""
-        if self.source is Source.sample:
+        if self.source is WikiTextSource.sample:
             return files.read_sample(split)
-        if self.source is Source.datasets:
+        if self.source is WikiTextSource.datasets:
             return files.read_hub(self._hub[split], f"{self.spec.source}, {split}")
         return files.read(self._sources[split])
 
     def make(self) -> None:
         """Read the text and store its ids."""
-        sample = self.source is Source.sample
+        sample = self.source is WikiTextSource.sample
         self.write_encoded(
             units=self.units.value,
             form=self.form.value,
@@ -258,7 +258,7 @@ class WikiText(TokenisedTask):
 
     def _check(self, split: str, words: int) -> None:
         """Raise `BadData` unless a split that should be whole is whole."""
-        if self.partial or self.source is Source.sample:
+        if self.partial or self.source is WikiTextSource.sample:
             return
         wanted = self.facts.words[split]
         if abs(words - wanted) > (self.facts.unverified if split == "train" else 0):

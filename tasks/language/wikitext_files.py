@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.data import archives, hub
-from tasks.data.lines import Block, blocks
+from tasks.data.lines import LineBlock, blocks
 from tasks.data.sources import data_root, remembered_sha256
 from tasks.errors import BadData, NotPrepared
 from tasks.language.characters import sample_text
@@ -27,14 +27,14 @@ SAMPLE_WORDS = 12
 """Of a line."""
 
 
-class Corpus(StrEnum):
+class WikiTextCorpus(StrEnum):
     """Which of the two; their validation and test splits are the same articles."""
 
     wikitext103 = auto()
     wikitext2 = auto()
 
 
-class Form(StrEnum):
+class WikiTextForm(StrEnum):
     """Which of the two forms of the text."""
 
     tokens = auto()
@@ -43,7 +43,7 @@ class Form(StrEnum):
     """All words are there."""
 
 
-class Facts(NamedTuple):
+class CorpusFacts(NamedTuple):
     """What is published."""
 
     name: str
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     train_words: int
     unverified: int
     """By how many words train may differ: its published number was not checked to the unit."""
-    sha256: Mapping[Form, str]
+    sha256: Mapping[WikiTextForm, str]
     """Of the archives."""
 
     @property
@@ -64,42 +64,42 @@ class Facts(NamedTuple):
 
 
 CORPORA = {
-    Corpus.wikitext103: Facts(
+    WikiTextCorpus.wikitext103: CorpusFacts(
         "wikitext-103",
         267_735,
         103_227_021,
         1000,
         {
-            Form.tokens: "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-            Form.raw: "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+            WikiTextForm.tokens: "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+            WikiTextForm.raw: "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
         },
     ),
-    Corpus.wikitext2: Facts(
+    WikiTextCorpus.wikitext2: CorpusFacts(
         "wikitext-2",
         33_278,
         2_088_628,
         0,
         {
-            Form.tokens: "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-            Form.raw: "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+            WikiTextForm.tokens: "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+            WikiTextForm.raw: "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
         },
     ),
 }
 
 
-class Source(NamedTuple):
+class TextFile(NamedTuple):
     """A file, or a member of an archive."""
 
     path: Path
     member: str | None
 
 
-def archive_name(corpus: Corpus, form: Form) -> str:
+def archive_name(corpus: WikiTextCorpus, form: WikiTextForm) -> str:
     """Return the name of the public archive."""
-    return f"{CORPORA[corpus].name}{'-raw' if form is Form.raw else ''}-v1.zip"
+    return f"{CORPORA[corpus].name}{'-raw' if form is WikiTextForm.raw else ''}-v1.zip"
 
 
-def find(path: Path | None, corpus: Corpus, form: Form) -> dict[str, Source]:
+def find(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> dict[str, TextFile]:
     """Return where each split lies: in an archive, or in a folder, packed or not.
 
     Args:
@@ -113,22 +113,22 @@ def find(path: Path | None, corpus: Corpus, form: Form) -> dict[str, Source]:
         BadData: The archive is damaged, has not all three, or (where `path` is None) is not the
             public one.
     """
-    place = data_root() / "downloads" if path is None else path
-    archive = place if place.is_file() else place / archive_name(corpus, form)
+    root = data_root() / "downloads" if path is None else path
+    archive = root if root.is_file() else root / archive_name(corpus, form)
     if archive.is_file():
         if path is None:
             _check_public(archive, CORPORA[corpus].sha256[form])
         return _members(archive, form)
     known = CORPORA[corpus].name
-    for folder in (place, place / known, place / f"{known}-raw"):
+    for folder in (root, root / known, root / f"{known}-raw"):
         found = {split: _file(folder, f"{name}.{form}") for split, name in FILES.items()}
-        there = {split: Source(file, None) for split, file in found.items() if file is not None}
+        there = {split: TextFile(file, None) for split, file in found.items() if file is not None}
         if len(there) == len(SPLITS):
             return there
         if there:
             lacking = ", ".join(f"{FILES[s]}.{form}" for s in SPLITS if s not in there)
-            raise NotPrepared(f"{folder} lacks {lacking}; {_instructions(place, corpus, form)}")
-    raise NotPrepared(f"{place}: no WikiText there; {_instructions(place, corpus, form)}")
+            raise NotPrepared(f"{folder} lacks {lacking}; {_instructions(root, corpus, form)}")
+    raise NotPrepared(f"{root}: no WikiText there; {_instructions(root, corpus, form)}")
 
 
 def _file(folder: Path, name: str) -> Path | None:
@@ -136,11 +136,11 @@ def _file(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _instructions(place: Path, corpus: Corpus, form: Form) -> str:
+def _instructions(root: Path, corpus: WikiTextCorpus, form: WikiTextForm) -> str:
     names = ", ".join(f"{name}.{form}" for name in FILES.values())
     return (
         f"put {archive_name(corpus, form)} (SHA-256 {CORPORA[corpus].sha256[form]}) into "
-        f"{place}, or its files {names} (plain, .gz, .xz or .bz2), or name their place by "
+        f"{root}, or its files {names} (plain, .gz, .xz or .bz2), or name their path by "
         "task.path; task.source=datasets fetches them through `datasets`, task.source=sample is a "
         f"trial; {LICENCE}"
     )
@@ -155,7 +155,7 @@ def _check_public(archive: Path, wanted: str) -> None:
         )
 
 
-def _members(archive: Path, form: Form) -> dict[str, Source]:
+def _members(archive: Path, form: WikiTextForm) -> dict[str, TextFile]:
     with archives.opened_zip(archive) as packed:
         names = {name.rpartition("/")[2]: name for name in packed.namelist()}
     lacking = [f"{name}.{form}" for name in FILES.values() if f"{name}.{form}" not in names]
@@ -164,15 +164,15 @@ def _members(archive: Path, form: Form) -> dict[str, Source]:
             f"{archive} holds {', '.join(sorted(names)) or 'nothing'}, wanted "
             f"{', '.join(lacking)} as well: fetch {form} and not the other form of the text"
         )
-    return {split: Source(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
+    return {split: TextFile(archive, names[f"{name}.{form}"]) for split, name in FILES.items()}
 
 
-def identities(sources: Mapping[str, Source]) -> dict[str, str]:
+def identities(sources: Mapping[str, TextFile]) -> dict[str, str]:
     """Return by split the hash of its file or of the archive that it is in."""
     return {split: remembered_sha256(source.path) for split, source in sources.items()}
 
 
-def read(source: Source) -> Iterator[Block]:
+def read(source: TextFile) -> Iterator[LineBlock]:
     """Yield the lines of a split.
 
     Raises:
@@ -184,7 +184,7 @@ def read(source: Source) -> Iterator[Block]:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[BufferedIOBase]:
+def _opened(source: TextFile) -> Iterator[BufferedIOBase]:
     if source.member is None:
         with archives.open_packed(source.path) as file:
             yield file
@@ -196,12 +196,12 @@ def _opened(source: Source) -> Iterator[BufferedIOBase]:
             yield member
 
 
-def hub_config(corpus: Corpus, form: Form) -> str:
+def hub_config(corpus: WikiTextCorpus, form: WikiTextForm) -> str:
     """Return the name of the data set's configuration on the hub."""
     return archive_name(corpus, form).removesuffix(".zip")
 
 
-def load_hub(path: Path | None, corpus: Corpus, form: Form) -> Any:
+def load_hub(path: Path | None, corpus: WikiTextCorpus, form: WikiTextForm) -> Any:
     """Return the data set, from the hub or from a folder of parquet files.
 
     Raises:
@@ -222,7 +222,7 @@ def load_hub(path: Path | None, corpus: Corpus, form: Form) -> Any:
     )
 
 
-def read_hub(rows: Any, where: str) -> Iterator[Block]:
+def read_hub(rows: Any, where: str) -> Iterator[LineBlock]:
     """Yield rows as the lines of the published file, where a blank line is a blank and its end.
 
     Raises:
@@ -235,7 +235,7 @@ def read_hub(rows: Any, where: str) -> Iterator[Block]:
             if not isinstance(text, str):
                 raise BadData(f"{where}, row {number}: text is {text!r}, wanted a string")
         ended = (text.rstrip("\n") or " " for text in texts)
-        yield Block("".join(f"{text}\n" for text in ended).encode(), where, line)
+        yield LineBlock("".join(f"{text}\n" for text in ended).encode(), where, line)
         line += len(texts)
     if line == 1:
         raise BadData(f"{where} has no rows: fetch it again")
@@ -265,6 +265,6 @@ def sample() -> dict[str, bytes]:
     }
 
 
-def read_sample(split: str) -> Iterator[Block]:
+def read_sample(split: str) -> Iterator[LineBlock]:
     """Yield the lines of a split of the sample."""
     return blocks(io.BytesIO(sample()[split]), f"sample, {split}")

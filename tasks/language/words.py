@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Integer
 
-from tasks.data.lines import Block
+from tasks.data.lines import LineBlock
 from tasks.errors import BadData
 from tasks.language import vocabulary_cache
 
@@ -51,7 +51,7 @@ def split_words(text: bytes) -> list[bytes]:
     return text.replace(b"\n", b" " + END + b" ").split()
 
 
-def count_words(blocks: Iterable[Block]) -> Counter[bytes]:
+def count_words(blocks: Iterable[LineBlock]) -> Counter[bytes]:
     """Count the words of a text, a block at a time."""
     counts: Counter[bytes] = Counter()
     for block in blocks:
@@ -91,20 +91,20 @@ class Words:
         return self._table.missed
 
     @property
-    def _place(self) -> vocabulary_cache.Place:
-        return vocabulary_cache.place("words", "vocabulary.txt", self.recipe)
+    def _file(self) -> vocabulary_cache.CachedFile:
+        return vocabulary_cache.cached_file("words", "vocabulary.txt", self.recipe)
 
     def there(self) -> bool:
         """Return whether the vocabulary is kept on this machine."""
-        return vocabulary_cache.there(self._place)
+        return vocabulary_cache.there(self._file)
 
-    def make(self, train: Callable[[], Iterable[Block]]) -> None:
+    def make(self, train: Callable[[], Iterable[LineBlock]]) -> None:
         """Count the words of train, unless that is done.
 
         Raises:
             BadData: There are more or fewer words than `size`.
         """
-        vocabulary_cache.made_once(self._place, lambda: ranked(count_words(train())))
+        vocabulary_cache.made_once(self._file, lambda: ranked(count_words(train())))
         if len(self._words) != self.size:
             raise BadData(
                 f"train has {len(self._words):,} words, <unk> and <eos> among them, wanted "
@@ -115,19 +115,17 @@ class Words:
     @property
     def sha256(self) -> str:
         """Hash of the vocabulary, which is read and checked for it."""
-        return hashlib.sha256(vocabulary_cache.read(self._place)).hexdigest()
+        return hashlib.sha256(vocabulary_cache.read(self._file)).hexdigest()
 
     @cached_property
     def _words(self) -> list[bytes]:
-        return [
-            line.rpartition(b" ")[0] for line in vocabulary_cache.read(self._place).splitlines()
-        ]
+        return [line.rpartition(b" ")[0] for line in vocabulary_cache.read(self._file).splitlines()]
 
     @cached_property
     def _table(self) -> _Table:
         return _Table(zip(self._words, range(len(self._words)), strict=True))
 
-    def encode(self, block: Block) -> Integer[np.ndarray, " n"]:
+    def encode(self, block: LineBlock) -> Integer[np.ndarray, " n"]:
         """Return the ids of the words of whole lines.
 
         Raises:

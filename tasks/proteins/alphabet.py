@@ -13,7 +13,7 @@ FIRST = 4
 """The lowest id of a residue."""
 LETTERS = b"ACDEFGHIKLMNPQRSTVWY" + b"BOUXZ"
 SYMBOLS = b".<>_" + LETTERS
-"""How ids are written: place = id."""
+"""How ids are written: position = id."""
 VOCABULARY = len(SYMBOLS)
 
 _IDS = bytes.maketrans(SYMBOLS, bytes(range(VOCABULARY)))

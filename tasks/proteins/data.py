@@ -12,7 +12,7 @@ from tasks.data.published import MARK, check_partial, check_whole
 from tasks.data.storage import Ragged
 from tasks.errors import NotPrepared
 from tasks.proteins import pfam
-from tasks.proteins.fasta import Record
+from tasks.proteins.fasta import ProteinRecord
 from tasks.proteins.sources import (
     LICENCE,
     content,
@@ -28,7 +28,7 @@ SWISS_PROT = 540_000
 UniProtKB/Swiss-Prot); TrEMBL has hundreds of times as many."""
 
 
-class Source(StrEnum):
+class ProteinSource(StrEnum):
     """Where the sequences come from."""
 
     files = auto()
@@ -53,7 +53,7 @@ class ProteinData(ByName):
     def __init__(
         self,
         *,
-        source: Source,
+        source: ProteinSource,
         path: str | None,
         partial: bool,
         dataset: str,
@@ -66,7 +66,7 @@ class ProteinData(ByName):
         duplicates: Duplicates,
     ) -> None:
         self.source, self.duplicates, self.partial = source, duplicates, partial
-        check_partial(partial, source is not Source.sample)
+        check_partial(partial, source is not ProteinSource.sample)
         self.path = Path(path).expanduser() if path is not None else None
         self.dataset, self.revision, self.column = dataset, revision, column
         self.families = Path(families).expanduser() if families is not None else None
@@ -76,7 +76,7 @@ class ProteinData(ByName):
             if not 0 < share < 0.5:
                 raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
         self._check_source()
-        if self.families is not None and self.source is not Source.files:
+        if self.families is not None and self.source is not ProteinSource.files:
             raise ValueError(
                 "task.families needs the accessions of FASTA files: got "
                 f"source={self.source}; set source=files"
@@ -93,11 +93,11 @@ class ProteinData(ByName):
                 )
 
     def _check_source(self) -> None:
-        if self.source is Source.sample and self.path is not None:
+        if self.source is ProteinSource.sample and self.path is not None:
             raise ValueError(
                 f"source=sample reads no files: got path={self.path}; set source=files or datasets"
             )
-        if self.source is Source.datasets and self.path is None:
+        if self.source is ProteinSource.datasets and self.path is None:
             if not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
                 raise ValueError(
                     f"task.revision pins the data set {self.dataset} by 40 hexadecimal digits, for "
@@ -112,18 +112,18 @@ class ProteinData(ByName):
     @property
     def name(self) -> str:
         """Return the source as rows and tables say it."""
-        if self.source is Source.sample:
+        if self.source is ProteinSource.sample:
             return "sample (synthetic)"
         if self.revision is not None:
-            said = f"{self.dataset}@{self.revision[:10]}"
+            text = f"{self.dataset}@{self.revision[:10]}"
         else:
-            said = f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
-        return f"{said}{MARK if self.partial else ''}"
+            text = f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
+        return f"{text}{MARK if self.partial else ''}"
 
     @property
     def licence(self) -> str:
         """Return what the sequences may be used for."""
-        return GENERATED if self.source is Source.sample else LICENCE
+        return GENERATED if self.source is ProteinSource.sample else LICENCE
 
     def facts(self) -> dict[str, object]:
         """Return what decides the stored sequences.
@@ -138,9 +138,9 @@ class ProteinData(ByName):
         }
         if self.partial:
             facts["partial"] = True
-        if self.source is Source.files:
+        if self.source is ProteinSource.files:
             facts["content"] = content(fasta_files(self.path))
-        elif self.source is Source.datasets:
+        elif self.source is ProteinSource.datasets:
             facts["column"] = self.column
             given = self.path is not None
             facts["content"] = content(self._tables()) if given else [self.dataset, self.revision]
@@ -160,11 +160,11 @@ class ProteinData(ByName):
             )
         return found
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ProteinRecord]:
         """Yield all sequences."""
-        if self.source is Source.sample:
+        if self.source is ProteinSource.sample:
             return sample()
-        if self.source is Source.datasets:
+        if self.source is ProteinSource.datasets:
             return from_datasets(self.dataset, self.revision, self.path, self.column)
         return from_files(fasta_files(self.path))
 
@@ -179,7 +179,7 @@ class ProteinData(ByName):
         )
         drop = self.duplicates is Duplicates.drop
         yield from blocks(self.records(), splitter, drop=drop, counts=counts)
-        if self.source is not Source.sample:
+        if self.source is not ProteinSource.sample:
             check_whole(
                 {"it": counts.total()},
                 {"it": SWISS_PROT},

@@ -37,7 +37,7 @@ HINTS = {
 }
 
 
-class Record(NamedTuple):
+class ProteinRecord(NamedTuple):
     """One sequence."""
 
     accession: str
@@ -85,10 +85,10 @@ class Cleaning:
     def _strange(self, text: str, number: int, name: str) -> BadData:
         wanted = LETTERS.decode() + "J"
         known = wanted + wanted.lower()
-        place, found = next((i, c) for i, c in enumerate(text.rstrip("*"), 1) if c not in known)
+        residue, found = next((i, c) for i, c in enumerate(text.rstrip("*"), 1) if c not in known)
         hint = HINTS.get(found, "correct or drop the record; is this a protein?")
         return BadData(
-            f"{self.origin}, {self._where(number, name)}: {found!r} at residue {place:,}, wanted "
+            f"{self.origin}, {self._where(number, name)}: {found!r} at residue {residue:,}, wanted "
             f"one of {wanted}; {hint}"
         )
 
@@ -105,7 +105,7 @@ class Cleaning:
             )
 
 
-def read(path: Path) -> Iterator[Record]:
+def read(path: Path) -> Iterator[ProteinRecord]:
     """Yield the sequences of a file in its order.
 
     Raises:
@@ -123,7 +123,7 @@ def read(path: Path) -> Iterator[Record]:
             name = accession(title)
             letters = cleaning.letters(sequence, number, name)
             if letters:
-                yield Record(name, letters)
+                yield ProteinRecord(name, letters)
     if not number:
         raise BadData(f"{path} holds no record: wanted FASTA, lines after a line that begins '>'")
     cleaning.report()

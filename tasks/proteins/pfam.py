@@ -15,7 +15,7 @@ from typing import Any, cast
 from tasks.data.archives import open_packed
 from tasks.data.lines import whole_lines
 from tasks.errors import BadData, NotPrepared
-from tasks.proteins.fasta import Record
+from tasks.proteins.fasta import ProteinRecord
 from tasks.proteins.splits import digest
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def read(path: Path, families: Sequence[str]) -> dict[str, bool]:
 
 
 def held_out(
-    records: Iterable[Record], annotated: Mapping[str, bool], *, origin: str
+    records: Iterable[ProteinRecord], annotated: Mapping[str, bool], *, origin: str
 ) -> frozenset[bytes]:
     """Return the hashes of the sequences that belong to held-out families.
 

@@ -8,7 +8,7 @@ from tasks.data.batching import Draw, random_words
 from tasks.data.sources import data_root, remembered_sha256
 from tasks.errors import BadData, NotPrepared
 from tasks.proteins.alphabet import LETTERS
-from tasks.proteins.fasta import ENDINGS, Cleaning, Record, read
+from tasks.proteins.fasta import ENDINGS, Cleaning, ProteinRecord, read
 
 PUBLIC_URL = (
     "https://ftp.uniprot.org/pub/databases/uniprot/current_release/knowledgebase/complete/"
@@ -27,13 +27,13 @@ def fasta_files(path: Path | None) -> list[Path]:
     Raises:
         NotPrepared: There is none.
     """
-    place = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
-    found = [place] if place.is_file() else []
-    if place.is_dir():
-        found = sorted(f for f in place.iterdir() if f.name.endswith(ENDINGS) and f.is_file())
+    root = path or data_root() / "downloads" / PUBLIC_URL.rpartition("/")[2]
+    found = [root] if root.is_file() else []
+    if root.is_dir():
+        found = sorted(f for f in root.iterdir() if f.name.endswith(ENDINGS) and f.is_file())
     if not found:
         raise NotPrepared(
-            f"{place}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
+            f"{root}: no FASTA file there (wanted .fasta, .fa, .faa, .fas or .fsa, packed as .gz, "
             f".xz or .bz2 or not): fetch Swiss-Prot from {PUBLIC_URL} and put it there (about "
             "570,000 sequences; it changes with every release, so no hash is known beforehand), or "
             "name your own file or folder by task.path, or set task.source=sample for a trial; "
@@ -47,7 +47,7 @@ def content(files: Sequence[Path]) -> list[str]:
     return [remembered_sha256(file) for file in files]
 
 
-def from_files(files: Sequence[Path]) -> Iterator[Record]:
+def from_files(files: Sequence[Path]) -> Iterator[ProteinRecord]:
     """Yield the sequences of FASTA files, one file after another."""
     for file in files:
         yield from read(file)
@@ -55,7 +55,7 @@ def from_files(files: Sequence[Path]) -> Iterator[Record]:
 
 def from_datasets(
     name: str, revision: str | None, path: Path | None, column: str
-) -> Iterator[Record]:
+) -> Iterator[ProteinRecord]:
     """Yield the sequences of a data set, of all its splits; it names no accessions.
 
     Raises:
@@ -86,11 +86,11 @@ def from_datasets(
                     )
                 letters = cleaning.letters(text, number, column)
                 if letters:
-                    yield Record("", letters)
+                    yield ProteinRecord("", letters)
         cleaning.report()
 
 
-def sample() -> Iterator[Record]:
+def sample() -> Iterator[ProteinRecord]:
     """Write chains of a few modules with changes; they are no proteins.
 
     A module is 8 to 15 residues that stay the same; in a chain every eighth residue or so is
@@ -103,7 +103,7 @@ def sample() -> Iterator[Record]:
         return bytes(LETTERS[min(next(words) % 25, next(words) % 25)] for _ in range(number))
 
     modules = [residues(8 + next(words) % 8) for _ in range(SAMPLE_MODULES)]
-    for place in range(SAMPLE_SEQUENCES):
+    for index in range(SAMPLE_SEQUENCES):
         chain = b"".join(modules[next(words) % SAMPLE_MODULES] for _ in range(2 + next(words) % 8))
         letters = bytes(c if next(words) % 8 else residues(1)[0] for c in chain)
-        yield Record(f"SAMPLE{place}", letters)
+        yield ProteinRecord(f"SAMPLE{index}", letters)

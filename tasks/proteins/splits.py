@@ -20,7 +20,7 @@ import numpy as np
 from tasks.data.storage import Ragged
 from tasks.errors import BadData
 from tasks.proteins.alphabet import END, SYMBOLS, to_ids
-from tasks.proteins.fasta import Record
+from tasks.proteins.fasta import ProteinRecord
 from tasks.task import SPLITS
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,14 @@ class Splitter:
         """Return the split of the sequence with this hash."""
         if key in self.held_out:
             return FAMILIES
-        place = int.from_bytes(key[:8], "big")
-        if place < self.edges[0]:
+        share = int.from_bytes(key[:8], "big")
+        if share < self.edges[0]:
             return "test"
-        return "validation" if place < self.edges[1] else "train"
+        return "validation" if share < self.edges[1] else "train"
 
 
 def blocks(
-    records: Iterable[Record], splitter: Splitter, *, drop: bool, counts: Counter[str]
+    records: Iterable[ProteinRecord], splitter: Splitter, *, drop: bool, counts: Counter[str]
 ) -> Iterator[tuple[str, Ragged]]:
     """Yield the sequences of every split, block by block: a separator and the residues' ids each.
 

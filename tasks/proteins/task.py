@@ -45,7 +45,7 @@ from tasks.data.storage import Ragged
 from tasks.data.tokens import unigram_baseline
 from tasks.language.base import LanguageTask, Regime, counted
 from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
-from tasks.proteins.data import Duplicates, ProteinData, Source
+from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from tasks.proteins.masking import chosen
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
@@ -67,7 +67,7 @@ class Objective(StrEnum):
     """Masked residues from all others."""
 
 
-class Form(StrEnum):
+class ProteinForm(StrEnum):
     """What an example is."""
 
     single = auto()
@@ -76,7 +76,7 @@ class Form(StrEnum):
     """A window of the stream of all sequences."""
 
 
-LENGTHS = {Form.single: 1024, Form.concatenated: 8192}
+LENGTHS = {ProteinForm.single: 1024, ProteinForm.concatenated: 8192}
 """As published."""
 
 
@@ -122,7 +122,7 @@ class Proteins(RowsTask, LanguageTask):
     def __init__(
         self,
         *,
-        source: Source = Source.files,
+        source: ProteinSource = ProteinSource.files,
         path: str | None = None,
         partial: bool = False,
         dataset: str = PUBLIC_DATASET,
@@ -135,7 +135,7 @@ class Proteins(RowsTask, LanguageTask):
         test_fraction: float = 0.05,
         duplicates: Duplicates = Duplicates.drop,
         objective: Objective = Objective.causal,
-        form: Form = Form.single,
+        form: ProteinForm = ProteinForm.single,
         max_length: int | None = None,
         regime: Regime = Regime.non_overlapping,
         stride: int | None = None,
@@ -165,12 +165,12 @@ class Proteins(RowsTask, LanguageTask):
                 "Proteins needs max_length >= 1 and bucket_batches >= 1: got "
                 f"max_length={length}, bucket_batches={bucket_batches}"
             )
-        if self.form is Form.concatenated and self.objective is Objective.masked:
+        if self.form is ProteinForm.concatenated and self.objective is Objective.masked:
             raise ValueError(
                 "form=concatenated is for causal models: got objective=masked; set form=single"
             )
         streamed = regime is not Regime.non_overlapping or stride or memory or contiguous
-        if self.form is Form.single and streamed:
+        if self.form is ProteinForm.single and streamed:
             raise ValueError(
                 "task.regime, stride, memory and contiguous belong to form=concatenated: got "
                 f"form=single, regime={regime}, stride={stride}, memory={memory}, "
@@ -193,7 +193,7 @@ class Proteins(RowsTask, LanguageTask):
             vocabulary=VOCABULARY,
             classes=VOCABULARY,
             max_length=self.length,
-            padded=self.form is Form.single,
+            padded=self.form is ProteinForm.single,
             metric="perplexity",
             source=self.data.name,
             data_hash=identity_of({"version": VERSION, **self.data.facts()}),
@@ -202,10 +202,10 @@ class Proteins(RowsTask, LanguageTask):
         )
 
     def _regime_name(self) -> str:
-        said = "masked residues" if self.objective is Objective.masked else "next residue"
-        if self.form is Form.concatenated:
-            said = f"concatenated, {self.regime_said}"
-        return f"{said}, held-out families" if self.test is Judged.families else said
+        text = "masked residues" if self.objective is Objective.masked else "next residue"
+        if self.form is ProteinForm.concatenated:
+            text = f"concatenated, {self.regime_text}"
+        return f"{text}, held-out families" if self.test is Judged.families else text
 
     @property
     def folder(self) -> Path:
@@ -218,7 +218,7 @@ class Proteins(RowsTask, LanguageTask):
         Sequences of two splits differ, but may do so behind `max_length` or in the last residue.
         """
         del first, second
-        return 0.0 if self.data.source is Source.sample else 0.02
+        return 0.0 if self.data.source is ProteinSource.sample else 0.02
 
     def make(self) -> None:
         """Read the sequences and store their ids."""
@@ -238,7 +238,7 @@ class Proteins(RowsTask, LanguageTask):
 
     @property
     def _reading(self) -> type[RowsTask] | type[LanguageTask]:
-        return RowsTask if self.form is Form.single else LanguageTask
+        return RowsTask if self.form is ProteinForm.single else LanguageTask
 
     def examples(self, split: str) -> int:
         """Return the number of sequences, or of windows."""
@@ -246,7 +246,7 @@ class Proteins(RowsTask, LanguageTask):
 
     def lengths(self, split: str) -> Int[np.ndarray, " n"]:
         """Return the residues of every sequence, or the tokens of every window."""
-        if self.form is Form.concatenated:
+        if self.form is ProteinForm.concatenated:
             return LanguageTask.lengths(self, split)
         return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
 
@@ -264,7 +264,7 @@ class Proteins(RowsTask, LanguageTask):
         made = self._reading.batches(
             self, split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
         )
-        return made if self.form is Form.single else map(residues_alone, made)
+        return made if self.form is ProteinForm.single else map(residues_alone, made)
 
     def shown(self, batch: Batch, seed: int) -> Batch:
         """Return stored rows, an end token and residues each, as the objective says."""
@@ -301,7 +301,7 @@ class Proteins(RowsTask, LanguageTask):
 
     def _counted(self, split: str, *, judged: bool) -> Int[Tensor, " v"]:
         """Count the residues of a split that a model sees, or those that are judged."""
-        if self.form is Form.concatenated:
+        if self.form is ProteinForm.concatenated:
             return torch.from_numpy(counted(self.split(split).tokens, VOCABULARY))
         total = torch.zeros(VOCABULARY, dtype=torch.int64)
         every = np.arange(self.examples(split))
@@ -319,7 +319,7 @@ class Proteins(RowsTask, LanguageTask):
         if not 0 <= index < number:
             raise IndexError(f"{split} has examples 0 … {number - 1}: got {index}")
         data = self.split(split)
-        if self.form is Form.concatenated:
+        if self.form is ProteinForm.concatenated:
             return _lines(spelled(data.tokens[index * self.length : (index + 1) * self.length]))
         (row,) = data.rows(np.array([index]))
         residues = np.array(row[1 : self.max_length])

@@ -68,7 +68,7 @@ def run(trees: int) -> Rows:
     """Measure, print, and return what was printed."""
     rows: Rows = []
     from tasks.classification.listops.task import ListOps
-    from tasks.classification.text import Source, Text
+    from tasks.classification.text import Text, TextSource
     from tasks.data.batching import collate
     from tasks.data.storage import from_rows
 
@@ -101,7 +101,7 @@ def run(trees: int) -> Rows:
     rate = plan_rows.size * 2000 / seconds
     print(f"byte tokenisation, 32 x 2,000 bytes to ids: {rate / 1e6:,.0f} MB/s")
     rows.append({"what": "byte tokenisation, 32 x 2,000", "bytes_per_second": rate})
-    sample = Text(source=Source.sample)
+    sample = Text(source=TextSource.sample)
     sample.prepare()
     fed = {"listops quickstart": quick, "listops official": listops, "text sample": sample}
     for name, task in fed.items():

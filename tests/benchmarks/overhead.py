@@ -37,7 +37,7 @@ from runners.records import Measurement
 from runners.train import train
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig, Schedule
-from runners.training.prefetch import Place, endless
+from runners.training.prefetch import BatchPosition, endless
 from tasks.classification.listops.task import ListOps
 from tasks.task import Batch
 
@@ -138,7 +138,7 @@ def spread(values: list[float]) -> str:
 def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any]:
     """Run the three sides in turns, print the ratios, and return every sample."""
     steps = block * blocks
-    source = endless(task, BATCH_SIZE, SEED, Place(0, 0))
+    source = endless(task, BATCH_SIZE, SEED, BatchPosition(0, 0))
     batches = [next(source)[1] for _ in range(steps)]
     models = {name: build(task, width) for name in ("runner", "loop", "loop again")}
     waits: list[float] = []

@@ -73,7 +73,7 @@ def main() -> None:
 
 def run(file: Path, subwords: int) -> Rows:
     """Measure, print, and return what was printed."""
-    from tasks.data.lines import Block, blocks
+    from tasks.data.lines import LineBlock, blocks
     from tasks.language.subwords import Algorithm, Subwords, learnt
     from tasks.language.words import Unknown, Words, count_words
 
@@ -81,7 +81,7 @@ def run(file: Path, subwords: int) -> Rows:
     megabytes = file.stat().st_size / 1e6
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
 
-    def text() -> Iterator[Block]:
+    def text() -> Iterator[LineBlock]:
         with file.open("rb") as opened:
             yield from blocks(opened, str(file))
 

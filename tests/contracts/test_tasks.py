@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tasks.classification.gray import Encoding
-from tasks.classification.listops.task import ListOps, Source as Trees
-from tasks.classification.pathfinder.task import Pathfinder, Source as Snakes
-from tasks.classification.pixels import Dataset, Pixels, Source as Pictures
-from tasks.classification.retrieval import Retrieval, Source as Papers
-from tasks.classification.table import Table
-from tasks.classification.text import Source as Reviews, Text, Validation
+from tasks.classification.listops.task import ListOps, ListOpsSource
+from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
+from tasks.classification.retrieval import Retrieval, RetrievalSource
+from tasks.classification.table import TableTask
+from tasks.classification.text import Text, TextSource, Validation
 from tasks.contract import check_task
 from tasks.data.sources import data_root
 from tasks.diagnostics.duplicate import Duplicate
@@ -20,10 +20,10 @@ from tasks.diagnostics.mqar import MQAR
 from tasks.diagnostics.permutations import Group, Permutations
 from tasks.diagnostics.selective_copy import SelectiveCopy
 from tasks.language.base import Regime
-from tasks.language.pg19 import PG19, Source as Books
+from tasks.language.pg19 import PG19, PG19Source
 from tasks.language.subwords import Algorithm
-from tasks.language.wikitext import Source as Articles, Units, WikiText
-from tasks.proteins.task import Form, Objective, Proteins, Source as Sequences
+from tasks.language.wikitext import Units, WikiText, WikiTextSource
+from tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
 
 
 def table(columns, **options):
@@ -36,7 +36,7 @@ def table(columns, **options):
         for word, label in (("fine", "good"), ("dull", "bad"))
     ]
     path.write_text("\n".join([",".join([*columns, "label"]), *rows]) + "\n")
-    return Table(train=str(path), labels=["good", "bad"], **options)
+    return TableTask(train=str(path), labels=["good", "bad"], **options)
 
 
 SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
@@ -44,16 +44,16 @@ FEW = {"train_examples": 200, "validation_examples": 60, "test_examples": 70}
 SHIPPED = {
     "table": lambda: table(["text"]),
     "table-pairs": lambda: table(["text", "other"], second_text="other", max_length=9),
-    "listops-sample": lambda: ListOps(source=Trees.sample),
+    "listops-sample": lambda: ListOps(source=ListOpsSource.sample),
     "listops-generated": lambda: ListOps(
         **SMALL_TREES,
         train_examples=500,
         validation_examples=90,
         test_examples=110,
     ),
-    "text-sample": lambda: Text(source=Reviews.sample),
-    "text-sample-cut": lambda: Text(source=Reviews.sample, max_length=150, bucket_batches=2),
-    "text-sample-test": lambda: Text(source=Reviews.sample, validation=Validation.test),
+    "text-sample": lambda: Text(source=TextSource.sample),
+    "text-sample-cut": lambda: Text(source=TextSource.sample, max_length=150, bucket_batches=2),
+    "text-sample-test": lambda: Text(source=TextSource.sample, validation=Validation.test),
     "listops-filler": lambda: ListOps(
         **SMALL_TREES,
         train_examples=200,
@@ -61,31 +61,40 @@ SHIPPED = {
         test_examples=60,
         filler=60,
     ),
-    "retrieval-sample": lambda: Retrieval(source=Papers.sample),
-    "image-sample": lambda: Pixels(source=Pictures.sample),
-    "image-scalars": lambda: Pixels(source=Pictures.sample, encoding=Encoding.scalars),
-    "image-black": lambda: Pixels(source=Pictures.sample, black_is_padding=True),
+    "retrieval-sample": lambda: Retrieval(source=RetrievalSource.sample),
+    "image-sample": lambda: Pixels(source=PixelSource.sample),
+    "image-scalars": lambda: Pixels(source=PixelSource.sample, encoding=Encoding.scalars),
+    "image-black": lambda: Pixels(source=PixelSource.sample, black_is_padding=True),
     "mnist-permuted": lambda: Pixels(
-        source=Pictures.sample, dataset=Dataset.mnist, permuted=True, max_length=300
+        source=PixelSource.sample, dataset=Dataset.mnist, permuted=True, max_length=300
     ),
-    "wikitext-words": lambda: WikiText(source=Articles.sample, length=24),
+    "wikitext-words": lambda: WikiText(source=WikiTextSource.sample, length=24),
     "wikitext-bpe": lambda: WikiText(
-        source=Articles.sample, units=Units.subwords, length=40, regime=Regime.sliding, stride=9
+        source=WikiTextSource.sample,
+        units=Units.subwords,
+        length=40,
+        regime=Regime.sliding,
+        stride=9,
     ),
     "wikitext-unigram": lambda: WikiText(
-        source=Articles.sample, units=Units.subwords, subword_model=Algorithm.unigram, length=40
+        source=WikiTextSource.sample,
+        units=Units.subwords,
+        subword_model=Algorithm.unigram,
+        length=40,
     ),
-    "pg19-sample": lambda: PG19(source=Books.sample, length=40, regime=Regime.memory, memory=80),
-    "pathfinder-sample": lambda: Pathfinder(source=Snakes.sample),
+    "pg19-sample": lambda: PG19(
+        source=PG19Source.sample, length=40, regime=Regime.memory, memory=80
+    ),
+    "pathfinder-sample": lambda: Pathfinder(source=PathfinderSource.sample),
     "pathfinder-black": lambda: Pathfinder(
         train_examples=64, validation_examples=32, test_examples=32, black_is_padding=True
     ),
-    "proteins-causal": lambda: Proteins(source=Sequences.sample, max_length=40),
+    "proteins-causal": lambda: Proteins(source=ProteinSource.sample, max_length=40),
     "proteins-masked": lambda: Proteins(
-        source=Sequences.sample, max_length=40, objective=Objective.masked
+        source=ProteinSource.sample, max_length=40, objective=Objective.masked
     ),
     "proteins-concatenated": lambda: Proteins(
-        source=Sequences.sample, max_length=40, form=Form.concatenated
+        source=ProteinSource.sample, max_length=40, form=ProteinForm.concatenated
     ),
     "mqar": lambda: MQAR(**FEW, length=32, vocabulary=300),
     "mqar-longer-test": lambda: MQAR(**FEW, length=20, test_length=50, vocabulary=30),
@@ -117,7 +126,7 @@ class Broken(Text):
     """The sample, one promise of which a subclass breaks."""
 
     def __init__(self):
-        super().__init__(source=Reviews.sample)
+        super().__init__(source=TextSource.sample)
 
     def batches(self, split, *, batch_size, seed, rank=0, ranks=1, start=0):
         places = {"rank": rank, "ranks": ranks, "start": start}

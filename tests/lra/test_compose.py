@@ -12,6 +12,7 @@ import yaml
 
 from lra.binding import bind, make, schema
 from lra.compose import (
+    TASK,
     ConfigError,
     Control,
     build_task,
@@ -23,6 +24,7 @@ from lra.compose import (
 )
 from lra.composition.hydra_entry import entries
 from lra.sweep.cells import plan
+from tasks.task import Task
 
 
 class Colour(StrEnum):
@@ -123,6 +125,16 @@ def test_what_is_no_mixer_is_refused(node: dict[str, Any], complaint: str) -> No
 def test_what_is_no_task_is_refused() -> None:
     with pytest.raises(ConfigError, match="makes no task: it has no spec"):
         build_task({"class_path": "models.backbone.config.BackboneConfig"})
+
+
+def test_a_task_has_no_incidental_options_unless_it_names_some() -> None:
+    class Plain(Task): ...
+
+    class Bare:
+        spec = prepare = batches = tally = None
+
+    assert Plain.incidental == frozenset()
+    assert [name for name in TASK if not hasattr(Bare, name)] == ["incidental"]
 
 
 def test_files_of_ours_are_handed_out_as_copies() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runners.external.catalogue import PEERS
-from runners.external.peer import Case, Peer, disagreement
+from runners.external.peer import Peer, PeerCase, disagreement
 
 SAME = [
     pytest.param(peer, causal, id=f"{peer.name}, {'causal' if causal else 'bidirectional'}")
@@ -14,8 +14,8 @@ SAME = [
 ]
 
 
-def case(causal: bool, dtype: torch.dtype, length: int = 1024) -> Case:
-    return Case(length, causal=causal, heads=2, head_width=32, batch=2, dtype=dtype)
+def case(causal: bool, dtype: torch.dtype, length: int = 1024) -> PeerCase:
+    return PeerCase(length, causal=causal, heads=2, head_width=32, batch=2, dtype=dtype)
 
 
 @pytest.mark.parity
@@ -61,6 +61,6 @@ def test_a_disturbed_weight_is_seen(peer: Peer) -> None:
 def test_a_length_or_direction_that_a_peer_does_not_take_is_refused() -> None:
     (longformer,) = (peer for peer in PEERS if "Longformer" in peer.name)
     with pytest.raises(ValueError, match="multiples of 256 tokens: got 300"):
-        longformer.pair(Case(300))
+        longformer.pair(PeerCase(300))
     with pytest.raises(ValueError, match="no causal form"):
-        longformer.pair(Case(512, causal=True))
+        longformer.pair(PeerCase(512, causal=True))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from models.families.big_bird import BigBird
 from models.mixer import Layout
-from runners.external.peer import Case, package
+from runners.external.peer import PeerCase, package
 
 pytestmark = pytest.mark.parity
 
@@ -85,7 +85,7 @@ def test_transformers_big_bird_attends_to_block_0_again_outside_of_training() ->
 
 
 def test_ours_draws_distinct_blocks_in_evaluation() -> None:
-    core = BigBird(Case(512, heads=2, head_width=32).site(), block=16, random_blocks=2).core
+    core = BigBird(PeerCase(512, heads=2, head_width=32).site(), block=16, random_blocks=2).core
     lists = core.pattern.lists(core.draws, torch.tensor([32]), torch.arange(1, 31))  # type: ignore
     blocks = lists.blocks[0, ..., -2:]
     assert (blocks[..., 0] != blocks[..., 1]).all()
@@ -155,7 +155,7 @@ def test_transformers_nystromformer_cannot_pad_a_model() -> None:
 def test_ours_leaves_padding_out_where_theirs_does_not() -> None:
     from models.families.nystromformer import Nystromformer
 
-    layer = Nystromformer(Case(96, heads=2, head_width=32).site(), landmarks=8).double().eval()
+    layer = Nystromformer(PeerCase(96, heads=2, head_width=32).site(), landmarks=8).double().eval()
     x, keep = drawn(1, 96, 64), torch.arange(96)[None] < 64
     alone, padded = layer(x[:, :64], Layout()), layer(x, Layout(keep=keep))[:, :64]
     torch.testing.assert_close(alone, padded)

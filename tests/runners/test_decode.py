@@ -14,7 +14,7 @@ from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 from runners import decode as module
-from runners.decode import Decode, Mode, decode
+from runners.decode import Decode, DecodeMode, decode
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
@@ -27,7 +27,7 @@ TOKENS, WIDTH, HIDDEN, VOCABULARY, BATCH = 20, 16, 24, 11, 2
 def measured(
     family: Any = SoftmaxAttention,
     length: int = 24,
-    mode: Mode = Mode.state,
+    mode: DecodeMode = DecodeMode.state,
     *,
     hardware: HardwareProfile = CPU,
     watch: list[tuple[int, ...]] | None = None,
@@ -59,8 +59,8 @@ def values(*arguments: Any, **options: Any) -> dict[str, float]:
     return {metric: row.value for metric, row in found.items() if row.value is not None}
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_rows_are_complete(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(DecodeMode))
+def test_rows_are_complete(mode: DecodeMode) -> None:
     rows = measured(mode=mode)
     both = {
         "token_time", "token_time_percentile", "first_token_time", "tokens_per_second",
@@ -69,7 +69,7 @@ def test_rows_are_complete(mode: Mode) -> None:
     }  # fmt: skip
     remembered = {"prefill_time", "prefill_peak_tensor_bytes", "state_bytes"}
     assert "discarded_samples" in rows
-    assert set(rows) - set(TOLD) == both | (remembered if mode is Mode.state else set())
+    assert set(rows) - set(TOLD) == both | (remembered if mode is DecodeMode.state else set())
     assert all(row.status is Status.ok for row in rows.values())
     samples = rows["token_time"].samples
     assert len(samples) == rows["timed_steps"].value == TOKENS - rows["discarded_samples"].value
@@ -89,7 +89,7 @@ def test_operations_are_those_of_the_formulas(length: int) -> None:
     head = 2 * WIDTH * VOCABULARY
     state = values(length=length)["flops"]
     assert state == BATCH * (per_token(length + TOKENS) + head)
-    recompute = values(length=length, mode=Mode.recompute)["flops"]
+    recompute = values(length=length, mode=DecodeMode.recompute)["flops"]
     # the context and the first token are read again; the head answers at the last place alone
     assert recompute == BATCH * ((length + 1) * per_token(length + 1) + head)
 
@@ -111,22 +111,24 @@ def test_bytes_of_the_state() -> None:
 
 
 def test_memory_of_a_token_follows_what_is_read() -> None:
-    def peak(mode: Mode, length: int) -> float:
+    def peak(mode: DecodeMode, length: int) -> float:
         return values(length=length, mode=mode)["peak_tensor_bytes"]
 
     # scores of all pairs against those of one token with all
-    assert peak(Mode.recompute, 256) > 3 * peak(Mode.recompute, 128)
-    assert peak(Mode.state, 256) < 2.2 * peak(Mode.state, 128)
-    assert peak(Mode.state, 256) < 0.3 * peak(Mode.recompute, 256)
+    assert peak(DecodeMode.recompute, 256) > 3 * peak(DecodeMode.recompute, 128)
+    assert peak(DecodeMode.state, 256) < 2.2 * peak(DecodeMode.state, 128)
+    assert peak(DecodeMode.state, 256) < 0.3 * peak(DecodeMode.recompute, 256)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_what_is_timed_is_a_text_that_grows(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", list(DecodeMode))
+def test_what_is_timed_is_a_text_that_grows(
+    mode: DecodeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[tuple[int, ...]] = []
     monkeypatch.setattr(module, "count_operations", lambda call: len(read))  # the last thing done
     rows = measured(mode=mode, watch=read, length=24)
     lengths = [shape[-1] for shape in read]
-    alone = mode is Mode.state
+    alone = mode is DecodeMode.state
     wanted = [1] * TOKENS if alone else [24 + written for written in range(1, TOKENS + 1)]
     assert rows["flops"].value == len(read)
     assert lengths[-TOKENS:] == wanted
@@ -138,12 +140,12 @@ def test_what_is_timed_is_a_text_that_grows(mode: Mode, monkeypatch: pytest.Monk
 def test_a_model_without_a_state_can_only_recompute() -> None:
     with pytest.raises(Unsupported, match="no state along time"):
         measured(Reformer)
-    assert measured(Reformer, mode=Mode.recompute)["token_time"].status is Status.ok
+    assert measured(Reformer, mode=DecodeMode.recompute)["token_time"].status is Status.ok
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(DecodeMode))
 @pytest.mark.parametrize("family", [SoftmaxAttention, LinearAttention, SlidingWindow])
-def test_half_precision(family: Any, mode: Mode) -> None:
+def test_half_precision(family: Any, mode: DecodeMode) -> None:
     half = HardwareProfile(name="cpu", precision=Precision.bfloat16)
     assert measured(family, mode=mode, hardware=half)["token_time"].status is Status.ok
 
@@ -153,8 +155,10 @@ def test_ways_to_choose_a_token(sampling: dict[str, Any]) -> None:
     assert measured(**sampling)["token_time"].status is Status.ok
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_slow_token_leaves_the_cell_out(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", list(DecodeMode))
+def test_a_slow_token_leaves_the_cell_out(
+    mode: DecodeMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(call: Callable[[], object], device: torch.device) -> float:
         call()
         return 7.25
@@ -192,7 +196,7 @@ def test_the_context_is_the_seeds() -> None:
         writer = module._Writer(
             lambda _: Backbone(BackboneConfig(), facts, [LinearAttention], seed=0),
             length=30,
-            mode=Mode.state,
+            mode=DecodeMode.state,
             config=Decode(timed_tokens=TOKENS),
             hardware=CPU,
             seed=seed,

@@ -18,7 +18,7 @@ from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
 from tasks.diagnostics.induction import Induction
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 CPU = HardwareProfile(name="cpu", device=Device.cpu)
 LENGTH = 12
@@ -34,7 +34,12 @@ def induction(**options):
 def text(monkeypatch, **options):
     monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 2000)
     task = Characters(
-        **{"corpus": Corpus.text8, "source": Source.sample, "length": LENGTH, **options}
+        **{
+            "corpus": CharacterCorpus.text8,
+            "source": CharacterSource.sample,
+            "length": LENGTH,
+            **options,
+        }
     )
     task.prepare()
     return task

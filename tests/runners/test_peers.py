@@ -10,12 +10,21 @@ from models.families.sdpa import SDPA
 from models.mixer import Unsupported
 from runners import peers
 from runners.external.catalogue import PEERS
-from runners.external.peer import Case, Missing, Pair, Peer, core_of, disagreement, package, twins
+from runners.external.peer import (
+    Missing,
+    Peer,
+    PeerCase,
+    PeerPair,
+    core_of,
+    disagreement,
+    package,
+    twins,
+)
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.peers import Peers, compare
 from runners.records import Measurement, Status
 from runners.runner import Direction
-from runners.scaling import Mode
 
 QUICK = Peers(lengths=[32], heads=2, head_width=8, timed_steps=3, long_timed_steps=3)
 
@@ -25,7 +34,7 @@ def literal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def beside(theirs: Any) -> Any:
-    return lambda case: Pair(core_of(SDPA(case.site()), case), theirs, case.heads_of_inputs())
+    return lambda case: PeerPair(core_of(SDPA(case.site()), case), theirs, case.heads_of_inputs())
 
 
 PEER = Peer(
@@ -46,7 +55,7 @@ def test_the_preset_has_every_family_with_a_peer() -> None:
 def measured(
     monkeypatch: pytest.MonkeyPatch,
     peer: Peer,
-    mode: Mode = Mode.step,
+    mode: CostMode = CostMode.step,
     config: Peers = QUICK,
     length: int = 32,
 ) -> list[Measurement]:
@@ -57,9 +66,9 @@ def measured(
     return [item for item in found if isinstance(item, Measurement)]
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", CostMode)
 def test_equal_functions_get_a_ratio_of_paired_samples(
-    monkeypatch: pytest.MonkeyPatch, mode: Mode
+    monkeypatch: pytest.MonkeyPatch, mode: CostMode
 ) -> None:
     rows = measured(monkeypatch, PEER, mode)
     by = {(row.metric, row.labels.get("side", "")): row for row in rows}
@@ -78,7 +87,7 @@ def test_equal_functions_get_a_ratio_of_paired_samples(
 
 def test_peak_bytes_are_those_of_the_whole_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """The literal form holds a matrix of length x length for each head."""
-    rows = measured(monkeypatch, PEER, Mode.forward, length=256)
+    rows = measured(monkeypatch, PEER, CostMode.forward, length=256)
     (peak,) = (
         row.value
         for row in rows
@@ -122,16 +131,16 @@ def test_a_forward_pass_compares_outputs_alone(monkeypatch: pytest.MonkeyPatch) 
     peer = replace(PEER, make=beside(halved))
     status = {
         mode: [r.status for r in measured(monkeypatch, peer, mode) if r.metric == "peer_speedup"]
-        for mode in Mode
+        for mode in CostMode
     }
-    assert status == {Mode.forward: [Status.ok], Mode.step: [Status.unsupported]}
+    assert status == {CostMode.forward: [Status.ok], CostMode.step: [Status.unsupported]}
 
 
 def test_an_error_in_a_gradient_alone_is_seen() -> None:
     def halved(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return literal(q, (k + k.detach()) / 2, v)
 
-    case = Case(32, heads=2, head_width=8, dtype=torch.float64)
+    case = PeerCase(32, heads=2, head_width=8, dtype=torch.float64)
     right, wrong = replace(PEER, make=beside(literal)), replace(PEER, make=beside(halved))
     assert disagreement(right.pair(case)) < 1e-12
     assert disagreement(wrong.pair(case)) > 0.1
@@ -181,7 +190,7 @@ def test_a_family_without_a_peer_is_refused() -> None:
     found = compare(
         "luna",
         length=32,
-        mode=Mode.step,
+        mode=CostMode.step,
         config=QUICK,
         hardware=HardwareProfile(name="t"),
         seed=0,

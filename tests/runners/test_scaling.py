@@ -12,12 +12,13 @@ from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners import scaling
+from runners.measurement.bench import CostMode
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import peak_tensor_bytes
 from runners.measurement.watched_rows import TOLD
 from runners.metrics import METRICS
 from runners.records import Measurement, Status
-from runners.scaling import Batching, Mode, Scaling, scale
+from runners.scaling import Batching, Scaling, scale
 
 CPU = HardwareProfile(name="cpu", token_budget=256)
 FAMILIES: dict[str, Any] = {"model": LinearAttention, "sdpa": SDPA, "softmax": SoftmaxAttention}
@@ -30,7 +31,7 @@ def facts(length: int, head: Head = Head.classification) -> TaskFacts:
 def measured(
     length: int = 64,
     *,
-    mode: Mode = Mode.step,
+    mode: CostMode = CostMode.step,
     families: dict[str, Any] = FAMILIES,
     model: str = "linear",
     hardware: HardwareProfile = CPU,
@@ -60,9 +61,9 @@ def by_metric(rows: list[Measurement], reference: str | None = None) -> dict[str
     return {r.metric: r for r in rows if r.labels.get("reference") == reference}
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(CostMode))
 @pytest.mark.parametrize("head", list(Head))
-def test_rows_are_complete_for_every_head(mode: Mode, head: Head) -> None:
+def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
     rows = measured(mode=mode, head=head)
     own = by_metric(rows)
     assert "discarded_samples" in own
@@ -70,7 +71,7 @@ def test_rows_are_complete_for_every_head(mode: Mode, head: Head) -> None:
         "time", "tokens_per_second", "timed_steps", "stalls", "peak_tensor_bytes",
         "process_peak_bytes", "flops", "flops_per_second", "matrix_rate", "bandwidth",
         "utilisation", "parameters", "batch_size",
-    } | ({"saved_bytes"} if mode is Mode.step else set())  # fmt: skip
+    } | ({"saved_bytes"} if mode is CostMode.step else set())  # fmt: skip
     assert own["batch_size"].value == 4
     for name in ("sdpa", "softmax"):
         beside = by_metric(rows, name)
@@ -85,7 +86,7 @@ def test_rows_are_complete_for_every_head(mode: Mode, head: Head) -> None:
 def test_counts_are_those_of_the_formulas() -> None:
     step, forward = (
         by_metric(measured(mode=m, families=FAMILIES | {"model": SoftmaxAttention}))
-        for m in (Mode.step, Mode.forward)
+        for m in (CostMode.step, CostMode.forward)
     )
     b, n, d, c = 4, 65, 16, 3  # the CLS vector is a token, too
     layer = 8 * n * d * d + 4 * n * n * d + 4 * n * d * 16
@@ -95,8 +96,8 @@ def test_counts_are_those_of_the_formulas() -> None:
     assert step["flops"].value == 3 * b * (layer + head)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_counting_without_doing_gives_the_same(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(CostMode))
+def test_counting_without_doing_gives_the_same(mode: CostMode) -> None:
     done, pretended = (
         by_metric(measured(mode=mode, references=[], long_step_s=limit))["flops"].value
         for limit in (100.0, 1e-9)

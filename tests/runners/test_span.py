@@ -14,10 +14,10 @@ from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Site, Traits, Unsupported
 from models.multi_head import MultiHead
-from runners.attention.occlusion import Asked, ask, doubling, least
+from runners.attention.occlusion import QueriedBatch, doubling, draw_queries, least
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.records import Measurement, Status
-from runners.span import Measure, Span, gradient_spans, span
+from runners.span import Span, SpanMeasure, gradient_spans, span
 from tasks.diagnostics.duplicate import Duplicate
 from tasks.task import Batch
 
@@ -77,7 +77,7 @@ def whole(rows):
 def test_a_model_that_looks_five_back_has_a_span_of_five() -> None:
     rows = spans(model_of(LookBack, positions=Positions.none), queries=LENGTH)
     found = whole(rows)
-    wanted = sum(min(place, BACK) for place in range(LENGTH)) / LENGTH
+    wanted = sum(min(position, BACK) for position in range(LENGTH)) / LENGTH
     assert found["attention"] == pytest.approx(wanted)
     heads = {(r.labels["layer"], r.labels["head"]): r.value for r in rows if r.metric == "span"}
     assert heads["0", "0"] == heads["0", "1"] == pytest.approx(wanted)
@@ -89,9 +89,9 @@ def test_a_model_that_looks_five_back_has_a_span_of_five() -> None:
 
 
 def test_the_identity_sees_its_own_token_alone() -> None:
-    found = spans(model_of(Identity), measures=[Measure.gradient, Measure.occlusion])
+    found = spans(model_of(Identity), measures=[SpanMeasure.gradient, SpanMeasure.occlusion])
     assert whole(found) == {"gradient": 0.0, "occlusion": 0.0}
-    (refused,) = spans(model_of(Identity), measures=[Measure.attention])
+    (refused,) = spans(model_of(Identity), measures=[SpanMeasure.attention])
     assert refused.status is Status.unsupported
     assert "Identity has no core" in refused.reason
 
@@ -117,14 +117,14 @@ def test_windows_end_where_they_must(depth) -> None:
 
 def asked_of(tokens, queries, keep=None):
     counts = torch.ones_like(queries, dtype=torch.bool)
-    return Asked(tokens, keep, queries, counts, tokens)
+    return QueriedBatch(tokens, keep, queries, counts, tokens)
 
 
-def jacobian(model, asked, read):
+def jacobian(model, queried, read):
     """Distances weighted by |d read / d x_j|, from the whole Jacobian."""
     x = {}
     handle = model.stack.register_forward_pre_hook(lambda _, given: x.update(flow=given))
-    model.run(asked.tokens, asked.keep, None)
+    model.run(queried.tokens, queried.keep, None)
     handle.remove()
     flow, layout = x["flow"]
     slopes = torch.autograd.functional.jacobian(
@@ -138,11 +138,11 @@ def test_gradients_of_a_language_model_against_its_jacobian() -> None:
     tokens = torch.randint(21, (1, 1, 9), generator=torch.Generator().manual_seed(0))
     queries = torch.tensor([[3, 8, 0]])
     found = gradient_spans(model, asked_of(tokens, queries))
-    for place, own in zip(queries[0].tolist(), found.tolist(), strict=True):
+    for position, own in zip(queries[0].tolist(), found.tolist(), strict=True):
         norms = jacobian(
-            model, asked_of(tokens, queries), lambda y, p=place: model.head(y[0, p]).max()
+            model, asked_of(tokens, queries), lambda y, p=position: model.head(y[0, p]).max()
         )
-        distance = (torch.arange(9) - place).abs()
+        distance = (torch.arange(9) - position).abs()
         assert own == pytest.approx(float((norms[0] * distance).sum() / norms[0].sum()))
 
 
@@ -150,9 +150,9 @@ def test_gradients_of_a_classifier_start_at_the_cls_vector() -> None:
     model = model_of(SoftmaxAttention, depth=2, head=Head.classification).double()
     tokens = torch.randint(21, (2, 1, 9), generator=torch.Generator().manual_seed(0))
     keep = torch.arange(9) < torch.tensor([[[9]], [[6]]])
-    asked = asked_of(tokens, torch.zeros(2, 1, dtype=torch.long), keep)
-    found = gradient_spans(model, asked)
-    norms = jacobian(model, asked, lambda y: model.classify(y, keep, 1).amax(-1).sum())
+    queried = asked_of(tokens, torch.zeros(2, 1, dtype=torch.long), keep)
+    found = gradient_spans(model, queried)
+    norms = jacobian(model, queried, lambda y: model.classify(y, keep, 1).amax(-1).sum())
     distance = torch.arange(10)
     torch.testing.assert_close(found, (norms * distance).sum(1) / norms.sum(1))
     assert not norms[1, 7:].any()
@@ -163,16 +163,16 @@ def test_pooled_answers_are_read_at_every_place() -> None:
         SoftmaxAttention, depth=1, head=Head.classification, pooling=Pooling.mean
     ).double()
     tokens = torch.randint(21, (1, 1, 7), generator=torch.Generator().manual_seed(0))
-    asked = asked_of(tokens, torch.arange(7)[None])
-    found = gradient_spans(model, asked)
+    queried = asked_of(tokens, torch.arange(7)[None])
+    found = gradient_spans(model, queried)
     # the classifier is linear around here: its slope times the Jacobian of one output
     y = model.run(tokens, None, None).x.detach().requires_grad_()
     top = model.classify(y, None, 1).amax()
     slope = torch.autograd.grad(top, y)[0][0]
-    for place in range(7):
-        norms = jacobian(model, asked, lambda out, p=place: (out[0, p] * slope[p]).sum())[0]
-        wanted = (norms * (torch.arange(7) - place).abs()).sum() / norms.sum()
-        assert float(found[place]) == pytest.approx(float(wanted))
+    for position in range(7):
+        norms = jacobian(model, queried, lambda out, p=position: (out[0, p] * slope[p]).sum())[0]
+        wanted = (norms * (torch.arange(7) - position).abs()).sum() / norms.sum()
+        assert float(found[position]) == pytest.approx(float(wanted))
 
 
 def test_padding_is_no_query_and_changes_nothing() -> None:
@@ -190,15 +190,15 @@ def test_padding_is_no_query_and_changes_nothing() -> None:
 
         def batches(self, split, **options):
             tokens, target, keep = self.data(split)
-            place = slice(self.row, self.row + 1)
-            own = Batch(tokens[place], target[place], torch.tensor([0]), keep[place])
-            length = int(keep[place].sum())
+            position = slice(self.row, self.row + 1)
+            own = Batch(tokens[position], target[position], torch.tensor([0]), keep[position])
+            length = int(keep[position].sum())
             if self.cut:
                 own = own._replace(tokens=own.tokens[..., :length], keep=None)
             yield own
 
     padded = next(r for r in range(9) if not Tiny().data("validation")[2][r].all())
-    options = {"measures": [Measure.attention, Measure.gradient]}
+    options = {"measures": [SpanMeasure.attention, SpanMeasure.gradient]}
     here = whole(spans(model, of=One(padded, cut=False), **options))
     there = whole(spans(model, of=One(padded, cut=True), **options))
     assert here == pytest.approx(there, rel=1e-5)
@@ -213,11 +213,11 @@ def test_places_are_drawn_among_those_that_count() -> None:
     made = task()
     (batch,) = made.batches("validation", batch_size=ROWS, seed=0)
     model = model_of(SoftmaxAttention)
-    asked = ask(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
+    queried = draw_queries(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
     for row in range(ROWS):
         wanted = set(batch.weight[row].nonzero().flatten().tolist())
-        assert set(asked.queries[row][asked.counts[row]].tolist()) == wanted
-    assert int(asked.counts.sum()) == int(batch.weight.sum())
+        assert set(queried.queries[row][queried.counts[row]].tolist()) == wanted
+    assert int(queried.counts.sum()) == int(batch.weight.sum())
 
 
 def test_a_pooled_answer_has_no_place_to_hide_tokens_from() -> None:
@@ -227,7 +227,7 @@ def test_a_pooled_answer_has_no_place_to_hide_tokens_from() -> None:
         [SoftmaxAttention],
         seed=0,
     )
-    (row,) = spans(model, of=Tiny(), measures=[Measure.occlusion])
+    (row,) = spans(model, of=Tiny(), measures=[SpanMeasure.occlusion])
     assert row.status is Status.unsupported
     assert "choose model.backbone.pooling=cls" in row.reason
 
@@ -236,11 +236,11 @@ def test_an_answer_at_the_last_token_has_its_place_there() -> None:
     model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.last)
     tokens, target, keep, *_ = Tiny().data("validation")
     batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
-    asked = ask(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
-    assert asked.queries[:, 0].tolist() == (keep.sum(-1)[:, 0] - 1).tolist()
-    assert len(set(asked.queries[:, 0].tolist())) > 1
-    rows = spans(model, of=Tiny(), measures=[*Measure])
-    assert {row.labels["measure"] for row in rows} == {str(measure) for measure in Measure}
+    queried = draw_queries(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert queried.queries[:, 0].tolist() == (keep.sum(-1)[:, 0] - 1).tolist()
+    assert len(set(queried.queries[:, 0].tolist())) > 1
+    rows = spans(model, of=Tiny(), measures=[*SpanMeasure])
+    assert {row.labels["measure"] for row in rows} == {str(measure) for measure in SpanMeasure}
     assert all(row.status is Status.ok for row in rows)
 
 
@@ -261,15 +261,15 @@ def test_the_least_distance_is_found_between_powers_of_two() -> None:
     assert doubling(39) == [0, 1, 2, 4, 8, 16, 32, 39]
     assert doubling(0) == [0]
     for border in (0, 1, 3, 11, 32, 39):
-        asked = []
+        queried = []
 
-        def stay(distance: int, border=border, asked=asked) -> float:
-            asked.append(distance)
+        def stay(distance: int, border=border, queried=queried) -> float:
+            queried.append(distance)
             return float(distance >= border)
 
         shares = {distance: float(distance >= border) for distance in doubling(39)}
         assert least(shares, stay, 0.95) == border
-        assert len(asked) <= 5
+        assert len(queried) <= 5
     # a dip beyond a good distance counts: answers must stay from there on
     assert least({0: 1.0, 1: 1.0, 2: 0.5, 4: 1.0}, lambda _: 1.0, 0.9) == 3
 

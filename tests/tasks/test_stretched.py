@@ -7,7 +7,7 @@ from lra.compose import build_task_by_name
 from tasks.classification.listops import task as listops
 from tasks.classification.listops.task import ListOps
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 from tasks.task import Stretches
 from tests.tasks.diagnostics.small_diagnostics import TASKS, made
 
@@ -42,7 +42,14 @@ def test_lengths_are_even_where_the_task_needs_that() -> None:
 
 
 def text(**options):
-    task = Characters(**{"corpus": Corpus.text8, "source": Source.sample, "length": 20, **options})
+    task = Characters(
+        **{
+            "corpus": CharacterCorpus.text8,
+            "source": CharacterSource.sample,
+            "length": 20,
+            **options,
+        }
+    )
     task.prepare()
     return task
 
@@ -85,7 +92,7 @@ def test_longer_trees_are_right_and_new() -> None:
         assert evaluated(tree.split()) == int(answer)
     assert task.stretched(1.0) == {}
     with pytest.raises(ValueError, match=r"got source=sample; set task\.source=generated"):
-        ListOps(source=listops.Source.sample).stretched(2.0)
+        ListOps(source=listops.ListOpsSource.sample).stretched(2.0)
 
 
 def evaluated(words: list[str]) -> int:

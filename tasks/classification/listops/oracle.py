@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from tasks.baselines.seen import Seen
+from tasks.baselines.seen import SeenExamples
 from tasks.classification.listops.text import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, OPERATIONS
 
 FIT_TREES = 4000
@@ -27,12 +27,12 @@ class Node(NamedTuple):
     value: int
 
 
-def roots(data: Seen) -> Int[np.ndarray, " n"]:
+def roots(data: SeenExamples) -> Int[np.ndarray, " n"]:
     """Return the first token of each tree."""
     return np.array([row[0] for row in data.rows(np.arange(len(data.targets)))])
 
 
-def habits(train: Seen) -> dict[tuple[int, int], int]:
+def habits(train: SeenExamples) -> dict[tuple[int, int], int]:
     """Return the most frequent value of each (depth, operator) over the first training trees."""
     counts: dict[tuple[int, int], Counter[int]] = {}
     for row in train.rows(np.arange(min(FIT_TREES, len(train.targets)))):
@@ -95,7 +95,9 @@ def guess(tokens: Sequence[int], levels: int, known: dict[tuple[int, int], int])
     return arguments[0][0]
 
 
-def answers(data: Seen, levels: int, known: dict[tuple[int, int], int]) -> Bool[np.ndarray, " n"]:
+def answers(
+    data: SeenExamples, levels: int, known: dict[tuple[int, int], int]
+) -> Bool[np.ndarray, " n"]:
     """Return for each tree whether the oracle of that depth is right."""
     rows = data.rows(np.arange(len(data.targets)))
     guesses = np.array([guess(row.tolist(), levels, known) for row in rows])

@@ -42,7 +42,7 @@ from tasks.data.batching import Draw, permutation
 from tasks.data.prepared import identity_of
 from tasks.data.published import MARK, check_partial, check_whole
 from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
-from tasks.data.storage import Ragged, Store, from_rows, open_store
+from tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
 from tasks.data.workers import in_order
 from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, Baseline, Kind, TaskSpec
@@ -58,7 +58,7 @@ OFFICIAL = {"train": 96_000, "validation": 2000, "test": 2000}
 """Lines of the official files."""
 
 
-class Source(StrEnum):
+class ListOpsSource(StrEnum):
     """Where the trees come from."""
 
     generated = auto()
@@ -99,7 +99,7 @@ class ListOps(ClassificationTask):
     def __init__(
         self,
         *,
-        source: Source = Source.generated,
+        source: ListOpsSource = ListOpsSource.generated,
         path: str | None = None,
         partial: bool = False,
         min_length: int = 500,
@@ -117,7 +117,7 @@ class ListOps(ClassificationTask):
         bucket_batches: int = 16,
     ) -> None:
         self.source = source
-        if (self.source is Source.tsv) != (path is not None):
+        if (self.source is ListOpsSource.tsv) != (path is not None):
             raise ValueError(
                 f"task.path is the folder of the TSV files, for source=tsv: got source={source}, "
                 f"path={path!r}; give both or neither"
@@ -125,9 +125,9 @@ class ListOps(ClassificationTask):
         check_partial(partial, path is not None)
         self.numbers = (train_examples, validation_examples, test_examples)
         self.data_seed, self.partial = data_seed, partial
-        if self.source is Source.sample:
+        if self.source is ListOpsSource.sample:
             self.limits, self.numbers, self.data_seed = SAMPLE_LIMITS, SAMPLE_SIZES, 0
-        elif self.source is Source.generated:
+        elif self.source is ListOpsSource.generated:
             self.limits = Limits(
                 min_length=min_length,
                 max_length=max_length,
@@ -150,11 +150,11 @@ class ListOps(ClassificationTask):
         ]
         if wrong:
             raise ValueError(f"ListOps: got {', '.join(wrong)}")
-        if write_tsv and self.source is not Source.generated:
+        if write_tsv and self.source is not ListOpsSource.generated:
             raise ValueError(
                 f"task.write_tsv writes generated trees: got source={source}; set source=generated"
             )
-        if filler and (write_tsv or self.source is not Source.generated):
+        if filler and (write_tsv or self.source is not ListOpsSource.generated):
             raise ValueError(
                 f"task.filler={filler} belongs to generated trees without TSV files: got "
                 f"source={source}, write_tsv={write_tsv}"
@@ -229,7 +229,7 @@ class ListOps(ClassificationTask):
         """
         if factor == 1:
             return {}
-        if self.source is not Source.generated:
+        if self.source is not ListOpsSource.generated:
             raise ValueError(
                 f"trees of another length are generated: got source={self.source}; set "
                 "task.source=generated"
@@ -274,7 +274,7 @@ class ListOps(ClassificationTask):
                 if not self.tsv_folder.is_dir():
                     self._write_tsv()
 
-    def store(self) -> Store:
+    def store(self) -> PreparedStore:
         """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
         opened = super().store()
         if self._longest is None:

@@ -96,7 +96,7 @@ def arities(tokens: Tokens) -> Int[np.ndarray, " t"]:
     steps = opens.astype(np.int8) - closes.astype(np.int8)
     depth = np.cumsum(steps, dtype=np.int16) - opens
     nodes = np.flatnonzero(~closes)
-    # By depth, then place: the arguments of one operator follow those of the one before it, and
+    # By depth, then position: the arguments of one operator follow those of the one before it, and
     # the first argument stands right behind its operator.
     order = nodes[np.argsort(depth[nodes], kind="stable")]
     rank = np.empty(len(tokens) + 1, np.int64)

@@ -80,7 +80,7 @@ class Limits:
         return tokens
 
 
-class Block(NamedTuple):
+class TreeBlock(NamedTuple):
     """The accepted trees of one block, and a digest of each."""
 
     trees: Ragged
@@ -98,7 +98,7 @@ class _Level(NamedTuple):
     """Arguments of each operator."""
 
 
-def grow(limits: Limits, seed: int, block: int) -> Block:
+def grow(limits: Limits, seed: int, block: int) -> TreeBlock:
     """Draw block number `block` of `seed` and return its accepted trees."""
     levels = _draw(limits, np.random.PCG64(np.random.SeedSequence((seed, block))))
     sizes, values = _measure(levels)
@@ -108,7 +108,7 @@ def grow(limits: Limits, seed: int, block: int) -> Block:
         hashlib.blake2b(flat[start:end], digest_size=DIGEST_BYTES).digest()
         for start, end in pairwise(bounds)
     ]
-    return Block(trees, b"".join(digests))
+    return TreeBlock(trees, b"".join(digests))
 
 
 def _draw(limits: Limits, bits: np.random.PCG64) -> list[_Level]:
@@ -153,11 +153,11 @@ def _surviving(level: _Level, alive: Bool[np.ndarray, " r"]) -> _Level:
     """Drop the nodes of the trees that were refused."""
     keep = alive[level.tree]
     stay = keep[level.operators]
-    place = np.cumsum(keep) - 1
+    position = np.cumsum(keep) - 1
     return _Level(
         level.tree[keep],
         level.symbol[keep],
-        place[level.operators[stay]],
+        position[level.operators[stay]],
         level.arity[stay],
     )
 
@@ -230,16 +230,16 @@ def _write(
     """Place every token, from the roots down."""
     offsets = np.concatenate(([0], np.cumsum(sizes[0], dtype=np.int64)))
     tokens = np.empty(int(offsets[-1]), np.uint8)
-    place = offsets[:-1]
+    position = offsets[:-1]
     for depth, level in enumerate(levels):
-        tokens[place] = level.symbol
+        tokens[position] = level.symbol
         if not len(level.operators):
             break
-        inside = place[level.operators]
+        inside = position[level.operators]
         tokens[inside + sizes[depth][level.operators] - 1] = CLOSE
         before = np.cumsum(sizes[depth + 1], dtype=np.int64) - sizes[depth + 1]
         first = before[_starts(level.arity)]
-        place = np.repeat(inside + 1 - first, level.arity) + before
+        position = np.repeat(inside + 1 - first, level.arity) + before
     return Ragged(tokens, offsets, values[0])
 
 
@@ -249,7 +249,7 @@ def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) ->
     Raises:
         ValueError: The limits leave fewer distinct trees than wanted, or almost none.
     """
-    kept: list[Ragged] = []
+    distinct: list[Ragged] = []
     seen: set[bytes] = set()
     stalled = 0
     with (
@@ -270,14 +270,16 @@ def distinct_trees(limits: Limits, *, seed: int, number: int, processes: int) ->
                     f"enough under {limits}: {stalled * BLOCK_TREES} draws gave no new one; widen "
                     "the limits or ask for fewer examples"
                 )
-            kept.append(block.trees.take(np.array(rows, np.int64)))
+            distinct.append(block.trees.take(np.array(rows, np.int64)))
             bar.update(len(rows))
             if len(seen) == number:
                 break
-    return kept
+    return distinct
 
 
-def _blocks(limits: Limits, seed: int, number: int, processes: int) -> Generator[Block, None, None]:
+def _blocks(
+    limits: Limits, seed: int, number: int, processes: int
+) -> Generator[TreeBlock, None, None]:
     """Yield blocks 0, 1, 2 … without end."""
     began = perf_counter()
     first = grow(limits, seed, 0)
@@ -288,5 +290,5 @@ def _blocks(limits: Limits, seed: int, number: int, processes: int) -> Generator
     yield from in_order(_grow, ((limits, seed, block) for block in count(1)), processes)
 
 
-def _grow(job: tuple[Limits, int, int]) -> Block:
+def _grow(job: tuple[Limits, int, int]) -> TreeBlock:
     return grow(*job)

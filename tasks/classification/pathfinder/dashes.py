@@ -2,7 +2,7 @@
 
 Space is kept as bits of whole numbers: pixel (y, x) of a picture is bit y W + x, W being the width
 with a border on either side that is never free. Laying a stamp somewhere is then a shift, asking
-whether the place is free an `and`: some tens of nanoseconds each, for any size of picture.
+whether the space is free an `and`: some tens of nanoseconds each, for any size of picture.
 
 A dash belongs to a pivot: it begins `margin` pixels away from it, is `dash` pixels long, and
 `margin` pixels behind its end lies the pivot of the next one. Around it `margin` pixels are taken.
@@ -28,7 +28,7 @@ TAKEN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dashes:
+class StampShape:
     """What decides the stamps."""
 
     side: int
@@ -75,7 +75,7 @@ class Stamp(NamedTuple):
 class Stamps(NamedTuple):
     """All stamps of one kind of dash."""
 
-    kind: Dashes
+    kind: StampShape
     seeds: list[Stamp]
     """By degree: the first dash of a snake."""
     ways: list[Stamp]
@@ -87,7 +87,7 @@ class Stamps(NamedTuple):
 
 
 @cache
-def stamps(kind: Dashes) -> Stamps:
+def stamps(kind: StampShape) -> Stamps:
     """Return the stamps of a kind of dash."""
     turns = [2 * math.pi * degree / DEGREES for degree in range(DEGREES)]
     heads = sorted(set(_circle(kind.dash + kind.margin)))
@@ -122,7 +122,7 @@ def _followers(last: float, angles: list[float], continuity: float) -> list[tupl
     return found
 
 
-def _stamp(kind: Dashes, turn: float, head: tuple[int, int] | None = None) -> Stamp:
+def _stamp(kind: StampShape, turn: float, head: tuple[int, int] | None = None) -> Stamp:
     down, right = math.sin(turn), math.cos(turn)
     start, stop = float(kind.margin), float(kind.margin + kind.dash)
 

@@ -39,25 +39,27 @@ def distances(
 ) -> Float64[np.ndarray, " n"]:
     """Return the distance of the discs of some pictures, in pixels."""
     blocks = np.split(examples, range(BLOCK, len(examples), BLOCK))
-    found = np.concatenate([places(data.read(some), disc) for some in blocks]).astype(np.float64)
+    found = np.concatenate([disc_positions(data.read(some), disc) for some in blocks]).astype(
+        np.float64
+    )
     lengths: Float64[np.ndarray, " n"] = np.hypot(*(found[:, 0] - found[:, 1]).T)
     return lengths
 
 
-def places(
+def disc_positions(
     pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]
 ) -> Int[np.ndarray, "n 2 2"]:
     """Return row and column of the two discs of each picture, the surer one first.
 
     Args:
         pictures: Levels.
-        disc: Levels of one disc; its place is the middle pixel.
+        disc: Levels of one disc; its position is the middle pixel.
     """
     return np.stack(np.divmod(_best(_fit(pictures, disc)), pictures.shape[1]), axis=2)
 
 
 def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -> np.ndarray:
-    """Return, for each place, the brightest disc that could lie there, as a share of the level."""
+    """Return, at each pixel, the brightest disc that could lie there, as a share of the level."""
     half, side = len(disc) // 2, pictures.shape[1]
     padded = np.pad(pictures.astype(np.float32), ((0, 0), (half, half), (half, half)))
     found = np.full(pictures.shape, np.inf, np.float32)
@@ -68,7 +70,7 @@ def _fit(pictures: UInt8[np.ndarray, "n s s"], disc: UInt8[np.ndarray, "d d"]) -
 
 
 def _best(fits: np.ndarray) -> Int[np.ndarray, "n 2"]:
-    """Return the places of the two largest values of each row."""
+    """Return the positions of the two largest values of each row."""
     rows = np.arange(len(fits))
     first = fits.argmax(1)
     fits[rows, first] = -np.inf

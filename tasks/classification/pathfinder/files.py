@@ -31,14 +31,14 @@ ARCHIVE_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; cite Linsley et al. 2018 and arXiv:2011.04006"
 
 
-class Entry(NamedTuple):
+class ListedPicture(NamedTuple):
     """One picture: its file, and its label."""
 
     file: Path
     label: int
 
 
-def entries(folder: Path, *, partial: bool) -> list[Entry]:
+def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
     """Return the pictures that the metadata of a set list, in order, those of 0 bytes left out.
 
     Args:
@@ -61,8 +61,8 @@ def entries(folder: Path, *, partial: bool) -> list[Entry]:
             f"{ARCHIVE_URL} (7.7 GB; its publishers state no hash); or set task.source=generated; "
             f"{LICENCE}"
         )
-    found: list[Entry] = []
-    left_out: list[Entry] = []
+    found: list[ListedPicture] = []
+    left_out: list[ListedPicture] = []
     for path in lists:
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if not line.strip():
@@ -85,7 +85,7 @@ def entries(folder: Path, *, partial: bool) -> list[Entry]:
     return found
 
 
-def _entry(folder: Path, line: str, where: str) -> Entry:
+def _entry(folder: Path, line: str, where: str) -> ListedPicture:
     columns = line.split()
     if len(columns) <= LABEL_COLUMN or columns[LABEL_COLUMN] not in {"0", "1", "0.0", "1.0"}:
         raise BadData(
@@ -97,7 +97,7 @@ def _entry(folder: Path, line: str, where: str) -> Entry:
         raise BadData(f"{where}: {columns[0]}/{columns[1]} lies outside {folder}; refused")
     if not file.is_file():
         raise NotPrepared(f"{file} is missing, though {where} lists it: unpack the archive again")
-    return Entry(file, int(float(columns[LABEL_COLUMN])))
+    return ListedPicture(file, int(float(columns[LABEL_COLUMN])))
 
 
 UNREADABLE = (
@@ -106,7 +106,7 @@ UNREADABLE = (
 """What Pillow raises of a file that is no sound picture."""
 
 
-def pictures(listed: list[Entry], side: int) -> Iterator[UInt8[np.ndarray, "s s"]]:
+def pictures(listed: list[ListedPicture], side: int) -> Iterator[UInt8[np.ndarray, "s s"]]:
     """Yield the gray levels of each picture.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from tasks.classification.pathfinder.ink import dash, rounded_up, widened
-from tasks.classification.pathfinder.styles import Style, Words
+from tasks.classification.pathfinder.styles import RandomNumbers, Style
 
 DEGREES = 360
 FULL = 255
@@ -37,7 +37,7 @@ LEAST_TOTAL = WEIGHT_ONE * FULL // 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dashes:
+class DashShape:
     """What decides how dashes look, and how they follow each other."""
 
     side: int
@@ -65,9 +65,9 @@ class Dashes:
         return self.side + 2 * self.guard
 
 
-def kind(style: Style, margin: int) -> Dashes:
+def kind(style: Style, margin: int) -> DashShape:
     """Return the dashes of a style, with one of its margins."""
-    return Dashes(
+    return DashShape(
         side=style.side,
         padding=style.padding,
         dash=style.dash,
@@ -120,7 +120,7 @@ class Ways(NamedTuple):
 
 
 @cache
-def ways(kind: Dashes) -> Ways:
+def ways(kind: DashShape) -> Ways:
     """Return the directions of a kind of dash."""
     turns = [math.radians(degree - DEGREES // 2) for degree in range(DEGREES)]
     reach = kind.dash + kind.margin
@@ -139,11 +139,11 @@ def ways(kind: Dashes) -> Ways:
     )
 
 
-def moved(place: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
+def moved(pixel: tuple[int, int], turn: float, distance: int) -> tuple[int, int]:
     """Return the pixel some way off; fractions are rounded up."""
     return (
-        place[0] + rounded_up(distance * math.sin(turn)),
-        place[1] + rounded_up(distance * math.cos(turn)),
+        pixel[0] + rounded_up(distance * math.sin(turn)),
+        pixel[1] + rounded_up(distance * math.cos(turn)),
     )
 
 
@@ -152,16 +152,16 @@ def opposite(turn: float) -> float:
     return turn + math.pi if turn < 0 else turn - math.pi
 
 
-def _flat(kind: Dashes, place: tuple[int, int]) -> int:
-    return place[0] * kind.width + place[1]
+def _flat(kind: DashShape, pixel: tuple[int, int]) -> int:
+    return pixel[0] * kind.width + pixel[1]
 
 
-def _step(kind: Dashes, turn: float) -> tuple[float, float]:
+def _step(kind: DashShape, turn: float) -> tuple[float, float]:
     length = kind.dash + 2 * kind.margin
     return length * math.sin(turn), length * math.cos(turn)
 
 
-def _way(kind: Dashes, head: tuple[int, int]) -> Way:
+def _way(kind: DashShape, head: tuple[int, int]) -> Way:
     turn = math.atan2(*head)
     back = opposite(turn)
     corner, ink, space, left = _stamp(kind, back, head)
@@ -182,7 +182,7 @@ def _way(kind: Dashes, head: tuple[int, int]) -> Way:
     )
 
 
-def _seed(kind: Dashes, turn: float) -> Way:
+def _seed(kind: DashShape, turn: float) -> Way:
     head = moved((0, 0), turn, kind.dash)
     pivot = moved(head, opposite(turn), kind.dash + kind.margin)
     corner, ink, _, left = _stamp(kind, turn, (0, 0))
@@ -200,7 +200,7 @@ def _seed(kind: Dashes, turn: float) -> Way:
 
 
 def _stamp(
-    kind: Dashes, turn: float, begun: tuple[int, int]
+    kind: DashShape, turn: float, begun: tuple[int, int]
 ) -> tuple[int, tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     """Return a dash drawn from a pixel: its corner, light, space, and what it leaves free."""
     levels, space = (
@@ -213,10 +213,10 @@ def _stamp(
     return corner, (long, short), space, left
 
 
-def _avoided(kind: Dashes, turn: float) -> list[tuple[int, int]]:
+def _avoided(kind: DashShape, turn: float) -> list[tuple[int, int]]:
     """Return the pixels that a first dash fills, one row and one column too far on.
 
-    They are compared with the picture around every place. At a corner all of them may lie outside;
+    They are compared with the picture around every pixel. At a corner all of them may lie outside;
     the authors' generator then gives the direction up, for the whole picture.
     """
     _, space = dash(turn, kind.dash, kind.thickness, kind.margin)
@@ -232,7 +232,7 @@ def _avoided(kind: Dashes, turn: float) -> list[tuple[int, int]]:
     return found if inside else []
 
 
-def _followers(kind: Dashes, last: float, following: list[Way]) -> Followers:
+def _followers(kind: DashShape, last: float, following: list[Way]) -> Followers:
     found = []
     for way in following:
         turn = abs(math.remainder(way.turn - last, 2 * math.pi))
@@ -242,20 +242,20 @@ def _followers(kind: Dashes, last: float, following: list[Way]) -> Followers:
     return found
 
 
-class Snake:
+class GrowingSnake:
     """A snake while it grows."""
 
-    def __init__(self, way: Way, place: int, pivot: int, follow: Followers) -> None:
-        self.dashes = [(way, place)]
+    def __init__(self, way: Way, index: int, pivot: int, follow: Followers) -> None:
+        self.dashes = [(way, index)]
         """Each with the pixel of the board that it is relative to."""
         self.pivot, self.follow = pivot, follow
         """Where the next dash is laid from, and its ways."""
 
 
-class Board:
+class GrowthBoard:
     """What is free in a picture: of each pixel for a dash's space, and for its end."""
 
-    def __init__(self, kind: Dashes) -> None:
+    def __init__(self, kind: DashShape) -> None:
         self.kind, self.ways = kind, ways(kind)
         self.width, self.guard, self.far = kind.width, kind.guard, kind.width**2
         self.free = bytearray(empty(kind))
@@ -266,13 +266,13 @@ class Board:
         """Take everything away."""
         self.free[:] = empty(self.kind)
 
-    def place(self, y: int, x: int) -> int:
+    def index(self, y: int, x: int) -> int:
         """Return the number of a picture's pixel on the board."""
         return (y + self.guard) * self.width + x + self.guard
 
-    def pixel(self, place: int) -> tuple[int, int]:
-        """Return the row and the column of a place."""
-        y, x = divmod(place, self.width)
+    def pixel(self, index: int) -> tuple[int, int]:
+        """Return the row and the column of a pixel."""
+        y, x = divmod(index, self.width)
         return y - self.guard, x - self.guard
 
     def onward(self, pivot: int, way: Way) -> int:
@@ -282,15 +282,15 @@ class Board:
         not quite 0, and near the upper and the left border the next pivot lies a pixel further in.
         """
         y, x = self.pixel(pivot)
-        return self.place(math.ceil(y + way.step[0]), math.ceil(x + way.step[1]))
+        return self.index(math.ceil(y + way.step[0]), math.ceil(x + way.step[1]))
 
-    def seed(self, degree: int, place: int) -> Snake:
+    def seed(self, degree: int, index: int) -> GrowingSnake:
         """Begin a snake at a pixel."""
         way = self.ways.seeds[degree]
-        pivot = self.onward(place + way.pivot, way)
-        return Snake(way, place, pivot, self.ways.after_seed[degree])
+        pivot = self.onward(index + way.pivot, way)
+        return GrowingSnake(way, index, pivot, self.ways.after_seed[degree])
 
-    def grow(self, snake: Snake, words: Words) -> bool:
+    def grow(self, snake: GrowingSnake, words: RandomNumbers) -> bool:
         """Lay the next dash of a snake; False at a dead end."""
         free, pivot = self.free, snake.pivot
         end = pivot + self.far
@@ -310,16 +310,16 @@ class Board:
                 return True
         return False
 
-    def take(self, snake: Snake) -> None:
+    def take(self, snake: GrowingSnake) -> None:
         """Take the space of a snake's last dash."""
-        way, place = snake.dashes[-1]
-        y, x = divmod(place + way.corner, self.width)
+        way, index = snake.dashes[-1]
+        y, x = divmod(index + way.corner, self.width)
         window = self.view[:, y : y + len(way.left[0]), x : x + len(way.left[0])]
         np.minimum(window, way.left, out=window)
 
 
 @cache
-def empty(kind: Dashes) -> bytes:
+def empty(kind: DashShape) -> bytes:
     """Return an empty board: the border is taken, and beyond it no dash may end."""
     taken = np.full((kind.side, kind.side), FULL, np.uint8)
     inside = slice(kind.padding, kind.side - kind.padding)

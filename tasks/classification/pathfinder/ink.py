@@ -142,7 +142,7 @@ def widened(points: np.ndarray, radius: int) -> np.ndarray:
 
 
 def disc(
-    place: tuple[int, int], radius: float, side: int
+    centre: tuple[int, int], radius: float, side: int
 ) -> tuple[tuple[slice, slice], UInt8[np.ndarray, "r c"]]:
     """Return where in a picture a disc lies, and its levels there.
 
@@ -151,7 +151,7 @@ def disc(
     reach = math.ceil(radius) + LOBES + 1
     weights = resampling(side * FINE, side)
     parts, spans = [], []
-    for at in place:
+    for at in centre:
         part = slice(max(0, at - reach), min(side, at + reach + 1))
         fine = slice(max(0, FINE * (at - math.ceil(radius))), FINE * (at + math.ceil(radius) + 1))
         parts.append(part)

@@ -22,15 +22,15 @@ from tasks.classification.pathfinder.growth import (
     DEGREES,
     FULL,
     SEEDS_AVOID,
-    Board,
-    Dashes,
-    Snake,
+    DashShape,
+    GrowingSnake,
+    GrowthBoard,
     kind,
     ways,
 )
 from tasks.classification.pathfinder.ink import disc
-from tasks.classification.pathfinder.styles import Style, Words
-from tasks.classification.pathfinder.trace import Dash, Picture, joined
+from tasks.classification.pathfinder.styles import RandomNumbers, Style
+from tasks.classification.pathfinder.trace import Dash, TracedPicture, joined
 
 PICTURE_TRIES = 50_000
 SNAKE_TRIES = 5
@@ -41,12 +41,12 @@ LEAST_FREE = 0.01
 """Share of free pixels below which no distractor is tried."""
 
 
-def draw(style: Style, seed: int, index: int) -> Picture:
+def draw(style: Style, seed: int, index: int) -> TracedPicture:
     """Draw picture number `index` of a data set."""
-    words = Words(seed, index)
+    words = RandomNumbers(seed, index)
     label = words.below(2)
     margin = style.margins[words.below(len(style.margins))]
-    board = Board(kind(style, margin))
+    board = GrowthBoard(kind(style, margin))
     for _ in range(PICTURE_TRIES):
         board.clear()
         targets = _targets(board, style, words)
@@ -59,7 +59,7 @@ def draw(style: Style, seed: int, index: int) -> Picture:
         first = words.below(2)
         last = first if label else 1 - first
         marks = snakes[first][0].tail, snakes[last][-1].head
-        picture = Picture(
+        picture = TracedPicture(
             pixels=_lit(board, targets, short, marks, style.marker_radius),
             label=label,
             snakes=(*snakes, *(_dashes(board, snake) for snake in short)),
@@ -71,21 +71,21 @@ def draw(style: Style, seed: int, index: int) -> Picture:
             raise AssertionError(f"picture {index} of seed {seed} contradicts its label {label}")
         return picture
     raise ValueError(
-        f"no place for two snakes of {style.contour} dashes of {style.dash} pixels in "
+        f"no room for two snakes of {style.contour} dashes of {style.dash} pixels in "
         f"{style.side} x {style.side} pixels after {PICTURE_TRIES} trials: lower task.contour"
     )
 
 
-def _targets(board: Board, style: Style, words: Words) -> list[Snake] | None:
+def _targets(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake] | None:
     """Grow the two long snakes; None at a dead end."""
-    degree, rows, columns = (places := _middle(board.kind, style))[words.below(len(places))]
+    degree, rows, columns = (starts := _middle(board.kind, style))[words.below(len(starts))]
     y, x = (span.start + words.below(len(span)) for span in (rows, columns))
-    snakes = [board.seed(degree, board.place(y, x))]
+    snakes = [board.seed(degree, board.index(y, x))]
     degree = words.below(DEGREES)
     turn = math.radians(words.below(DEGREES))
     y += round(style.seed_distance * math.sin(turn))
     x += round(style.seed_distance * math.cos(turn))
-    snakes.append(board.seed(degree, board.place(y, x)))
+    snakes.append(board.seed(degree, board.index(y, x)))
     for _ in range(style.contour - 1):
         if not all(board.grow(snake, words) for snake in snakes):
             return None
@@ -94,7 +94,7 @@ def _targets(board: Board, style: Style, words: Words) -> list[Snake] | None:
 
 
 @cache
-def _middle(dashes: Dashes, style: Style) -> list[tuple[int, range, range]]:
+def _middle(dashes: DashShape, style: Style) -> list[tuple[int, range, range]]:
     """Return the degrees of a first dash that fits into the middle, with the rows and columns."""
     edge = 2 * style.seed_distance
     found = []
@@ -110,7 +110,7 @@ def _middle(dashes: Dashes, style: Style) -> list[tuple[int, range, range]]:
     return found
 
 
-def _distractors(board: Board, style: Style, words: Words) -> list[Snake]:
+def _distractors(board: GrowthBoard, style: Style, words: RandomNumbers) -> list[GrowingSnake]:
     """Strew in short snakes, fewer where they do not fit."""
     found = []
     for _ in range(style.distractors):
@@ -130,7 +130,7 @@ def _distractors(board: Board, style: Style, words: Words) -> list[Snake]:
     return found
 
 
-def _held(board: Board) -> Bool[np.ndarray, "w w"] | None:
+def _held(board: GrowthBoard) -> Bool[np.ndarray, "w w"] | None:
     """Return which pixels first dashes of short snakes avoid; None where too few are free."""
     side, inside = board.kind.side, slice(board.guard, board.width - board.guard)
     held = np.zeros((board.width, board.width), bool)
@@ -143,7 +143,9 @@ def _held(board: Board) -> Bool[np.ndarray, "w w"] | None:
     return held
 
 
-def _first(board: Board, held: Bool[np.ndarray, "w w"], words: Words) -> Snake | None:
+def _first(
+    board: GrowthBoard, held: Bool[np.ndarray, "w w"], words: RandomNumbers
+) -> GrowingSnake | None:
     """Lay the first dash of a short snake; None where there is no space."""
     table, side, guard = board.ways, board.kind.side, board.guard
     for _ in range(SEED_TRIES):
@@ -156,30 +158,30 @@ def _first(board: Board, held: Bool[np.ndarray, "w w"], words: Words) -> Snake |
         free = np.flatnonzero(~blocked)
         if not len(free):
             return None
-        place = board.place(*divmod(int(free[words.below(len(free))]), side))
+        index = board.index(*divmod(int(free[words.below(len(free))]), side))
         way = table.seeds[degree]
-        ends = board.pixel(place + way.head), board.pixel(place + way.pivot)
+        ends = board.pixel(index + way.head), board.pixel(index + way.pivot)
         if all(0 <= at < side for end in ends for at in end):
-            return board.seed(degree, place)
+            return board.seed(degree, index)
     return None
 
 
-def _dashes(board: Board, snake: Snake) -> tuple[Dash, ...]:
+def _dashes(board: GrowthBoard, snake: GrowingSnake) -> tuple[Dash, ...]:
     return tuple(
         Dash(
-            board.pixel(place + way.pivot),
-            board.pixel(place + way.tail),
-            board.pixel(place + way.head),
+            board.pixel(index + way.pivot),
+            board.pixel(index + way.tail),
+            board.pixel(index + way.head),
             way.turn,
         )
-        for way, place in snake.dashes
+        for way, index in snake.dashes
     )
 
 
 def _lit(
-    board: Board,
-    targets: list[Snake],
-    short: list[Snake],
+    board: GrowthBoard,
+    targets: list[GrowingSnake],
+    short: list[GrowingSnake],
     marks: tuple[tuple[int, int], tuple[int, int]],
     radius: float,
 ) -> UInt8[np.ndarray, "s s"]:
@@ -188,8 +190,8 @@ def _lit(
     canvas = np.zeros((board.width, board.width), np.float32)
     for which, snakes in enumerate((targets, short)):
         for snake in snakes:
-            for way, place in snake.dashes:
-                y, x = divmod(place + way.corner, board.width)
+            for way, index in snake.dashes:
+                y, x = divmod(index + way.corner, board.width)
                 ink = way.ink[which]
                 window = canvas[y : y + len(ink), x : x + len(ink)]
                 np.maximum(window, ink, out=window)

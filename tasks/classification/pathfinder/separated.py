@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from tasks.classification.pathfinder.dashes import DEGREES, Dashes, Stamp, Stamps, disc, stamps
-from tasks.classification.pathfinder.styles import Style, Words
+from tasks.classification.pathfinder.dashes import DEGREES, Stamp, Stamps, StampShape, disc, stamps
+from tasks.classification.pathfinder.styles import RandomNumbers, Style
 
 SEED_TRIES = 60
 """Places that are tried for a snake's first dash."""
@@ -32,7 +32,7 @@ SNAKE_TRIES = 5
 """Of a distractor; then it is left out."""
 
 
-class Picture(NamedTuple):
+class SeparatedPicture(NamedTuple):
     """One example, and what proves its label."""
 
     pixels: UInt8[np.ndarray, "s s"]
@@ -45,7 +45,7 @@ class Picture(NamedTuple):
     """Bits of a row."""
 
 
-class Snake(NamedTuple):
+class SeparatedSnake(NamedTuple):
     """A snake while it grows."""
 
     pivot: int
@@ -58,8 +58,8 @@ class Snake(NamedTuple):
     """Each with the bit of its pivot."""
 
 
-def _kind(style: Style, margin: int) -> Dashes:
-    return Dashes(
+def _kind(style: Style, margin: int) -> StampShape:
+    return StampShape(
         side=style.side,
         dash=style.dash,
         thickness=style.thickness,
@@ -68,10 +68,10 @@ def _kind(style: Style, margin: int) -> Dashes:
     )
 
 
-class Board:
+class SeparatedBoard:
     """The taken pixels of one picture."""
 
-    def __init__(self, style: Style, margin: int, words: Words) -> None:
+    def __init__(self, style: Style, margin: int, words: RandomNumbers) -> None:
         self.style, self.words = style, words
         self.stamps: Stamps = stamps(_kind(style, margin))
         kind = self.stamps.kind
@@ -93,7 +93,7 @@ class Board:
         """Return the bit of a pixel some way off."""
         return bit + by[0] * self.width + by[1]
 
-    def seed(self, degree: int, y: int, x: int) -> Snake | None:
+    def seed(self, degree: int, y: int, x: int) -> SeparatedSnake | None:
         """Lay a first dash that begins at a pixel; None where there is no space."""
         stamp = self.stamps.seeds[degree]
         if not (0 <= y < self.style.side and 0 <= x < self.style.side):
@@ -103,9 +103,9 @@ class Board:
             return None
         mask = stamp.mask << (pivot - self.corner)
         end = self.moved(pivot, stamp.end)
-        return Snake(end, self.stamps.after_seed[degree], mask, ((stamp, pivot),))
+        return SeparatedSnake(end, self.stamps.after_seed[degree], mask, ((stamp, pivot),))
 
-    def grown(self, snake: Snake) -> Snake | None:
+    def grown(self, snake: SeparatedSnake) -> SeparatedSnake | None:
         """Lay the next dash; None where there is no space. Takes the pixels of the last one."""
         near = self.reach >> (snake.pivot - self.corner)
         occupied = self.taken >> (snake.pivot - self.corner)
@@ -117,16 +117,16 @@ class Board:
                 total += weight
                 free.append((way, weight))
         while free:
-            place, drawn = 0, self.words.below(total)
-            while drawn >= free[place][1]:
-                drawn -= free[place][1]
-                place += 1
-            way, weight = free.pop(place)
+            index, drawn = 0, self.words.below(total)
+            while drawn >= free[index][1]:
+                drawn -= free[index][1]
+                index += 1
+            way, weight = free.pop(index)
             total -= weight
             stamp = ways[way]
             if not occupied & stamp.mask:
                 self.take(snake)
-                return Snake(
+                return SeparatedSnake(
                     pivot=self.moved(snake.pivot, stamp.end),
                     follow=self.stamps.after_way[way],
                     mask=stamp.mask << (snake.pivot - self.corner),
@@ -134,7 +134,7 @@ class Board:
                 )
         return None
 
-    def take(self, snake: Snake) -> None:
+    def take(self, snake: SeparatedSnake) -> None:
         """Take the pixels of a snake's last dash."""
         stamp, pivot = snake.dashes[-1]
         self.taken |= snake.mask
@@ -151,18 +151,18 @@ def _border(side: int, padding: int, guard: int) -> int:
     return int.from_bytes(packed.tobytes(), "little")
 
 
-def draw(style: Style, seed: int, index: int) -> Picture:
+def draw(style: Style, seed: int, index: int) -> SeparatedPicture:
     """Draw picture number `index` of a data set."""
-    words = Words(seed, index)
+    words = RandomNumbers(seed, index)
     label = words.below(2)
     for _ in range(PICTURE_TRIES):
-        board = Board(style, style.margins[words.below(len(style.margins))], words)
+        board = SeparatedBoard(style, style.margins[words.below(len(style.margins))], words)
         targets = _targets(board)
         if targets is not None:
             break
     else:
         raise ValueError(
-            f"no place for two snakes of {style.contour} dashes of {style.dash} pixels in "
+            f"no room for two snakes of {style.contour} dashes of {style.dash} pixels in "
             f"{style.side} x {style.side} pixels after {PICTURE_TRIES} trials: lower task.contour"
         )
     distractors = [snake for _ in range(style.distractors) if (snake := _distractor(board))]
@@ -173,7 +173,7 @@ def draw(style: Style, seed: int, index: int) -> Picture:
     stamp, pivot = targets[last].dashes[-1]
     finish = board.moved(pivot, stamp.head)
     snakes = [*targets, *distractors]
-    picture = Picture(
+    picture = SeparatedPicture(
         pixels=_ink(board, snakes, (begin, finish)),
         label=label,
         lines=_lines(board, snakes),
@@ -185,12 +185,12 @@ def draw(style: Style, seed: int, index: int) -> Picture:
     return picture
 
 
-def _targets(board: Board) -> list[Snake] | None:
+def _targets(board: SeparatedBoard) -> list[SeparatedSnake] | None:
     """Grow the two long snakes; None where one finds no space."""
     style, words = board.style, board.words
     edge, apart = 2 * style.seed_distance, style.seed_distance
     room = max(1, style.side - 2 * edge)
-    snakes: list[Snake] = []
+    snakes: list[SeparatedSnake] = []
     for _ in range(SEED_TRIES):
         if not snakes:
             y, x = (min(edge, style.side // 2) + words.below(room) for _ in range(2))
@@ -211,13 +211,13 @@ def _targets(board: Board) -> list[Snake] | None:
     return snakes if _grow(board, snakes) else None
 
 
-def _grow(board: Board, snakes: list[Snake]) -> bool:
+def _grow(board: SeparatedBoard, snakes: list[SeparatedSnake]) -> bool:
     """Let both snakes grow to their length, in turns; False where they find no way.
 
     From a dead end a few dashes are taken back and other ways tried.
     """
     steps = 2 * (board.style.contour - 1)
-    history: list[tuple[int, int, tuple[Snake, Snake]]] = []
+    history: list[tuple[int, int, tuple[SeparatedSnake, SeparatedSnake]]] = []
     for _ in range(STEP_TRIES * steps):
         if len(history) == steps:
             for snake in snakes:
@@ -241,15 +241,15 @@ def _grow(board: Board, snakes: list[Snake]) -> bool:
     return False
 
 
-def _distractor(board: Board) -> Snake | None:
+def _distractor(board: SeparatedBoard) -> SeparatedSnake | None:
     """Strew in a short snake; None where it does not fit."""
     style, words = board.style, board.words
     for _ in range(SNAKE_TRIES):
         taken, reach = board.taken, board.reach
-        snake: Snake | None = None
+        snake: SeparatedSnake | None = None
         for _ in range(SEED_TRIES):
-            place = words.below(DEGREES), words.below(style.side), words.below(style.side)
-            if snake := board.seed(*place):
+            start = words.below(DEGREES), words.below(style.side), words.below(style.side)
+            if snake := board.seed(*start):
                 break
         for _ in range(style.distractor - 1):
             snake = board.grown(snake) if snake else None
@@ -260,7 +260,9 @@ def _distractor(board: Board) -> Snake | None:
     return None
 
 
-def _ink(board: Board, snakes: list[Snake], marks: tuple[int, int]) -> UInt8[np.ndarray, "s s"]:
+def _ink(
+    board: SeparatedBoard, snakes: list[SeparatedSnake], marks: tuple[int, int]
+) -> UInt8[np.ndarray, "s s"]:
     """Draw the dashes and the discs; the brightest pixel becomes 255."""
     side, guard = board.style.side, board.guard
     canvas = np.zeros((board.width, board.width), np.float32)
@@ -281,7 +283,7 @@ def _ink(board: Board, snakes: list[Snake], marks: tuple[int, int]) -> UInt8[np.
     return pixels
 
 
-def _lines(board: Board, snakes: list[Snake]) -> int:
+def _lines(board: SeparatedBoard, snakes: list[SeparatedSnake]) -> int:
     lines = 0
     for snake in snakes:
         for stamp, pivot in snake.dashes:
@@ -289,7 +291,7 @@ def _lines(board: Board, snakes: list[Snake]) -> int:
     return lines
 
 
-def joined(picture: Picture) -> bool:
+def joined(picture: SeparatedPicture) -> bool:
     """Search a path along the middle lines from one marked pixel to the other."""
     begin, finish = (1 << bit for bit in picture.marks)
     found, width = begin & picture.lines, picture.width

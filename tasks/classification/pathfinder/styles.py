@@ -59,7 +59,7 @@ STYLES = {
 """By side: the published parameters of the hard sets."""
 
 
-class Words:
+class RandomNumbers:
     """Whole numbers drawn one after another."""
 
     def __init__(self, seed: int, index: int) -> None:

@@ -58,10 +58,10 @@ BLOCK = 500
 SAMPLE_SIZES = (200, 50, 100)
 SPLIT_SHARES = (0.8, 0.1, 0.1)
 """Of the archive's pictures."""
-Picture: TypeAlias = pathfinder_trace.Picture | pathfinder_separated.Picture
+Picture: TypeAlias = pathfinder_trace.TracedPicture | pathfinder_separated.SeparatedPicture
 
 
-class Source(StrEnum):
+class PathfinderSource(StrEnum):
     """Where the pictures come from."""
 
     generated = auto()
@@ -106,7 +106,7 @@ class Pathfinder(GrayTask):
     def __init__(
         self,
         *,
-        source: Source = Source.generated,
+        source: PathfinderSource = PathfinderSource.generated,
         path: str | None = None,
         partial: bool = False,
         drawing: Drawing = Drawing.published,
@@ -126,7 +126,7 @@ class Pathfinder(GrayTask):
         black_is_padding: bool = False,
     ) -> None:
         self.source, self.drawing = source, drawing
-        if (self.source is Source.files) != (path is not None):
+        if (self.source is PathfinderSource.files) != (path is not None):
             raise ValueError(
                 f"task.path is a set of the archive, for source=files: got source={source}, "
                 f"path={path!r}; give both or neither"
@@ -160,7 +160,7 @@ class Pathfinder(GrayTask):
             distractors=style.distractors if distractors is None else distractors,
         )
         self.numbers = (train_examples, validation_examples, test_examples)
-        if self.source is Source.sample:
+        if self.source is PathfinderSource.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
         self.path = Path(path).expanduser() if path is not None else None
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
@@ -257,11 +257,11 @@ class Pathfinder(GrayTask):
             raise ValueError(f"{path}: {len(listed)} pictures are too few for three splits")
         parts = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
         return {
-            split: self._read([listed[place] for place in part])
+            split: self._read([listed[index] for index in part])
             for split, part in zip(SPLITS, parts, strict=True)
         }
 
-    def _read(self, listed: list[pathfinder_files.Entry]) -> Iterator[Ragged]:
+    def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[Ragged]:
         levels = pathfinder_files.pictures(listed, self.style.side)
         for start in range(0, len(listed), BLOCK):
             some = listed[start : start + BLOCK]
@@ -311,7 +311,7 @@ class Pathfinder(GrayTask):
             )
         ]
         if self.drawing is Drawing.published:
-            published = (p for p in drawn if isinstance(p, pathfinder_trace.Picture))
+            published = (p for p in drawn if isinstance(p, pathfinder_trace.TracedPicture))
             found.append(
                 baseline(
                     "straightest_dashes",
@@ -333,7 +333,7 @@ class Pathfinder(GrayTask):
         """Return the picture that a stored row shows."""
         return row.reshape(self.canvas, -1)
 
-    def said(self, target: int) -> str:
+    def class_name(self, target: int) -> str:
         """Return what a class means."""
         return "on one path" if target else "on two paths"
 
@@ -347,7 +347,7 @@ def draw(drawing: Drawing, style: Style, seed: int, index: int) -> Picture:
 
 def joined(picture: Picture) -> bool:
     """Return whether the discs are joined, found on the drawn snakes."""
-    if isinstance(picture, pathfinder_trace.Picture):
+    if isinstance(picture, pathfinder_trace.TracedPicture):
         return pathfinder_trace.joined(picture)
     return pathfinder_separated.joined(picture)
 

@@ -25,7 +25,7 @@ class Dash(NamedTuple):
     """Direction in radians, 0 to the right, then downwards."""
 
 
-class Picture(NamedTuple):
+class TracedPicture(NamedTuple):
     """One example, and what proves its label."""
 
     pixels: UInt8[np.ndarray, "s s"]
@@ -38,7 +38,7 @@ class Picture(NamedTuple):
     margin: int
 
 
-def joined(picture: Picture) -> bool:
+def joined(picture: TracedPicture) -> bool:
     """Return whether the marks are the two ends of one snake, as it was drawn.
 
     Raises:
@@ -55,7 +55,7 @@ def joined(picture: Picture) -> bool:
     return any(snake[-1].head == finish for snake in found)
 
 
-def straightest(picture: Picture) -> bool:
+def straightest(picture: TracedPicture) -> bool:
     """Return whether a viewer who goes straight on takes the marks for joined.
 
     From a dash that begins at the first mark to the one that turns least of those that may follow,
@@ -78,7 +78,7 @@ def _bend(dash: Dash, after: Dash) -> float:
     return abs(math.remainder(after.turn - dash.turn, 2 * math.pi))
 
 
-def follows(picture: Picture, dash: Dash, after: Dash) -> bool:
+def follows(picture: TracedPicture, dash: Dash, after: Dash) -> bool:
     """Return whether a dash may come after another: where that leads, and not too sharp a turn."""
     return (
         after.pivot == _next_pivot(picture, dash)
@@ -86,7 +86,7 @@ def follows(picture: Picture, dash: Dash, after: Dash) -> bool:
     )
 
 
-def _next_pivot(picture: Picture, dash: Dash) -> tuple[int, int]:
+def _next_pivot(picture: TracedPicture, dash: Dash) -> tuple[int, int]:
     reach = picture.style.dash + 2 * picture.margin
     return (
         math.ceil(dash.pivot[0] + reach * math.sin(dash.turn)),

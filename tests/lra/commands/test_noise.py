@@ -23,7 +23,7 @@ def rounds(count: int, *, sigma: float = 0.0, why: str = "") -> list[Round]:
 
 
 def watched(every: list[Round]) -> Watched:
-    return Watched(kept=every, every=every)
+    return Watched(retained=every, every=every)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.1])

@@ -1,5 +1,6 @@
 """A runner of the user's own: one file, one YAML, and nothing else."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -52,12 +53,19 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_runner_is_one_file_and_one_yaml(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (*own, "-m", "runner=sizes,train", "model=linear", *TINY, "report=true")
+    words = (*own, "-m", "runner=sizes,train", "model=linear,sdpa", *TINY, "report=true")
     assert run(tmp_path / "results", *words) == 0
-    said = capsys.readouterr().out
-    assert "numbers" in said
+    out = capsys.readouterr().out
+    assert "numbers" in out
     rows = read_rows(tmp_path / "results")
-    (row,) = rows[rows["runner"] == "sizes"].itertuples()
+    row, other = rows[rows["runner"] == "sizes"].itertuples()
+    (page,) = tmp_path.glob("results/reports/*/report.md")
+    (table,) = page.parent.glob("metrics-sizes.csv")
+    assert "## Runner sizes" in page.read_text()
+    lines = [*csv.DictReader(table.read_text().splitlines())]
+    assert {line["column"] for line in lines} == {"parameters"}
+    values = {line["model"]: float(line["value"]) for line in lines}
+    assert values == {row.model: row.value, other.model: other.value}
     assert (row.metric, row.status, row.mode) == ("parameters", "ok", "sizes")
     assert row.value > 1000
     described = Store(tmp_path / "results").describe(row.cell)

@@ -9,7 +9,7 @@ from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupport
 WIDTH = 8
 
 
-class Plain(nn.Module):
+class LinearMixer(nn.Module):
     """A mixer that writes only `forward`."""
 
     def __init__(self, **traits: object) -> None:
@@ -21,7 +21,7 @@ class Plain(nn.Module):
         return self.linear(x)
 
 
-class Streaming(Plain):
+class Streaming(LinearMixer):
     """Hands the first layer's output down the depth and charges for its size."""
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
@@ -30,7 +30,7 @@ class Streaming(Plain):
         return flow._replace(x=x + stream, stream=stream).add_penalty("size", x.square().mean())
 
 
-class Counting(Plain):
+class CountingMixer(LinearMixer):
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         state = None if flow.state is None else flow.state + flow.x.shape[1]
         return flow._replace(x=self.linear(flow.x), state=state)
@@ -55,7 +55,7 @@ def stack(*mixers: nn.Module, dropout: float = 0.0, checkpointing: bool = False)
 
 def test_a_block_is_the_pre_norm_formula():
     torch.manual_seed(0)
-    model = stack(Plain())
+    model = stack(LinearMixer())
     block = model.blocks[0]
     for part in (block.mixer_norm, block.network_norm, model.norm):
         nn.init.normal_(part.weight)
@@ -70,7 +70,11 @@ def test_a_block_is_the_pre_norm_formula():
 def test_a_block_without_network():
     torch.manual_seed(0)
     block = TransformerBlock(
-        Plain(), width=WIDTH, feed_forward=FeedForward.none, feed_forward_width=16, dropout=0.0
+        LinearMixer(),
+        width=WIDTH,
+        feed_forward=FeedForward.none,
+        feed_forward_width=16,
+        dropout=0.0,
     )
     x = torch.randn(2, 5, WIDTH)
     wanted = x + block.mixer.linear(block.mixer_norm(x))
@@ -99,15 +103,15 @@ def test_stream_and_penalties_pass_through_every_layer():
     ],
 )
 def test_a_fact_that_a_layer_ignores_is_refused(fact, value):
-    model = stack(Plain(supports=frozenset({fact})), Plain(supports=frozenset()))
+    model = stack(LinearMixer(supports=frozenset({fact})), LinearMixer(supports=frozenset()))
     layout = Layout(**{fact: value})
-    with pytest.raises(Unsupported, match=rf"Plain \(layer 1\) does not support {fact}"):
+    with pytest.raises(Unsupported, match=rf"LinearMixer \(layer 1\) does not support {fact}"):
         model(Flow(torch.randn(2, 5, WIDTH)), layout)
-    stack(Plain(supports=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
+    stack(LinearMixer(supports=frozenset({fact})))(Flow(torch.randn(2, 5, WIDTH)), layout)
 
 
 def test_states_are_kept_by_layer():
-    model = stack(Counting(), Counting())
+    model = stack(CountingMixer(), CountingMixer())
     flow = Flow(torch.zeros(2, 3, WIDTH), model.initial_state(2, 8))
     flow = model(flow, Layout())
     flow = model(flow._replace(x=flow.x[:, :1]), Layout())
@@ -115,10 +119,10 @@ def test_states_are_kept_by_layer():
 
 
 def test_a_stack_with_a_stateless_layer_has_no_state():
-    with pytest.raises(Unsupported, match="Plain has no state"):
-        stack(Counting(), Plain()).initial_state(2, 8)
-    with pytest.raises(Unsupported, match="Plain has no `extend`"):
-        stack(Plain())(Flow(torch.zeros(2, 3, WIDTH), (torch.zeros(2),)), Layout())
+    with pytest.raises(Unsupported, match="LinearMixer has no state"):
+        stack(CountingMixer(), LinearMixer()).initial_state(2, 8)
+    with pytest.raises(Unsupported, match="LinearMixer has no `extend`"):
+        stack(LinearMixer())(Flow(torch.zeros(2, 3, WIDTH), (torch.zeros(2),)), Layout())
 
 
 def test_checkpointing_gives_the_same_gradients_under_dropout():
@@ -140,7 +144,7 @@ def test_checkpointing_gives_the_same_gradients_under_dropout():
 
 def test_checkpointing_keeps_less():
     torch.manual_seed(0)
-    model = stack(Plain(), Plain())
+    model = stack(LinearMixer(), LinearMixer())
 
     def kept(checkpointing: bool) -> int:
         model.checkpointing = checkpointing
@@ -156,23 +160,27 @@ def test_checkpointing_keeps_less():
 
 
 def rotary(traits: frozenset[str]) -> None:
-    checked_mixer(Plain(positions=traits), positions=Positions.rotary, causal=False, max_length=4)
+    checked_mixer(
+        LinearMixer(positions=traits), positions=Positions.rotary, causal=False, max_length=4
+    )
 
 
 def test_rotary_needs_a_mixer_that_applies_it():
     rotary(frozenset({"rotary"}))
-    with pytest.raises(Unsupported, match="Plain does not apply rotary"):
+    with pytest.raises(Unsupported, match="LinearMixer does not apply rotary"):
         rotary(frozenset())
 
 
 def test_a_causal_model_needs_causal_mixers():
-    with pytest.raises(Unsupported, match="Plain looks at later tokens"):
-        checked_mixer(Plain(), positions=Positions.none, causal=True, max_length=4)
+    with pytest.raises(Unsupported, match="LinearMixer looks at later tokens"):
+        checked_mixer(LinearMixer(), positions=Positions.none, causal=True, max_length=4)
 
 
 def test_a_mixer_with_a_shorter_end_is_refused():
-    with pytest.raises(Unsupported, match="Plain ends at length 3: the model needs 4"):
-        checked_mixer(Plain(max_length=3), positions=Positions.none, causal=False, max_length=4)
+    with pytest.raises(Unsupported, match="LinearMixer ends at length 3: the model needs 4"):
+        checked_mixer(
+            LinearMixer(max_length=3), positions=Positions.none, causal=False, max_length=4
+        )
 
 
 def test_a_mixer_that_is_no_module_is_refused():
@@ -197,7 +205,7 @@ def test_site_picks_per_layer_options():
 @pytest.mark.compile
 def test_a_stack_is_captured_as_one_graph():
     torch.manual_seed(0)
-    model = stack(Streaming(), Plain())
+    model = stack(Streaming(), LinearMixer())
     flow = Flow(torch.randn(2, 5, WIDTH))
     compiled = torch.compile(model, backend="eager", fullgraph=True)(flow, Layout())
     plain = model(flow, Layout())

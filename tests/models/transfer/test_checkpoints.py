@@ -145,13 +145,13 @@ def test_bert_is_no_tied_language_model(tmp_path: Path) -> None:
 def test_a_config_beside_the_file_says_what_tensors_do_not(tmp_path: Path) -> None:
     told = {"n_head": 3, "activation_function": "gelu", "layer_norm_epsilon": 0.25}
     weights = read_checkpoint(written(tmp_path, gpt2_tensors(), **told))
-    assert weights.frame["heads"] == 3
-    assert weights.frame["feed_forward"] is FeedForward.gelu
-    assert weights.frame["norm_epsilon"] == 0.25
+    assert weights.options["heads"] == 3
+    assert weights.options["feed_forward"] is FeedForward.gelu
+    assert weights.options["norm_epsilon"] == 0.25
     with pytest.raises(Unsupported, match="heads=3: this model has 2"):
         transfer(weights, build(**(GPT2 | {"heads": 2})))
     (tmp_path / "config.json").unlink()
-    assert "heads" not in read_checkpoint(tmp_path / "model.safetensors").frame
+    assert "heads" not in read_checkpoint(tmp_path / "model.safetensors").options
 
 
 @pytest.mark.parametrize(

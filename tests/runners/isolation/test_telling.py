@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from runners.isolation import progress
-from runners.isolation.progress import Event, Progress, heard, phase, so_far, within
+from runners.isolation.progress import Event, Progress, listening, phase, so_far, within
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, warm_up
 from runners.measurement.watch import Watch
@@ -47,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def said() -> Iterator[list[Progress | Event]]:
     found: list[Progress | Event] = []
-    with heard(found.append, log=None):
+    with listening(found.append, log=None):
         yield found
 
 
@@ -102,7 +102,7 @@ def test_phases_name_what_they_belong_to(said: list[Any]) -> None:
 def test_records_of_our_loggers_are_events_and_lines_of_the_log(tmp_path: Path) -> None:
     said: list[Any] = []
     before = logging.getLogger("runners").level
-    with (tmp_path / "log.txt").open("w") as log, heard(said.append, log=log):
+    with (tmp_path / "log.txt").open("w") as log, listening(said.append, log=log):
         logging.getLogger("runners.training.resume").info("resumed at step %d", 53)
         logging.getLogger("runners.train").debug("checkpoint")
         logging.getLogger("strangers").warning("hush")

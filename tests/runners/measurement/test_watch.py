@@ -14,7 +14,7 @@ from runners.measurement import watch as watching
 from runners.measurement.disturbance import LIMIT, Shares, between, load, reason, scattered, spread
 from runners.measurement.gpu_watch import GpuWatch
 from runners.measurement.watch import Round, Sample, Watch
-from runners.measurement.watched_rows import marked, told
+from runners.measurement.watched_rows import marked, watch_rows
 from runners.measurement.witnesses import Counters, Machine, Own
 from tests.fuzz import cases
 
@@ -190,8 +190,8 @@ def test_undisturbed_rounds_are_kept_where_they_are_enough(case: int) -> None:
     else:
         assert len(found.samples("model")) == len(reasons)
         assert "noise" in found.disturbed
-    assert found.discarded + len(found.kept) == len(reasons)
-    (last,) = [row for row in told(found) if row.metric == "discarded_samples"]
+    assert found.discarded + len(found.retained) == len(reasons)
+    (last,) = [row for row in watch_rows(found) if row.metric == "discarded_samples"]
     assert last.value == found.discarded
 
 
@@ -263,7 +263,7 @@ def test_what_cannot_be_watched_is_said(clock: SimpleNamespace) -> None:
         return 0.1
 
     found = watch.rounds(lambda number: {"model": watch.sample(timed)}, 3, repeat_s=1.0)
-    rows = {row.metric: row for row in told(found)}
+    rows = {row.metric: row for row in watch_rows(found)}
     assert set(rows) == {"processor_share", "discarded_samples"}
     assert rows["discarded_samples"].labels["unwatched"] == (
         "waiting for a processor, limits of the container, memory pressure, "

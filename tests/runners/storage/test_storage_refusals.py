@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stored_cells import ENVIRONMENT, make_cell, measurements, outcomes
 
-from runners.isolation.child import Setting, judge
+from runners.isolation.child import ProcessSettings, judge
 from runners.isolation.isolate import Job, pool
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement, Status
@@ -26,7 +26,7 @@ REFUSALS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO,
     errno.ESTALE,
 )  # fmt: skip
-SETTING = Setting(
+SETTING = ProcessSettings(
     environment={}, memory_bytes=None, threads=None, statuses={}, log=None, speaks=True
 )
 

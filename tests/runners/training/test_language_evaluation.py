@@ -12,7 +12,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions
 from runners.training.evaluate import evaluate
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 LENGTH, STRIDE = 16, 5
 
@@ -24,7 +24,11 @@ def short(monkeypatch):
 
 def task_of(regime, **options):
     task = Characters(
-        corpus=Corpus.text8, source=Source.sample, length=LENGTH, regime=regime, **options
+        corpus=CharacterCorpus.text8,
+        source=CharacterSource.sample,
+        length=LENGTH,
+        regime=regime,
+        **options,
     )
     task.prepare()
     return task

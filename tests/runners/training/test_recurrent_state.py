@@ -18,9 +18,9 @@ from runners.train import Trainer, train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.optim import OptimConfig
-from runners.training.recurrent_state import Carried, remembered
+from runners.training.recurrent_state import RecurrentStates, remembered
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
 
 LENGTH, ROWS, MEMORY = 16, 4, 400
 CPU = HardwareProfile(name="cpu")
@@ -33,8 +33,8 @@ def short(monkeypatch):
 
 def task_of(**options):
     task = Characters(
-        corpus=Corpus.text8,
-        source=Source.sample,
+        corpus=CharacterCorpus.text8,
+        source=CharacterSource.sample,
         length=LENGTH,
         **{"contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
     )
@@ -189,7 +189,7 @@ def test_softmax_trains_on_where_its_memory_is_full():
     """Five batches of 16 tokens through a memory of 20: losses of a window of 20 in each layer."""
     task, model = task_of(memory=20), model_of(SoftmaxAttention)
     batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
-    streams = Carried(model, remembered(model, task, training=True))
+    streams = RecurrentStates(model, remembered(model, task, training=True))
     state, wanted = model.initial_state(ROWS, 20), []
     with torch.no_grad():
         for batch in batches:

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.baselines.certificate import certified, path_of
 from tasks.classification.base import baseline
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.listops.task import ListOps, ListOpsSource
 
 
 class Counting(ListOps):
@@ -20,7 +20,7 @@ class Counting(ListOps):
 
 @pytest.fixture
 def task():
-    task = Counting(source=Source.sample)
+    task = Counting(source=ListOpsSource.sample)
     task.prepare()
     return task
 
@@ -40,7 +40,7 @@ def test_baselines_are_computed_once(task):
 
 
 def test_a_certificate_is_data_with_a_version_and_a_hash():
-    task = ListOps(source=Source.sample)
+    task = ListOps(source=ListOpsSource.sample)
     task.prepare()
     certified(task, "test")
     content = json.loads(path_of(task, "test").read_text())

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.baselines.image_windows import WINDOW, Pictures, Windows, answers
-from tasks.classification.pixels import Dataset, Pixels, Source
+from tasks.baselines.image_windows import WINDOW, Pictures, WindowNetwork, answers
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
 
 
 def noise(number, seed):
@@ -20,7 +20,7 @@ def score(made):
 
 def test_an_answer_is_a_mean_over_windows():
     torch.manual_seed(0)
-    model = Windows(3).eval()
+    model = WindowNetwork(3).eval()
     picture = torch.randn(1, 32, 32, requires_grad=True)
     *layers, pool, flat, linear = model
     before = picture
@@ -59,6 +59,6 @@ def test_what_two_far_places_say_together_is_not_seen():
 )
 def test_only_whole_pictures_have_windows(options, there, monkeypatch):
     monkeypatch.setattr("tasks.classification.base.LOCAL", ())
-    task = Pixels(source=Source.sample, dataset=Dataset.mnist, **options)
+    task = Pixels(source=PixelSource.sample, dataset=Dataset.mnist, **options)
     task.prepare()
     assert ("windows" in {baseline.name for baseline in task.baselines("test")}) == there

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from tasks.baselines.n_grams import answers, bags, runs
-from tasks.baselines.seen import Kept, Seen
+from tasks.baselines.seen import RealTokens, SeenExamples
 from tasks.data.batching import Draw, random_words
 
 
@@ -12,7 +12,7 @@ def noise(number, length, seed=0, symbols=20):
 
 
 def joined(rows):
-    return Kept(
+    return RealTokens(
         np.concatenate([np.asarray(row, np.int64) for row in rows]),
         np.repeat(np.arange(len(rows)), [len(row) for row in rows]),
         np.concatenate([np.arange(len(row)) for row in rows]),
@@ -25,7 +25,7 @@ def data(rows, labels, parts=1):
     def read(examples):
         return joined([row for example in examples for row in texts[example]])
 
-    return Seen(
+    return SeenExamples(
         targets=np.asarray(labels, np.uint8),
         lengths=np.array([max(len(row) for row in rows) for rows in texts]),
         parts=parts,
@@ -90,8 +90,8 @@ def test_features_are_runs_within_a_row():
 
 
 def test_runs_do_not_cross_a_place_that_is_left_out():
-    whole = Kept(np.array([1, 2, 1, 2, 3]), np.zeros(5, int), np.arange(5))
-    without = whole._replace(place=np.array([0, 1, 5, 6, 8]))
+    whole = RealTokens(np.array([1, 2, 1, 2, 3]), np.zeros(5, int), np.arange(5))
+    without = whole._replace(position=np.array([0, 1, 5, 6, 8]))
     assert len(runs(whole, 4)[0]) == 5 + 4 + 3 + 2
     hashes, _ = runs(without, 4)
     assert len(hashes) == 5 + 2

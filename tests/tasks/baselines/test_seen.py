@@ -13,8 +13,8 @@ from tasks.baselines.certificate import certified, path_of
 from tasks.classification import base as classification, gray
 from tasks.classification.base import ClassificationTask
 from tasks.classification.listops import oracle as listops_oracle
-from tasks.classification.pixels import Dataset, Pixels, Source
-from tasks.classification.table import Table
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
+from tasks.classification.table import TableTask
 from tasks.data.batching import Draw, random_words
 from tasks.diagnostics.base import DiagnosticTask
 from tasks.language.base import LanguageTask
@@ -131,7 +131,7 @@ def same(task, seen, split):
         for own, row in zip(found, rows, strict=True):
             assert torch.equal(encoded(task, own), row)
         kept = seen.read(np.array([example]))
-        assert kept.place.tolist() == [place for row in places for place in row]
+        assert kept.position.tolist() == [place for row in places for place in row]
 
 
 def same_pictures(task, pictures, split):
@@ -253,7 +253,7 @@ def test_a_cut_by_an_option_is_a_cut_in_the_file(seed, tmp_path, monkeypatch):
 
     def baselines(stem, longest):
         files = {split: str(tmp_path / f"{stem}-{split}.tsv") for split in SPLITS}
-        task = Table(labels=["0", "1"], second_text=second, max_length=longest, **files)
+        task = TableTask(labels=["0", "1"], second_text=second, max_length=longest, **files)
         task.prepare()
         return [(baseline.name, baseline.outcomes.tolist()) for baseline in task.baselines("test")]
 
@@ -266,7 +266,7 @@ def test_an_encoding_tells_no_more(options, monkeypatch):
     monkeypatch.setattr("tasks.baselines.image_windows.EPOCHS", 1)
     found = []
     for given in ({}, options):
-        task = Pixels(source=Source.sample, dataset=Dataset.mnist, **given)
+        task = Pixels(source=PixelSource.sample, dataset=Dataset.mnist, **given)
         task.prepare()
         found.append(
             {baseline.name: baseline.outcomes.tolist() for baseline in task.baselines("test")}

@@ -3,12 +3,12 @@ import pytest
 import torch
 
 from tasks.classification.gray import Encoding
-from tasks.classification.pixels import Dataset, Pixels, Source
+from tasks.classification.pixels import Dataset, Pixels, PixelSource
 from tasks.errors import NotPrepared
 
 
 def sample(**options):
-    task = Pixels(source=Source.sample, **options)
+    task = Pixels(source=PixelSource.sample, **options)
     task.prepare()
     return task
 
@@ -94,7 +94,7 @@ def test_an_image_is_shown_in_characters():
         ({"encoding": Encoding.scalars, "black_is_padding": True}, "belongs to encoding=symbols"),
         ({"deviation": 0.0}, "above 0"),
         ({"permutation_seed": -1}, "0 or more"),
-        ({"source": Source.sample, "path": "x"}, "reads no files"),
+        ({"source": PixelSource.sample, "path": "x"}, "reads no files"),
     ],
 )
 def test_bad_options(options, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasks.classification import pairs
-from tasks.classification.retrieval import Retrieval, Source
+from tasks.classification.retrieval import Retrieval, RetrievalSource
 from tasks.errors import BadData, NotPrepared
 
 LINES = [
@@ -98,7 +98,7 @@ def test_bad_options():
     with pytest.raises(ValueError, match="max_length=10001"):
         Retrieval(max_length=10_001)
     with pytest.raises(ValueError, match="reads no files"):
-        Retrieval(source=Source.sample, path="x")
+        Retrieval(source=RetrievalSource.sample, path="x")
 
 
 def test_lines_may_end_as_on_windows(tmp_path):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tasks.classification.table import Table
+from tasks.classification.table import TableTask
 from tasks.errors import BadData, NotPrepared
 from tasks.task import Kind
 
@@ -27,7 +27,7 @@ def range_of(data):
 
 
 def test_one_table_is_split_by_the_hash_of_its_texts(tmp_path):
-    task = Table(train=csv(tmp_path / "mine.csv"), labels=["ham", "spam"])
+    task = TableTask(train=csv(tmp_path / "mine.csv"), labels=["ham", "spam"])
     task.prepare()
     parts = {split: texts(task, split) for split in ("train", "validation", "test")}
     assert {split: len(part) for split, part in parts.items()} == {
@@ -35,7 +35,7 @@ def test_one_table_is_split_by_the_hash_of_its_texts(tmp_path):
     }  # fmt: skip
     assert set.union(*parts.values()) == {text for text, _ in ROWS}
     assert task.spec.source == "mine.csv"
-    again = Table(train=csv(tmp_path / "other.csv", ROWS[::-1]), labels=["ham", "spam"])
+    again = TableTask(train=csv(tmp_path / "other.csv", ROWS[::-1]), labels=["ham", "spam"])
     again.prepare()
     assert texts(again, "test") == parts["test"]
 
@@ -51,7 +51,7 @@ def test_every_form_of_table(tmp_path):
     pq.write_table(table, tmp_path / "a.parquet")
     found = []
     for name in (csv(tmp_path / "a.csv"), "a.tsv", "a.jsonl", "a.parquet"):
-        task = Table(train=str(tmp_path / name), labels=["ham", "spam"])
+        task = TableTask(train=str(tmp_path / name), labels=["ham", "spam"])
         task.prepare()
         found.append(task.split("test").tokens.tobytes())
     assert len(set(found)) == 1
@@ -62,7 +62,7 @@ def test_tables_of_their_own_for_each_split(tmp_path):
         split: csv(tmp_path / f"{split}.csv", ROWS[place::3])
         for place, split in enumerate(("train", "validation", "test"))
     }
-    task = Table(**parts, labels=["spam", "ham"])
+    task = TableTask(**parts, labels=["spam", "ham"])
     task.prepare()
     assert texts(task, "test") == {text for text, _ in ROWS[2::3]}
     assert task.example("train", 0)[1] == 1  # ham
@@ -72,7 +72,7 @@ def test_tables_of_their_own_for_each_split(tmp_path):
 def test_pairs_and_numbers_as_labels(tmp_path):
     rows = [(f"first {i}", f"second {i}", str(i % 3)) for i in range(60)]
     path = csv(tmp_path / "pairs.csv", rows, header=("a", "b", "score"))
-    task = Table(train=path, labels=["0", "1", "2"], text="a", second_text="b", label="score")
+    task = TableTask(train=path, labels=["0", "1", "2"], text="a", second_text="b", label="score")
     task.prepare()
     assert (task.spec.kind, task.spec.classes) == (Kind.pair, 3)
     batch = next(task.batches("test", batch_size=4, seed=0))
@@ -90,7 +90,7 @@ def test_pairs_and_numbers_as_labels(tmp_path):
     ],
 )
 def test_bad_tables(tmp_path, rows, header, message):
-    task = Table(train=csv(tmp_path / "mine.csv", rows, header=header), labels=["ham", "spam"])
+    task = TableTask(train=csv(tmp_path / "mine.csv", rows, header=header), labels=["ham", "spam"])
     with pytest.raises(BadData, match=message):
         task.prepare()
 
@@ -112,9 +112,9 @@ def test_bad_tables(tmp_path, rows, header, message):
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
-        Table(**({"labels": ["ham", "spam"]} | options))
+        TableTask(**({"labels": ["ham", "spam"]} | options))
 
 
 def test_a_missing_table(tmp_path):
     with pytest.raises(NotPrepared, match="is missing"):
-        _ = Table(train=str(tmp_path / "none.csv"), labels=["a", "b"]).spec
+        _ = TableTask(train=str(tmp_path / "none.csv"), labels=["a", "b"]).spec

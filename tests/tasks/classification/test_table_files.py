@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.classification.table import Table
+from tasks.classification.table import TableTask
 from tasks.classification.table_files import read
 from tasks.errors import BadData
 from tests.fuzz import cases
@@ -89,7 +89,7 @@ def test_a_stray_quote_merges_no_rows(seed, tmp_path):
         texts[number] = f'{texts[number][:place]}"{texts[number][place:]}'
     lines = ["text\tlabel", *(f"{text}\t0{n % 2}" for n, text in enumerate(texts))]
     (tmp_path / "own.tsv").write_text("\n".join(lines) + "\n")
-    task = Table(train=str(tmp_path / "own.tsv"), labels=["00", "01"])
+    task = TableTask(train=str(tmp_path / "own.tsv"), labels=["00", "01"])
     task.prepare()
     found = {}
     for split in ("train", "validation", "test"):
@@ -181,10 +181,10 @@ def test_what_is_no_label_is_refused(label, tmp_path):
     lines = ['{"text": "a", "label": %s}' % label] * 3  # noqa: UP031
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(BadData, match=r"a.jsonl, line 1: label .*, wanted one of"):
-        Table(train=str(tmp_path / "a.jsonl"), labels=["None", "[]"]).prepare()
+        TableTask(train=str(tmp_path / "a.jsonl"), labels=["None", "[]"]).prepare()
 
 
 def test_a_text_that_is_no_unicode_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "\\ud800", "label": "x"}\n')
     with pytest.raises(BadData, match=r"line 1, text: .*surrogates not allowed"):
-        Table(train=str(tmp_path / "a.jsonl"), labels=["x", "y"]).prepare()
+        TableTask(train=str(tmp_path / "a.jsonl"), labels=["x", "y"]).prepare()

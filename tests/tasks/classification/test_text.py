@@ -15,7 +15,7 @@ import pytest
 
 from tasks.classification import text
 from tasks.classification.reviews import PUBLIC_SHA256, read_archive, read_datasets, read_folder
-from tasks.classification.text import Source, Text, Validation, held_out
+from tasks.classification.text import Text, TextSource, Validation, held_out
 from tasks.errors import BadData, NotPrepared
 
 REPOSITORY = Path(__file__).parents[3]
@@ -258,7 +258,7 @@ def lines(folder, tables):
 
 @pytest.mark.parametrize("write", [parquet, lines])
 def test_datasets_read_local_files(tmp_path, write):
-    task = Text(source=Source.datasets, path=str(write(tmp_path / "mine", TABLE)), partial=True)
+    task = Text(source=TextSource.datasets, path=str(write(tmp_path / "mine", TABLE)), partial=True)
     task.prepare()
     assert task.spec.source == "datasets: mine (a part)"
     assert rows(task, "test") == [line.encode() for line in TABLE["test"]["text"]]
@@ -268,7 +268,7 @@ def test_datasets_read_local_files(tmp_path, write):
 def test_both_real_sources_hold_out_the_same_texts(tmp_path, folder):
     files = Text(path=str(folder), partial=True)
     through = Text(
-        source=Source.datasets, path=str(parquet(tmp_path / "mine", TABLE)), partial=True
+        source=TextSource.datasets, path=str(parquet(tmp_path / "mine", TABLE)), partial=True
     )
     files.prepare()
     through.prepare()
@@ -328,7 +328,7 @@ def test_hub_without_network_says_which_file_to_put_where():
 
 
 def test_sample_is_labelled_and_is_not_imdb():
-    task = Text(source=Source.sample)
+    task = Text(source=TextSource.sample)
     assert task.spec.source == "sample (synthetic)"
     task.prepare()
     assert {split: len(rows(task, split)) for split in ("train", "validation", "test")} == {
@@ -343,7 +343,7 @@ def test_sample_is_labelled_and_is_not_imdb():
         ({"max_length": 0}, "max_length=0"),
         ({"bucket_batches": 0}, "bucket_batches=0"),
         ({"validation_fraction": 1.0}, "got 1.0; to validate on the test split, set"),
-        ({"source": Source.sample, "path": "x"}, "got path='x'; set source=files or datasets"),
+        ({"source": TextSource.sample, "path": "x"}, "got path='x'; set source=files or datasets"),
     ],
 )
 def test_options_are_checked_at_once(options, wanted):

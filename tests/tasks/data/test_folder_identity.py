@@ -11,8 +11,8 @@ import pytest
 
 from tasks.classification.pixels import Pixels
 from tasks.classification.reviews import sample_reviews
-from tasks.classification.table import Table
-from tasks.classification.text import Source, Text
+from tasks.classification.table import TableTask
+from tasks.classification.text import Text, TextSource
 from tasks.data import sources
 from tasks.data.sources import data_root, folder_identity, remembered_sha256
 from tasks.errors import BadData
@@ -232,7 +232,7 @@ def test_files_that_datasets_reads_are_read_anew(change, tmp_path):
         rows = [{"text": f"review {i}", "label": i % 2} for i in range(40)]
         lines = "\n".join(json.dumps(row) for row in rows)
         (folder / f"{part}.jsonl").write_text(lines)
-    task = {"source": Source.datasets, "path": str(folder), "partial": True}
+    task = {"source": TextSource.datasets, "path": str(folder), "partial": True}
     before = labels(Text(**task))
     path = folder / "test.jsonl"
     change(path, path.read_bytes().replace(b"review", b"REVIEW"))
@@ -250,6 +250,6 @@ def test_a_table_is_read_anew(change, ending, tmp_path):
         sep = {"csv": ",", "tsv": "\t"}[ending]
         path.write_text("\n".join(sep.join(row) for row in [("text", "label"), *rows]))
     task = {"train": str(path), "labels": ["a", "b"]}
-    Table(**task).prepare()
+    TableTask(**task).prepare()
     change(path, path.read_bytes().replace(b"review", b"REVIEW"))
-    assert b"review" not in labels(Table(**task))[0]
+    assert b"review" not in labels(TableTask(**task))[0]

@@ -12,7 +12,7 @@ from tasks.classification.retrieval import Retrieval
 from tasks.classification.text import Text
 from tasks.data.published import MARK, check_whole
 from tasks.errors import BadData, NotPrepared
-from tasks.language.characters import Characters, Corpus
+from tasks.language.characters import CharacterCorpus, Characters
 from tasks.language.pg19 import PG19
 from tasks.language.wikitext import WikiText
 from tasks.proteins.task import Proteins
@@ -103,12 +103,14 @@ PARTS = {
     "aan": lambda f, **o: Retrieval(path=str(aan(f)), **o),
     "pg19": lambda f, **o: PG19(path=str(books(f)), subword_vocabulary=270, **o),
     "enwik8": lambda f, **o: Characters(path=str(letters(f)), **o),
-    "text8": lambda f, **o: Characters(corpus=Corpus.text8, path=str(letters(f)), **o),
+    "text8": lambda f, **o: Characters(corpus=CharacterCorpus.text8, path=str(letters(f)), **o),
     "wikitext": lambda f, **o: WikiText(path=str(words(f)), vocabulary_size=7, **o),
     "proteins": lambda f, **o: Proteins(path=str(fasta(f)), **o),
-    "listops": lambda f, **o: listops.ListOps(source=listops.Source.tsv, path=str(trees(f)), **o),
+    "listops": lambda f, **o: listops.ListOps(
+        source=listops.ListOpsSource.tsv, path=str(trees(f)), **o
+    ),
     "pathfinder": lambda f, **o: pathfinder.Pathfinder(
-        source=pathfinder.Source.files, path=str(drawn(f)), **o
+        source=pathfinder.PathfinderSource.files, path=str(drawn(f)), **o
     ),
 }
 
@@ -149,15 +151,15 @@ def test_an_empty_part_is_refused(tmp_path, name):
         "pg19": lambda: PG19(path=str(tmp_path), subword_vocabulary=270, partial=True),
         "enwik8": lambda: Characters(path=str(tmp_path / "part"), partial=True),
         "text8": lambda: Characters(
-            corpus=Corpus.text8, path=str(tmp_path / "part"), partial=True
+            corpus=CharacterCorpus.text8, path=str(tmp_path / "part"), partial=True
         ),
         "wikitext": lambda: WikiText(path=str(tmp_path), vocabulary_size=7, partial=True),
         "proteins": lambda: Proteins(path=str(tmp_path / "a.fasta"), partial=True),
         "listops": lambda: listops.ListOps(
-            source=listops.Source.tsv, path=str(tmp_path), partial=True
+            source=listops.ListOpsSource.tsv, path=str(tmp_path), partial=True
         ),
         "pathfinder": lambda: pathfinder.Pathfinder(
-            source=pathfinder.Source.files, path=str(tmp_path), partial=True
+            source=pathfinder.PathfinderSource.files, path=str(tmp_path), partial=True
         ),
     }  # fmt: skip
     with pytest.raises((BadData, NotPrepared)):
@@ -193,7 +195,7 @@ def test_a_set_of_pictures_has_one_empty_picture_at_most(tmp_path, monkeypatch):
 
 def test_the_official_number_of_trees_needs_no_word(tmp_path, monkeypatch):
     monkeypatch.setattr(listops, "OFFICIAL", dict.fromkeys(listops_text.FILES, 1))
-    task = listops.ListOps(source=listops.Source.tsv, path=str(trees(tmp_path)))
+    task = listops.ListOps(source=listops.ListOpsSource.tsv, path=str(trees(tmp_path)))
     task.prepare()
     assert task.spec.source == "tsv"
 

@@ -13,7 +13,7 @@ from lra.catalogue import names
 from lra.compose import build_task_by_name, group_file
 from tasks.baselines.certificate import certified
 from tasks.classification.base import baseline
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.listops.task import ListOps, ListOpsSource
 from tasks.data import sources
 from tasks.data.sources import data_root, lock, remembered_sha256
 from tasks.data.unpacking import extract
@@ -68,7 +68,7 @@ class Quick(ListOps):
 
 
 def test_certificates(umask):
-    task = Quick(source=Source.sample)
+    task = Quick(source=ListOpsSource.sample)
     task.prepare()
     certified(task, "test")
     assert list(data_root().rglob("*certificate*"))

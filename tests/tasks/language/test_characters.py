@@ -8,7 +8,7 @@ import torch
 from tasks.contract import check_task
 from tasks.errors import BadData, NotPrepared
 from tasks.language.base import Regime
-from tasks.language.characters import Characters, Corpus, Source, sample_text
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource, sample_text
 
 TEXT = b"<page> Anarchism \xc3\xa9 &amp; \n" * 200
 
@@ -25,10 +25,10 @@ def file(tmp_path):
     {"regime": Regime.sliding, "stride": 16},
     {"regime": Regime.memory, "memory": 64},
     {"contiguous": True},
-    {"corpus": Corpus.text8},
+    {"corpus": CharacterCorpus.text8},
 ])  # fmt: skip
 def test_it_keeps_the_contract(options):
-    task = Characters(source=Source.sample, length=48, **options)
+    task = Characters(source=CharacterSource.sample, length=48, **options)
     assert [f for f in check_task(task) if not f.passed] == []
 
 
@@ -65,14 +65,14 @@ def test_another_size_is_refused_unless_it_is_a_part(file):
 def test_text8_has_27_characters(tmp_path):
     path = tmp_path / "text8"
     path.write_bytes(sample_text(60_000))
-    task = Characters(corpus=Corpus.text8, path=str(path), partial=True)
+    task = Characters(corpus=CharacterCorpus.text8, path=str(path), partial=True)
     task.prepare()
     assert task.spec.vocabulary == 27
     assert task.split("train").tokens.max() < 27
     assert task.describe("train", 0).encode() == sample_text(60_000)[:512]
     path.write_bytes(b"abc Def")
     with pytest.raises(BadData, match=r"byte 4 is b'D'; text8 holds a to z"):
-        Characters(corpus=Corpus.text8, path=str(path), partial=True).prepare()
+        Characters(corpus=CharacterCorpus.text8, path=str(path), partial=True).prepare()
 
 
 def test_damaged_and_missing_files(tmp_path):
@@ -93,7 +93,7 @@ def test_damaged_and_missing_files(tmp_path):
         ({"stride": 5}, "belongs to regime=sliding"),
         ({"regime": Regime.memory}, "memory=0"),
         ({"memory": 5}, "regime=non_overlapping, memory=5"),
-        ({"source": Source.sample, "path": "x"}, "reads no files"),
+        ({"source": CharacterSource.sample, "path": "x"}, "reads no files"),
     ],
 )
 def test_bad_options(options, message):
@@ -102,14 +102,14 @@ def test_bad_options(options, message):
 
 
 def test_a_batch_that_leaves_no_stream():
-    task = Characters(source=Source.sample, length=512, contiguous=True)
+    task = Characters(source=CharacterSource.sample, length=512, contiguous=True)
     task.prepare()
     with pytest.raises(ValueError, match=r"lower the batch size or task\.length"):
         next(task.batches("train", batch_size=1000, seed=0))
 
 
 def test_targets_are_the_next_tokens():
-    task = Characters(source=Source.sample, length=20, regime=Regime.sliding, stride=5)
+    task = Characters(source=CharacterSource.sample, length=20, regime=Regime.sliding, stride=5)
     task.prepare()
     flat = task.split("test").tokens.astype(np.int64)
     seen = np.zeros(len(flat), int)
@@ -129,7 +129,7 @@ def test_targets_are_the_next_tokens():
 
 
 def test_the_unigram_baseline_is_the_entropy_of_train_over_test():
-    task = Characters(source=Source.sample, length=50)
+    task = Characters(source=CharacterSource.sample, length=50)
     task.prepare()
     (baseline,) = task.baselines("test")
     train, test = task.split("train").tokens, task.split("test").tokens[1:]
@@ -142,7 +142,7 @@ def test_the_unigram_baseline_is_the_entropy_of_train_over_test():
 
 
 def test_losses_by_place_and_by_frequency():
-    task = Characters(source=Source.sample, length=8)
+    task = Characters(source=CharacterSource.sample, length=8)
     task.prepare()
     batch = next(task.batches("test", batch_size=4, seed=0))
     nll = torch.arange(1, 9).expand(4, 8).float()
@@ -168,7 +168,7 @@ def parquet(folder, **texts):
 
 def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
     path = parquet(tmp_path / "a", train=["the cat sat"], validation=["on a"], test=["mat on"])
-    options = {"corpus": Corpus.text8, "source": Source.datasets, "length": 4}
+    options = {"corpus": CharacterCorpus.text8, "source": CharacterSource.datasets, "length": 4}
     task = Characters(path=path, partial=True, **options)
     task.prepare()
     assert [len(task.split(split).tokens) for split in ("train", "validation", "test")] == [
@@ -186,4 +186,4 @@ def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
     with pytest.raises(NotPrepared, match=r"missing; .*afmck/text8/tree/58c74e96.*GFDL"):
         _ = Characters(path=str(tmp_path / "c"), **options).spec
     with pytest.raises(ValueError, match="text8 alone"):
-        Characters(source=Source.datasets)
+        Characters(source=CharacterSource.datasets)

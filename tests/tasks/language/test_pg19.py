@@ -6,8 +6,8 @@ import pytest
 
 from tasks.errors import BadData, NotPrepared
 from tasks.language import pg19_files
-from tasks.language.pg19 import PG19, Source
-from tasks.language.pg19_files import Errors
+from tasks.language.pg19 import PG19, PG19Source
+from tasks.language.pg19_files import DecodingErrors
 from tasks.task import SPLITS
 
 BOOKS = {
@@ -91,7 +91,7 @@ def test_rows_of_a_data_set_are_books(folder, tmp_path):
             "text": [file.read_bytes().decode() for file in files],
         }
         pyarrow.parquet.write_table(pyarrow.table(table), place / f"{split}.parquet")
-    task = part(place, source=Source.datasets)
+    task = part(place, source=PG19Source.datasets)
     task.prepare()
     for split in SPLITS:
         assert task.split(split).tokens.tolist() == plain.split(split).tokens.tolist()
@@ -101,7 +101,7 @@ def test_what_is_no_utf8(folder):
     (folder / "test" / "31.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(BadData, match=r"test/31\.txt: byte 3 is no UTF-8.*task\.errors=replace"):
         part(folder).prepare()
-    task = part(folder, errors=Errors.replace)
+    task = part(folder, errors=DecodingErrors.replace)
     task.prepare()
     assert task.decode(np.asarray(rows(task, "test")[0][:-1])) == "caf�\n"
     assert task.spec.data_hash != part(folder).spec.data_hash
@@ -152,6 +152,6 @@ def test_a_whole_corpus_has_the_published_books_and_words(folder, monkeypatch):
 
 def test_bad_options():
     with pytest.raises(ValueError, match="reads no files"):
-        PG19(source=Source.sample, path="x")
+        PG19(source=PG19Source.sample, path="x")
     with pytest.raises(ValueError, match=r"must be above 257, .* got 257"):
-        _ = PG19(source=Source.sample, subword_vocabulary=257).spec
+        _ = PG19(source=PG19Source.sample, subword_vocabulary=257).spec

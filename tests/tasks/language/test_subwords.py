@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.data.lines import Block, cut
+from tasks.data.lines import LineBlock, cut
 from tasks.errors import BadData, NotPrepared
 from tasks.language import subwords
 from tasks.language.characters import sample_text
@@ -52,7 +52,7 @@ def test_the_text_comes_back_and_is_read_as_the_library_reads_it(algorithm):
 
 def test_a_text_is_the_same_in_blocks_of_lines():
     model, fresh = made(), made()
-    apart = [fresh.encode(Block(line + b"\n", "x", 1)) for line in TEXT.split(b"\n")[:-1]]
+    apart = [fresh.encode(LineBlock(line + b"\n", "x", 1)) for line in TEXT.split(b"\n")[:-1]]
     assert np.concatenate(apart).tolist() == ids(model, TEXT).tolist()
 
 

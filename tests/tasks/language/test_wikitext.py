@@ -12,8 +12,8 @@ from tasks.errors import BadData, NotPrepared
 from tasks.language import wikitext_files
 from tasks.language.base import Regime
 from tasks.language.subwords import Algorithm
-from tasks.language.wikitext import Source, Units, WikiText
-from tasks.language.wikitext_files import Corpus, Form
+from tasks.language.wikitext import Units, WikiText, WikiTextSource
+from tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
 from tasks.language.words import Unknown
 from tasks.task import SPLITS
 
@@ -35,7 +35,12 @@ def folder(tmp_path):
 
 
 def words(path, **options):
-    given = {"corpus": Corpus.wikitext2, "partial": True, "vocabulary_size": WORDS, "length": 4}
+    given = {
+        "corpus": WikiTextCorpus.wikitext2,
+        "partial": True,
+        "vocabulary_size": WORDS,
+        "length": 4,
+    }
     return WikiText(path=str(path), **(given | options))
 
 
@@ -81,7 +86,7 @@ def test_raw_text(folder):
     for split, text in TEXTS.items():
         name = f"wiki.{split}.raw"
         (folder / name).write_text(text.replace("<unk>", "ocelot"))
-    task = subwords(folder, form=Form.raw)
+    task = subwords(folder, form=WikiTextForm.raw)
     task.prepare()
     assert "ocelot" in task.decode(np.asarray(task.split("train").tokens))
     assert "raw" in task.spec.source
@@ -126,13 +131,13 @@ def test_rows_of_a_data_set_are_lines(folder, tmp_path):
             pyarrow.table({"text": rows}), place / f"{split}-00000-of-00001.parquet"
         )
     for make in (words, subwords):
-        files, rows = make(folder), make(place, source=Source.datasets)
+        files, rows = make(folder), make(place, source=WikiTextSource.datasets)
         for task in (files, rows):
             task.prepare()
         for split in SPLITS:
             assert rows.split(split).tokens.tolist() == files.split(split).tokens.tolist()
     with pytest.raises(NotPrepared, match=r"is missing: put parquet files of Salesforce/wikitext"):
-        _ = words(tmp_path / "nowhere", source=Source.datasets).spec
+        _ = words(tmp_path / "nowhere", source=WikiTextSource.datasets).spec
 
 
 def test_the_hub_without_a_network_says_what_to_fetch(monkeypatch):
@@ -145,7 +150,7 @@ def test_the_hub_without_a_network_says_what_to_fetch(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(NotPrepared, match=r"no network.*wikitext-103-v1.*task\.path"):
-        WikiText(source=Source.datasets).prepare()
+        WikiText(source=WikiTextSource.datasets).prepare()
 
 
 def test_a_split_of_another_size_is_refused(folder):
@@ -159,11 +164,13 @@ def test_a_split_of_another_size_is_refused(folder):
 
 
 def test_an_unpublished_count_may_differ_a_little(folder, monkeypatch):
-    facts = wikitext_files.CORPORA[Corpus.wikitext2]
-    monkeypatch.setattr(wikitext_files.Facts, "words", {"train": 18, "validation": 8, "test": 6})
+    facts = wikitext_files.CORPORA[WikiTextCorpus.wikitext2]
+    monkeypatch.setattr(
+        wikitext_files.CorpusFacts, "words", {"train": 18, "validation": 8, "test": 6}
+    )
     for unverified, refused in ((0, True), (1, False)):
         monkeypatch.setitem(
-            wikitext_files.CORPORA, Corpus.wikitext2, facts._replace(unverified=unverified)
+            wikitext_files.CORPORA, WikiTextCorpus.wikitext2, facts._replace(unverified=unverified)
         )
         task = words(folder, partial=False)
         if refused:
@@ -174,10 +181,10 @@ def test_an_unpublished_count_may_differ_a_little(folder, monkeypatch):
 
 
 def test_published_counts():
-    words103 = wikitext_files.CORPORA[Corpus.wikitext103]
+    words103 = wikitext_files.CORPORA[WikiTextCorpus.wikitext103]
     assert words103.words == {"train": 103_227_021, "validation": 217_646, "test": 245_569}
     assert words103.vocabulary == 267_735
-    words2 = wikitext_files.CORPORA[Corpus.wikitext2]
+    words2 = wikitext_files.CORPORA[WikiTextCorpus.wikitext2]
     assert words2.words == {"train": 2_088_628, "validation": 217_646, "test": 245_569}
     assert (words2.vocabulary, words2.unverified) == (33_278, 0)
 
@@ -276,10 +283,10 @@ def test_a_row_names_the_recipe(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": Source.sample, "path": "x"}, "reads no files"),
+        ({"source": WikiTextSource.sample, "path": "x"}, "reads no files"),
         ({"subword_vocabulary": 300}, "belongs to units=subwords"),
         ({"tokenizer": "x.json"}, "belongs to units=subwords"),
-        ({"form": Form.raw}, "units=words reads form=tokens"),
+        ({"form": WikiTextForm.raw}, "units=words reads form=tokens"),
         ({"units": Units.subwords, "vocabulary_size": 9}, "belong to units=words"),
         ({"units": Units.subwords, "unknown": Unknown.unk}, "belong to units=words"),
     ],

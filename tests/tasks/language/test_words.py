@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.data import lines
-from tasks.data.lines import Block, blocks, cut
+from tasks.data.lines import LineBlock, blocks, cut
 from tasks.errors import BadData, NotPrepared
 from tasks.language import vocabulary_cache
 from tasks.language.words import Unknown, Words, ranked, split_words, token_type
@@ -45,10 +45,10 @@ def test_an_unknown_word_is_named_with_its_file_and_line():
     made = words(7)
     made.make(train)
     with pytest.raises(BadData, match=r"valid\.txt, line 12: the word 'zoë' .*task\.unknown=unk"):
-        made.encode(Block("b a\n\n a zoë b zoë\n".encode(), "valid.txt", 10))
+        made.encode(LineBlock("b a\n\n a zoë b zoë\n".encode(), "valid.txt", 10))
     lenient = words(7, unknown=Unknown.unk)
     lenient.make(train)
-    assert lenient.encode(Block(b"b zap zap\n", "valid.txt", 1)).tolist() == [1, 6, 6, 0]
+    assert lenient.encode(LineBlock(b"b zap zap\n", "valid.txt", 1)).tolist() == [1, 6, 6, 0]
     assert lenient.missed == 2
 
 

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from tasks.errors import BadData
-from tasks.proteins.fasta import Record, accession, read
+from tasks.proteins.fasta import ProteinRecord, accession, read
 from tests.fuzz import cases
 
 PLAIN = b">sp|P12345|NAME_ORG A protein OS=X\nMKTAY\nIAKQR\n>tr|Q1|N_O\nmsDL*\n"
-RECORDS = [Record("P12345", b"MKTAYIAKQR"), Record("Q1", b"MSDL")]
+RECORDS = [ProteinRecord("P12345", b"MKTAYIAKQR"), ProteinRecord("Q1", b"MSDL")]
 
 
 def written(tmp_path, content, name="a.fasta"):
@@ -62,13 +62,13 @@ def test_a_changed_byte_of_a_packed_file_is_damage_and_no_strange_residue(tmp_pa
 def test_unusual_residues_stay_and_j_becomes_x(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         (record,) = read(written(tmp_path, b">a\nABJOUXZj\n"))
-    assert record == Record("a", b"ABXOUXZX")
+    assert record == ProteinRecord("a", b"ABXOUXZX")
     assert "2 J (L or I) read as X" in caplog.text
 
 
 def test_records_without_residues_are_left_out_aloud(tmp_path, caplog):
     content = b">e1\n>sp|P1|A\nMK\n>e2\n\n*\n>\n"
-    assert list(read(written(tmp_path, content))) == [Record("P1", b"MK")]
+    assert list(read(written(tmp_path, content))) == [ProteinRecord("P1", b"MK")]
     assert "3 records without residues are left out, the first is record 1 (e1)" in caplog.text
 
 

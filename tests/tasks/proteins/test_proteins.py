@@ -28,8 +28,8 @@ from tasks.contract import check_task
 from tasks.errors import BadData, NotPrepared
 from tasks.language.base import Regime
 from tasks.proteins.alphabet import BEGIN, END, FIRST, LETTERS, MASK, VOCABULARY, spelled, to_ids
-from tasks.proteins.data import Duplicates, Source
-from tasks.proteins.task import Form, Judged, Proteins
+from tasks.proteins.data import Duplicates, ProteinSource
+from tasks.proteins.task import Judged, ProteinForm, Proteins
 from tasks.task import SPLITS
 
 MEMORY = {**STREAM, "regime": Regime.memory, "memory": 8}
@@ -48,13 +48,15 @@ def file(tmp_path):
     ],
 )
 def test_it_keeps_the_contract(options):
-    assert [f for f in check_task(Proteins(source=Source.sample, **options)) if not f.passed] == []
+    assert [
+        f for f in check_task(Proteins(source=ProteinSource.sample, **options)) if not f.passed
+    ] == []
 
 
 @pytest.mark.parametrize(("name", "options"), [("proteins", {}), ("proteins_masked", MASKED)])
 def test_a_yaml_of_each_objective(name, options):
     spec = build_task_by_name(name, ["source=sample"]).spec
-    assert spec == Proteins(source=Source.sample, **options).spec
+    assert spec == Proteins(source=ProteinSource.sample, **options).spec
     assert spec.name == name
 
 
@@ -192,14 +194,14 @@ def test_a_data_set_from_a_folder(tmp_path):
     texts = sequences(300)
     (folder / "train.csv").write_text("Sequence,Name\n" + "".join(f"{t},x\n" for t in texts[:280]))
     (folder / "test.csv").write_text("Sequence,Name\n" + "".join(f"{t},x\n" for t in texts[280:]))
-    task = prepared(source=Source.datasets, path=str(folder))
+    task = prepared(source=ProteinSource.datasets, path=str(folder))
     assert every(task) == sorted(texts)
     assert task.spec.source == "datasets: tables (a part)"
     with pytest.raises(BadData, match="wanted residues"):
-        prepared(source=Source.datasets, path=str(folder), column="residues")
+        prepared(source=ProteinSource.datasets, path=str(folder), column="residues")
     (folder / "test.csv").write_text("Sequence,Name\nMK-T,x\n")
     with pytest.raises(BadData, match=r"test, record 1 \(Sequence\): '-' at residue 3"):
-        prepared(source=Source.datasets, path=str(folder))
+        prepared(source=ProteinSource.datasets, path=str(folder))
 
 
 @pytest.mark.parametrize("error", [ConnectionError, DatasetNotFoundError])
@@ -208,7 +210,7 @@ def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
         raise error(f"no {name} at {revision}")
 
     monkeypatch.setattr("datasets.load_dataset", refuse)
-    task = Proteins(source=Source.datasets, revision="a" * 40)
+    task = Proteins(source=ProteinSource.datasets, revision="a" * 40)
     assert task.spec.source == "khairi/uniprot-swissprot@aaaaaaaaaa"
     with pytest.raises(NotPrepared, match=r"no khairi.* at aaa.*name their folder by task\.path"):
         task.prepare()
@@ -217,17 +219,17 @@ def test_a_data_set_that_is_not_to_be_had(monkeypatch, error):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": Source.sample, "path": "x"}, "reads no files"),
-        ({"source": Source.datasets}, r"revision pins .*40 hexadecimal.*got None"),
-        ({"source": Source.datasets, "revision": "main"}, "got main"),
+        ({"source": ProteinSource.sample, "path": "x"}, "reads no files"),
+        ({"source": ProteinSource.datasets}, r"revision pins .*40 hexadecimal.*got None"),
+        ({"source": ProteinSource.datasets, "revision": "main"}, "got main"),
         ({"revision": "a" * 40}, "belongs to source=datasets"),
-        ({"source": Source.datasets, "path": "x", "families": "y"}, "needs the accessions"),
+        ({"source": ProteinSource.datasets, "path": "x", "families": "y"}, "needs the accessions"),
         ({"held_out_families": ["PF00001"]}, "needs a table"),
         ({"test": Judged.families}, r"name it by task\.families"),
         ({"families": "x", "held_out_families": ["zinc"]}, "as in PF18369: got 'zinc'"),
         ({"validation_fraction": 0.5}, "between 0 and 0.5: got 0.5"),
         ({"max_length": 0}, "max_length >= 1"),
-        ({"form": Form.concatenated, **MASKED}, "causal models: got objective=masked"),
+        ({"form": ProteinForm.concatenated, **MASKED}, "causal models: got objective=masked"),
         ({"memory": 5}, "belong to form=concatenated"),
         ({"contiguous": True}, "belong to form=concatenated"),
         ({**STREAM, "stride": 5}, "belongs to regime=sliding"),
@@ -245,7 +247,7 @@ def test_missing_files_say_what_to_put_where(tmp_path):
     with pytest.raises(NotPrepared, match="Entry and Pfam"):
         _ = Proteins(path=fasta(tmp_path / "a.fa", ["MK"]), families="nowhere.tsv").spec
     with pytest.raises(NotPrepared, match="column Sequence"):
-        _ = Proteins(source=Source.datasets, path=str(tmp_path / "no")).spec
+        _ = Proteins(source=ProteinSource.datasets, path=str(tmp_path / "no")).spec
 
 
 def test_the_downloaded_file_is_found(tmp_path, file):

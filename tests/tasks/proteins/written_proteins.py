@@ -5,11 +5,11 @@ import random
 import numpy as np
 
 from tasks.proteins.alphabet import MASK, spelled
-from tasks.proteins.task import Form, Objective, Proteins
+from tasks.proteins.task import Objective, ProteinForm, Proteins
 from tasks.task import SPLITS
 
 MASKED = {"objective": Objective.masked}
-STREAM = {"form": Form.concatenated, "max_length": 50}
+STREAM = {"form": ProteinForm.concatenated, "max_length": 50}
 
 
 def sequences(number, seed=0):

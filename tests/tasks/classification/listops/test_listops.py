@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.classification.listops import trees as listops_trees
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.listops.task import ListOps, ListOpsSource
 from tasks.classification.listops.text import VOCABULARY, encode, solve
 from tasks.contract import fingerprint
 from tasks.data import storage as ragged
@@ -89,18 +89,18 @@ def test_tsv_round_trip(tmp_path):
     assert first[0] == "Source\tTarget"
     assert len(first) == 51
     assert encode(first[1].split("\t")[0]).tobytes() == rows(task, "validation")[0]
-    read = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
+    read = ListOps(source=ListOpsSource.tsv, path=str(folder), partial=True, max_length=60)
     before = read.spec
     assert before.source == "tsv (a part)"
     read.prepare()
-    again = ListOps(source=Source.tsv, path=str(folder), partial=True, max_length=60)
+    again = ListOps(source=ListOpsSource.tsv, path=str(folder), partial=True, max_length=60)
     assert again.spec == before
     for split in ("train", "validation", "test"):
         assert rows(read, split) == rows(task, split)
         np.testing.assert_array_equal(read.split(split).targets, task.split(split).targets)
     with (folder / "basic_test.tsv").open("a") as file:
         file.write("5\t5\n")
-    edited = ListOps(source=Source.tsv, path=str(folder), partial=True)
+    edited = ListOps(source=ListOpsSource.tsv, path=str(folder), partial=True)
     assert edited.spec.data_hash != before.data_hash
 
 
@@ -115,7 +115,7 @@ def test_tsv_can_be_asked_for_later():
 
 
 def test_tsv_faults_name_the_file(tmp_path):
-    task = ListOps(source=Source.tsv, path=str(tmp_path))
+    task = ListOps(source=ListOpsSource.tsv, path=str(tmp_path))
     with pytest.raises(NotPrepared, match=r"basic_train.tsv is missing: .*listops-1000"):
         _ = task.spec
     for name in ("train", "val", "test"):
@@ -130,10 +130,12 @@ def test_longer_rows_than_allowed_are_never_cut(tmp_path):
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n[MAX 2 9 1 1 ]\t9\n")
     wanted = r"6 tokens, more than max_length=5; set task.max_length"
-    task = ListOps(source=Source.tsv, path=str(tmp_path), partial=True, min_length=0, max_length=5)
+    task = ListOps(
+        source=ListOpsSource.tsv, path=str(tmp_path), partial=True, min_length=0, max_length=5
+    )
     with pytest.raises(BadData, match=wanted):
         task.prepare()
-    ListOps(source=Source.tsv, path=str(tmp_path), partial=True, max_length=6).prepare()
+    ListOps(source=ListOpsSource.tsv, path=str(tmp_path), partial=True, max_length=6).prepare()
     with pytest.raises(BadData, match=wanted):
         task.prepare()
     with pytest.raises(BadData, match=wanted):
@@ -167,12 +169,12 @@ def test_baselines_are_those_of_the_first_token():
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"source": Source.tsv}, "path=None; give both or neither"),
+        ({"source": ListOpsSource.tsv}, "path=None; give both or neither"),
         ({"path": "/nowhere"}, "path='/nowhere'; give both or neither"),
         ({"train_examples": 0}, r"train_examples=0 \(wanted at least 1\)"),
         ({"data_seed": -1, "processes": -2}, "data_seed=-1 .* processes=-2"),
         ({"bucket_batches": 0}, "bucket_batches=0"),
-        ({"source": Source.sample, "write_tsv": True}, "set source=generated"),
+        ({"source": ListOpsSource.sample, "write_tsv": True}, "set source=generated"),
         ({"max_depth": 2}, "longest tree of max_depth=2"),
     ],
 )

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from tasks.baselines.seen import Kept, Seen
+from tasks.baselines.seen import RealTokens, SeenExamples
 from tasks.classification.listops.oracle import answers, guess, habits, nodes
-from tasks.classification.listops.task import ListOps, Source
+from tasks.classification.listops.task import ListOps, ListOpsSource
 from tasks.classification.listops.text import MAX, MIN, SM, encode, solve
 
 DEEP = "[MAX 2 [MIN 7 [SM 9 9 ] 8 ] [SM 1 [MAX 3 4 ] ] ]"
@@ -41,9 +41,9 @@ def seen(rows):
         some = [rows[i].astype(np.int64) for i in examples]
         lengths = [len(row) for row in some]
         places = np.concatenate([np.arange(length) for length in lengths])
-        return Kept(np.concatenate(some), np.repeat(np.arange(len(some)), lengths), places)
+        return RealTokens(np.concatenate(some), np.repeat(np.arange(len(some)), lengths), places)
 
-    return Seen(
+    return SeenExamples(
         targets=np.array([solve(row) for row in rows], np.uint8),
         lengths=np.array([len(row) for row in rows]),
         parts=1,
@@ -59,7 +59,7 @@ def test_habits_are_the_most_frequent_values_and_ties_are_settled():
 
 
 def test_the_oracle_rises_to_certainty_with_its_depth():
-    task = ListOps(source=Source.sample)
+    task = ListOps(source=ListOpsSource.sample)
     task.prepare()
     data, known = task.seen("test"), habits(task.seen("train"))
     scores = [float(answers(data, depth, known).mean()) for depth in range(5)]

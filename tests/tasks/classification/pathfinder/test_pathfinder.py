@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 
 from tasks.classification.pathfinder.dashes import coverage, disc, stamps
-from tasks.classification.pathfinder.separated import Board, _kind, draw, joined
-from tasks.classification.pathfinder.styles import STYLES, Words
-from tasks.classification.pathfinder.task import Drawing, Pathfinder, Source
+from tasks.classification.pathfinder.separated import SeparatedBoard, _kind, draw, joined
+from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
+from tasks.classification.pathfinder.task import Drawing, Pathfinder, PathfinderSource
 from tasks.errors import BadData, NotPrepared
 from tests.tasks.classification.pathfinder.pathfinder_measures import digest
 
@@ -76,7 +76,7 @@ def test_pictures_depend_on_style_seed_and_number_alone():
 
 
 def test_dashes_of_two_snakes_never_share_space():
-    board = Board(STYLES[64], 1, Words(0, 0))
+    board = SeparatedBoard(STYLES[64], 1, RandomNumbers(0, 0))
     snake = board.seed(0, 30, 20)
     assert snake is not None
     board.take(snake)
@@ -197,7 +197,7 @@ def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
     listed = entries(archive, partial=True)
     assert [entry.file.name for entry in listed[:2]] == ["sample_0.png", "sample_1.png"]
     assert listed[0].file.parent.name == "2"
-    task = Pathfinder(source=Source.files, path=str(archive), partial=True)
+    task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert [len(task.split(s).targets) for s in ("train", "validation", "test")] == [16, 2, 2]
     for split in ("train", "validation", "test"):
@@ -211,7 +211,7 @@ def test_the_archive_is_read_in_the_order_of_its_numbers(archive):
 
 def test_an_empty_picture_is_left_out(archive, caplog):
     (archive / "imgs" / "2" / "sample_3.png").write_bytes(b"")
-    task = Pathfinder(source=Source.files, path=str(archive), partial=True)
+    task = Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True)
     task.prepare()
     assert sum(len(task.split(s).targets) for s in ("train", "validation", "test")) == 19
     assert "left out 1 empty pictures" in caplog.text
@@ -234,18 +234,18 @@ def test_damaged_archives(archive, name, content, error, message):
     else:
         path.write_bytes(content)
     with pytest.raises(error, match=message):
-        Pathfinder(source=Source.files, path=str(archive), partial=True).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True).prepare()
 
 
 def test_a_picture_of_another_size(archive):
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(archive / "imgs/2/sample_3.png")
     with pytest.raises(BadData, match="64 x 64 pixels, wanted 32 x 32"):
-        Pathfinder(source=Source.files, path=str(archive), partial=True).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(archive), partial=True).prepare()
 
 
 def test_no_archive_says_what_to_fetch(tmp_path):
     with pytest.raises(NotPrepared, match="curv_contour_length_14"):
-        Pathfinder(source=Source.files, path=str(tmp_path)).prepare()
+        Pathfinder(source=PathfinderSource.files, path=str(tmp_path)).prepare()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_no_archive_says_what_to_fetch(tmp_path):
         ({"side": 48}, "wanted one of 32, 64, 128, 256"),
         ({"canvas": 16}, "canvas=16"),
         ({"contour": 1}, "contour=1"),
-        ({"source": Source.files}, "task.path is a set"),
+        ({"source": PathfinderSource.files}, "task.path is a set"),
         ({"path": "x"}, "task.path is a set"),
         ({"test_examples": 0}, "test_examples=0"),
     ],

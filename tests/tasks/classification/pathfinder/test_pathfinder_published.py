@@ -14,7 +14,7 @@ from tasks.classification.pathfinder import (
     separated as pathfinder_separated,
 )
 from tasks.classification.pathfinder.published import draw
-from tasks.classification.pathfinder.styles import STYLES, Words
+from tasks.classification.pathfinder.styles import STYLES, RandomNumbers
 from tasks.classification.pathfinder.task import Drawing, Pathfinder
 from tasks.classification.pathfinder.trace import Dash, joined, straightest
 from tests.tasks.classification.pathfinder.pathfinder_authors import AUTHORS, RECORDED
@@ -167,12 +167,12 @@ def test_bytes_are_resampled_as_an_image_library_does():
 def test_discs_are_found_in_the_pixels(drawing):
     task = Pathfinder(drawing=drawing)
     drawn = [task.picture("train", index) for index in range(40)]
-    found = disc_distance.places(np.stack([p.pixels for p in drawn]), task._disc())
+    found = disc_distance.disc_positions(np.stack([p.pixels for p in drawn]), task._disc())
     right = 0
     for picture, places in zip(drawn, found.tolist(), strict=True):
         marks = picture.marks
         if drawing is Drawing.separated:
-            board = pathfinder_separated.Board(task.style, 1, Words(0, 0))
+            board = pathfinder_separated.SeparatedBoard(task.style, 1, RandomNumbers(0, 0))
             marks = tuple(board.pixel(mark) for mark in marks)
         right += {tuple(place) for place in places} == set(marks)
     assert right >= 39

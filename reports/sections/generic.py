@@ -1,0 +1,99 @@
+"""Tables of runners without a section of their own: every final metric by model and length."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from reports.rows import COST_SETTING, MISSING, model_order, settings, shown
+from reports.sections.accuracy import Score, entry
+from reports.sections.efficiency import significant
+from reports.statistics import LEVEL
+from reports.stems import stem
+from reports.tables import Column, Entry, Row, Table
+from runners.metrics import METRICS
+from runners.records import canonical
+
+SETTING = (*COST_SETTING, "regime", "tokenizer")
+"""Columns in which the rows of one table agree."""
+IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer"})
+"""Labels that stand in a model's name or in the title of its table."""
+REMARKS = frozenset({"disturbed", "sentence", "examples", "windows", "weights"})
+"""Labels that tell no row from its neighbours."""
+
+
+def generic_tables(
+    rows: pd.DataFrame, metrics: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str, Table]]:
+    """Yield stem, heading and table for each runner and each setting of its rows.
+
+    Args:
+        rows: of the runners that have no other section, prepared.
+        metrics: the metrics that come first, by runner.
+    """
+    final = rows[rows["step"].isna()]
+    for runner, own in final.groupby("runner", sort=True):
+        parts = settings(own, SETTING)
+        for part in parts:
+            file = f"metrics-{stem(str(runner))}{part.suffix}"
+            where = f" ({part.title})" if len(parts) > 1 else ""
+            first = metrics.get(str(runner), ())
+            yield file, f"Runner {runner}{where}", generic_table(part.rows, part.title, first)
+
+
+def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> Table:
+    """Build the table of one runner's final rows in one setting.
+
+    A line is a model with the labels that tell its rows apart, a column a metric, a section a mode
+    and a length. Only seeds are merged.
+
+    Args:
+        rows: prepared.
+        title: what the rows share.
+        first: metrics that come first.
+    """
+    names = [str(name) for name in rows["metric"].unique()]
+    ordered = sorted(names, key=lambda m: (first.index(m) if m in first else len(first), m))
+    labels = [
+        {k: v for k, v in found.items() if k not in IN_NAMES | REMARKS} for found in rows["labels"]
+    ]
+    every = {pair for found in labels for pair in found.items()}
+    shared = {key: value for key, value in every if all(f.get(key) == value for f in labels)}
+    told = [{k: v for k, v in found.items() if k not in shared} for found in labels]
+    rows = rows.assign(told=[canonical(found) for found in told])
+    words = {canonical(f): "".join(f", {k}={v}" for k, v in sorted(f.items())) for f in told}
+    lines = []
+    for (mode, length), part in rows.groupby(["mode", "length"], sort=True, dropna=False):
+        for name in model_order([str(n) for n in part["name"]]):
+            own = part[part["name"] == name]
+            for label in sorted(set(own["told"]), key=lambda text: words[text]):
+                here = own[own["told"] == label]
+                lines.append(
+                    Row(
+                        title=f"{name}{words[label]}",
+                        entries=tuple(_entry(here[here["metric"] == m], m) for m in ordered),
+                        section=f"{mode}, length {shown(length)}",
+                    )
+                )
+    beside = "".join(f", {key}={value}" for key, value in sorted(shared.items()))
+    return Table(
+        title=title + beside,
+        caption=f"Mean over seeds [{100 * LEVEL:g} % t interval over seeds; one seed has none].",
+        stub="model",
+        columns=tuple(Column(title=f"{m} ({METRICS[m].unit})", key=m) for m in ordered),
+        rows=tuple(lines),
+    )
+
+
+def _entry(rows: pd.DataFrame, metric: str) -> Entry:
+    """Return one place of the table, in significant digits."""
+    if rows.empty:
+        return Entry(text="–", status=MISSING, notes=("no such row",))
+    found = entry(rows, Score(metric=metric, title=metric, unit=METRICS[metric].unit))
+    if found.value is None:
+        return found
+    text, count = significant(found.value), int(found.facts["seeds"])
+    if found.interval is not None:
+        low, high = significant(found.interval.low), significant(found.interval.high)
+        text = f"{text} [{low}, {high}; {count} seeds]"
+    return replace(found, text=text)

@@ -1,0 +1,101 @@
+"""Archives of arrays: per-example outcomes, and whether a checkpoint is whole. Torch-free."""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from runners.records import Outcomes
+from runners.storage.formats import BadStore, Damaged, no_file, read_bytes
+
+
+def pack_outcomes(outcomes: Sequence[Outcomes]) -> bytes:
+    """Return an npz file: hits as packed bits or shares, nll as float32.
+
+    Raises:
+        ValueError: Out of order, or of unlike lengths.
+    """
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for each in outcomes:
+        index = np.asarray(each.index, dtype=np.int64)
+        hit = np.asarray(each.hit)
+        nll = np.asarray(each.nll, dtype=np.float32)
+        if f"{each.split}.index" in arrays:
+            raise ValueError(f"two outcomes for split {each.split!r}: keep those of the last")
+        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
+            raise ValueError(
+                f"outcomes of split {each.split!r} must be three vectors of one length: got index "
+                f"{index.shape}, hit {hit.shape}, nll {nll.shape}"
+            )
+        if (np.diff(index) <= 0).any():
+            raise ValueError(f"outcomes of split {each.split!r} must come in ascending index")
+        arrays[f"{each.split}.index"] = index
+        if hit.dtype == bool:
+            arrays[f"{each.split}.hit"] = np.packbits(hit)
+        else:
+            arrays[f"{each.split}.share"] = hit.astype(np.float32)
+        arrays[f"{each.split}.nll"] = nll
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def unpack_outcomes(path: Path) -> list[Outcomes]:
+    """Return what `pack_outcomes` put into a file, by split name. Raises `BadStore`."""
+    import numpy as np
+
+    data = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return list(_unpacked(archive))
+    except TORN as error:
+        raise Damaged(
+            f"{path}: torn or foreign ({error}); move it away with its rows file, and the cell "
+            "runs again"
+        ) from error
+
+
+TORN = (
+    zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, EOFError,
+    OSError, RuntimeError, MemoryError, ArithmeticError, SyntaxError, struct.error,
+)  # fmt: skip
+"""What numpy and zipfile raise for bytes that are no archive of theirs."""
+
+
+def _unpacked(arrays: Any) -> Iterator[Outcomes]:
+    import numpy as np
+
+    for split in sorted(name.removesuffix(".index") for name in arrays if ".index" in name):
+        index, nll = arrays[f"{split}.index"], arrays[f"{split}.nll"]
+        if f"{split}.share" in arrays:
+            hit = arrays[f"{split}.share"]
+        else:
+            hit = np.unpackbits(arrays[f"{split}.hit"], count=len(index)).astype(bool)
+        if not index.shape == hit.shape == nll.shape or index.ndim != 1:
+            raise ValueError(f"outcomes of split {split!r} are no three vectors of one length")
+        if index.dtype != np.int64 or nll.dtype != np.float32 or (np.diff(index) <= 0).any():
+            raise ValueError(f"outcomes of split {split!r} are no ascending int64 with float32")
+        yield Outcomes(split=split, index=index, hit=hit, nll=nll)
+
+
+def check_archive(path: Path) -> None:
+    """Compare the parts of a checkpoint with their checksums. Raises `BadStore`.
+
+    `torch.load` does not do it. Torch is not needed.
+    """
+    try:
+        if not path.is_file():
+            raise Damaged(f"{path}: {no_file(path)}")
+        with zipfile.ZipFile(path) as archive:
+            part = archive.testzip()
+    except PermissionError as error:
+        raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
+    except TORN as error:
+        raise Damaged(f"{path}: torn or foreign ({error}); move it away") from error
+    if part is not None:
+        raise Damaged(f"{path}: the checksum of {part} does not match; move it away")
