@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from largest_tensor import LargestTensor
 from torch import Tensor
 
 from models.contract.counting import count_operations, pretending, saved_bytes
@@ -227,7 +226,7 @@ def cost(length: int, causal: bool) -> tuple[int, int, int]:
             return local_attention(*qkv, block=64, look_back=1, causal=causal)
 
         operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run)
-        with LargestTensor() as largest:
+        with Largest() as largest:
             run()
     return operations, kept, largest.nbytes
 

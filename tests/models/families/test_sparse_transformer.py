@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from largest_tensor import LargestTensor
 from torch import Tensor
 
 from models.contract.counting import pretending, saved_bytes
@@ -282,7 +281,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         core = SparseTransformer(site, pattern=pattern).core
         qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
         kept = saved_bytes(partial(core, *qkv, Layout()))
-        with LargestTensor() as largest:
+        with Largest() as largest:
             core(*qkv, Layout()).sum().backward()
     assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
     assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values
