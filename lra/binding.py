@@ -106,7 +106,7 @@ def bind(target: Callable[..., Any], node: Mapping[str, Any] | None, where: str)
 
 
 class _Spelt:
-    """Options, told apart by how they are spelt: 1, 1.0, true and '1' are four values."""
+    """Options that are equal where they are spelt alike: 1, 1.0, true and '1' are four values."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options, self.text = options, repr(options)

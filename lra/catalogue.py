@@ -14,7 +14,7 @@ FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "lo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogueEntry:
     """One choice of one group."""
 
     group: str
@@ -57,12 +57,12 @@ def choices(group: str, config_dirs: Iterable[Path] = ()) -> list[Path]:
     return [found[name] for name in sorted(found)]
 
 
-def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[Entry]:
+def entries(group: str, config_dirs: Iterable[Path] = ()) -> list[CatalogueEntry]:
     """Read every choice of `group`, sorted by name; the user's own files win over ours."""
     return [read(file) for file in choices(group, config_dirs)]
 
 
-def read(file: Path) -> Entry:
+def read(file: Path) -> CatalogueEntry:
     """Read the line that describes one choice: its `about`, or else its opening comment."""
     node = load(file)
     about = node.get("about") or {}
@@ -71,7 +71,7 @@ def read(file: Path) -> Entry:
             f"{file}: about must be a mapping with summary and paper or source: got {about!r}"
         )
     summary = about.get("summary") or opening_comment(file.read_text(encoding="utf-8"))
-    return Entry(
+    return CatalogueEntry(
         group=file.parent.name,
         name=file.stem,
         summary=" ".join(str(summary).split()),

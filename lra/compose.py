@@ -81,7 +81,7 @@ class Control:
 
 
 class LoggerMode(StrEnum):
-    """Where finished results are copied to; as in `reports.dashboard.mirror.Mode`."""
+    """Where finished results are copied to; as in `reports.dashboard.mirror.MirrorMode`."""
 
     offline = auto()
     online = auto()
@@ -139,8 +139,8 @@ def _group_file(group: str, name: str, config_dirs: tuple[Path, ...]) -> dict[st
     known = names(group, config_dirs)
     if name not in known:
         raise ConfigError(unknown(group, name, known))
-    places = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
-    return load(next(place for place in places if place.exists()))
+    files = [root / group / f"{name}.yaml" for root in roots(config_dirs)]
+    return load(next(file for file in files if file.exists()))
 
 
 def _split(node: Mapping[str, Any], *drop: str) -> tuple[str, dict[str, Any]]:
@@ -261,8 +261,8 @@ def task_node(
         words.append(f"plugins=[{','.join(plugins)}]")
     if len(config_dirs) > 1:
         raise ConfigError(f"got {len(config_dirs)} times --config-dir; wanted one folder")
-    places = [f"--config-dir={folder}" for folder in config_dirs]
-    (entry,) = entries([*places, *words], execute=list)
+    flags = [f"--config-dir={folder}" for folder in config_dirs]
+    (entry,) = entries([*flags, *words], execute=list)
     return dict(entry.config["task"]), list(entry.config["plugins"])
 
 
@@ -388,8 +388,13 @@ def build_model(
         max_length: Longest input of a cost measurement; None: the task's.
         name: Of the reference.
         own_facts: In place of what `facts` returns.
+
+    Raises:
+        Unsupported: The model cannot serve the task, or the task never reads one of its options.
     """
+    from models.backbone.assembly import check_task
     from models.backbone.model import Backbone
+    from runners.runner import Direction
 
     mixers, stack = run.mixers, run.stack
     if name != "model":
@@ -397,4 +402,7 @@ def build_model(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
     known = own_facts or facts(run, max_length)
-    return Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
+    model = Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
+    if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
+        check_task(run.backbone, known)
+    return model

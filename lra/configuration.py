@@ -173,8 +173,8 @@ def _leaves(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
                 raise ConfigError(f"{where or 'the top'}: got the key {key!a}; wanted text")
             yield from _leaves(item, f"{where}.{key}" if where else key, depth + 1)
     elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _leaves(item, f"{where}[{place}]", depth + 1)
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{index}]", depth + 1)
     else:
         yield where, value
 

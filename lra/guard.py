@@ -1,4 +1,4 @@
-"""Keeps strangers from taking the place of our packages.
+"""Keeps modules of other projects from being imported in place of our packages.
 
 The folders of this project are plain top-level packages with ordinary names, and many a repository
 has a folder `models` or `tasks` too. Python looks into the current folder first with `python -m`,
@@ -27,15 +27,15 @@ def settle() -> None:
     Called as soon as `lra` is imported, in whichever process: nothing else has a say before.
     """
     path = [entry or _here() for entry in sys.path]
-    strange = [entry for entry in path if _holds_a_stranger(entry)]
-    if not strange:
+    foreign = [entry for entry in path if _shadows_ours(entry)]
+    if not foreign:
         return
-    own = [entry for entry in path if entry not in strange]
-    homes = [place for place, entry in enumerate(own) if Path(entry).resolve() == HOME]
+    own = [entry for entry in path if entry not in foreign]
+    homes = [index for index, entry in enumerate(own) if Path(entry).resolve() == HOME]
     if not homes:
-        own.insert(min(path.index(entry) for entry in strange), str(HOME))
+        own.insert(min(path.index(entry) for entry in foreign), str(HOME))
         homes = [own.index(str(HOME))]
-    own[homes[0] + 1 : homes[0] + 1] = dict.fromkeys(strange)
+    own[homes[0] + 1 : homes[0] + 1] = dict.fromkeys(foreign)
     sys.path[:] = own
 
 
@@ -46,7 +46,7 @@ def _here() -> str:
         return ""
 
 
-def _holds_a_stranger(entry: str) -> bool:
+def _shadows_ours(entry: str) -> bool:
     """Tell whether a folder, or an archive, holds a package or module with a name of ours.
 
     Folders without `__init__.py` lose against ours wherever they stand.

@@ -9,6 +9,7 @@ import pandas as pd
 from lra.catalogue import roots
 from lra.yaml_text import load
 from reports.names import display_name
+from reports.rows import FAITHFUL
 from runners.records import baseline_of
 
 AXES = ("length", "mode", "seed", "runner", "schema")
@@ -56,7 +57,8 @@ def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd
             set_by_hand[cell] = {*_flat(cells.get(cell, {}).get("identity", {}))}
         _fill(flat, set_by_hand)
         keys = sorted(set().union(*flat.values()))
-        unnamed = [key for key in keys if not key.startswith(LABELLED)]
+        fixed = _fixed(flat, set_by_hand)
+        unnamed = [key for key in keys if not key.startswith(LABELLED) and key not in fixed]
         seeds = {cell: _of_training(cells.get(cell, {}).get("described", {})) for cell in flat}
         differing = [key for key in unnamed if _differs(key, flat, seeds)]
         # What else differs says better how the weights came about than the key of a training.
@@ -86,6 +88,14 @@ def _fill(flat: Mapping[str, dict[str, str]], set_by_hand: Mapping[str, set[str]
         values.update({key: value for key, value in usual.items() if key not in values})
 
 
+def _fixed(flat: Mapping[str, Mapping[str, str]], set_by_hand: Mapping[str, set[str]]) -> set[str]:
+    """Return the options that nobody set and that variants fix: the label of one says all."""
+    if len({values.get("mixer.variant") for values in flat.values()}) < 2:
+        return set()
+    every = {key for values in flat.values() for key in values if key.startswith("mixer.")}
+    return every.difference(*set_by_hand.values())
+
+
 def _of_training(described: Mapping[str, Any]) -> str:
     """Return what cells share whose trainings may have one key: the seed and the schema."""
     return f"{described.get('seed')} {described.get('schema')}"
@@ -106,6 +116,9 @@ def own_name(cell: Mapping[str, Any]) -> str:
     usual = _defaults(model)
     if usual is not None:
         given = {key: value for key, value in options.items() if usual.get(key) != value}
+        if options.get("variant", FAITHFUL) != FAITHFUL:  # which fixes others, as its name says
+            own = flatten(cell.get("identity", {}).get("mixer", {}))
+            given = {key: value for key, value in given.items() if key in own}
     else:
         words = [word.partition("=") for word in cell.get("overrides", ())]
         prefix = "model.mixer."

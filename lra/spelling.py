@@ -66,7 +66,7 @@ def _seconds(value: Any) -> str | None:
 
 
 def meant(value: Any, kind: Any) -> str | None:
-    """Return how the command line spells what `value` was meant to be, or None: nobody knows."""
+    """Return how the command line spells what `value` was meant to be, or None if unknown."""
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         if NoneType in arguments and isinstance(value, str) and value.lower() in NULL:

@@ -1,4 +1,4 @@
-"""Answers to a name that nobody knows: the near matches, then the whole list."""
+"""Answers to an unknown name: the near matches, then the whole list."""
 
 import difflib
 from collections.abc import Iterable

@@ -69,10 +69,10 @@ def trimmed(text: str, columns: int) -> str:
     """Return a text, or its beginning and an ellipsis where it is too wide."""
     if width(text) <= columns:
         return text
-    kept = text
-    while kept and width(kept) > columns - 1:
-        kept = kept[:-1]
-    return kept.rstrip() + "…"
+    cut = text
+    while cut and width(cut) > columns - 1:
+        cut = cut[:-1]
+    return cut.rstrip() + "…"
 
 
 def squeezed(text: str, columns: int) -> str:

@@ -11,7 +11,7 @@ PRINTING = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion",
 
 
 class Volume(StrEnum):
-    """How much is said."""
+    """How much a sweep prints."""
 
     quiet = auto()
     """Cells that failed, and the final lines."""
@@ -27,14 +27,14 @@ def taken(argv: Sequence[str]) -> tuple[Volume, list[str]]:
         ConfigError: they ask for two, or for one beside a flag that only prints.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    asked = [word for word in argv[:end] if word in FLAGS]
+    given = [word for word in argv[:end] if word in FLAGS]
     rest = [word for word in argv[:end] if word not in FLAGS] + list(argv[end:])
-    found = dict.fromkeys(FLAGS[word] for word in asked)
+    found = dict.fromkeys(FLAGS[word] for word in given)
     if len(found) > 1:
-        raise ConfigError(f"got {' and '.join(dict.fromkeys(asked))}; wanted one of them")
+        raise ConfigError(f"got {' and '.join(dict.fromkeys(given))}; wanted one of them")
     printing = [word for word in rest if word.partition("=")[0] in PRINTING]
-    if asked and printing:
+    if given and printing:
         raise ConfigError(
-            f"got {asked[0]} beside {printing[0]}, which runs nothing: leave one of them out"
+            f"got {given[0]} beside {printing[0]}, which runs nothing: leave one of them out"
         )
     return Volume(next(iter(found), "normal")), rest

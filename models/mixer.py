@@ -1,13 +1,13 @@
-"""The whole contract between a family file and the rest of the house.
+"""The whole contract between a family of mixers and everything that builds, runs or checks it.
 
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
-token. A family file imports from this module and from `models.multi_head`, and from nothing else
-of ours.
+token. Of this project a family imports this module, `models.multi_head`, `models.positions`,
+`models.relative` and `models.ops`, and nothing else.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import wraps
@@ -21,6 +21,10 @@ from torch import Tensor, nn
 from conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,
+)
+from models.idle import (
+    Need as Need,  # noqa: PLC0414  # handed on
+    idle_in,
 )
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
@@ -271,17 +275,47 @@ def _passing_by(method: Callable[[Any, Any, Layout], Any]) -> Callable[[Any, Any
     return mix
 
 
+def _refusing_idle(family: type, construct: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that refuses options that do not apply, their values being sound."""
+
+    @wraps(construct)
+    def build(self: Any, site: Site, **given: Any) -> None:
+        construct(self, site, **given)
+        for sentence in idle_in(family, site, given).values():
+            raise Unsupported(sentence)
+
+    return build
+
+
 class Family(ByName, nn.Module):
     """Base of the families of mixers.
 
-    Options may be given by name, see `conf.choices`. A batch without rows or without tokens passes
-    `forward` and `extend` as it is: no formula of a family has to divide nothing into blocks.
+    Options may be given by name, see `conf.choices`; those that do not apply are refused, see
+    `models.idle`. A batch without rows or without tokens passes `forward` and `extend` as it is: no
+    formula of a family has to divide nothing into blocks.
     """
 
     version: ClassVar[int] = 1
     """Raised where the same options give other numbers than before; a part of every key."""
+    needs: ClassVar[Sequence[Need]] = ()
+    """What options need to act."""
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return the options that `variant=lra` fixes, each as it then really runs.
+
+        Another value than this and the default is refused. None stands for no meaning at all, and
+        a word for what no value of the option says. Nothing by default.
+
+        Args:
+            options: All options as attributes.
+        """
+        del options
+        return {}
 
     def __init_subclass__(cls, **options: Any) -> None:
+        if "__init__" in vars(cls) and {"needs", "fixed"} & vars(cls).keys():
+            cls.__init__ = _refusing_idle(cls, cls.__init__)  # type: ignore[method-assign]
         super().__init_subclass__(**options)
         for name in {"forward", "extend"} & vars(cls).keys():
             setattr(cls, name, _passing_by(vars(cls)[name]))

@@ -36,7 +36,7 @@ def bounds(low: float, high: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class PowerLaw:
     """A line through log value against log length."""
 
     exponent: float
@@ -50,7 +50,7 @@ class Fit:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval to print: the wider of the two, since either source alone is too kind."""
+        """The interval to print: the wider of the two, since each source alone understates it."""
         known = [i for i in (self.residuals, self.noise) if i is not None]
         return max(known, key=lambda i: i.high - i.low, default=None)
 
@@ -153,7 +153,7 @@ def fit_exponent(
     values: Sequence[float],
     samples: Sequence[ArrayLike] | None = None,
     level: float = LEVEL,
-) -> Fit:
+) -> PowerLaw:
     """Fit log value = log factor + exponent x log length by least squares.
 
     Args:
@@ -179,7 +179,7 @@ def fit_exponent(
     noise: Interval | None = None
     if samples is not None and enough(samples):
         noise = resampled(samples, lambda m: np.log(m) @ centred / spread, level)
-    return Fit(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
+    return PowerLaw(exponent, intercept, residuals, noise, tuple(int(n) for n in lengths))
 
 
 def _crossing(x: Array, log_ratio: Array) -> Array:

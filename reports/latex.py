@@ -42,7 +42,7 @@ _KNOWN = (
     | _PLAIN
     | _SYMBOLS
     | {letter: rf"$\{name}$" for letter, name in _CAPITALS.items()}
-    | {chr(ord("α") + place): rf"$\{name}$" for place, name in enumerate(_GREEK) if name}
+    | {chr(ord("α") + index): rf"$\{name}$" for index, name in enumerate(_GREEK) if name}
 )
 _RUNNING = "-,?!'`<>"
 _TOKEN = re.compile(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from runners.records import digest
 
 BEGINNINGS = ("mixer.", "backbone.")
-"""Of the names of options; nobody misses them."""
+"""Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60
 """Characters of all options, and of the value of one."""
 
@@ -55,5 +55,5 @@ def fitting(value: str, longest: int = _LONGEST_VALUE) -> str:
     """Return a value that fits a name; what does not is cut, and a hash tells it apart."""
     if len(value) <= longest and value.isprintable():
         return value
-    kept = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
-    return f"{kept}… {digest(value, digits=8)}"
+    printable = "".join(letter if letter.isprintable() else "?" for letter in value[: longest - 12])
+    return f"{printable}… {digest(value, digits=8)}"

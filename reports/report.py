@@ -13,14 +13,14 @@ import pandas as pd
 
 from reports.figures.curves import (
     EVALUATION,
-    PLACE,
+    POSITION,
     STEP,
     Axis,
     curve_figure,
     loss_data,
     page_names,
     pages,
-    place_data,
+    position_data,
 )
 from reports.figures.drawing import Look, looks, save
 from reports.figures.panels import line_figures
@@ -96,7 +96,7 @@ class _Section:
 
 @dataclass(slots=True)
 class _Draft:
-    """The report as it grows, in a folder that nobody reads yet."""
+    """The report while it is written, in a temporary folder."""
 
     folder: Path
     looks: dict[str, Look]
@@ -230,11 +230,11 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
         return
     _pages_of_curves(draft, data, STEP, "training-loss", "training loss against optimiser step")
     for split in splits(frame):
-        places = place_data(frame, split)
-        if not places.empty:
+        positions = position_data(frame, split)
+        if not positions.empty:
             file = "loss-by-place" if split == "test" else f"loss-by-place-{stem(split)}"
-            text = f"loss against the place in the window, {split} split"
-            _pages_of_curves(draft, places, PLACE, file, text)
+            text = f"loss against the position in the window, {split} split"
+            _pages_of_curves(draft, positions, POSITION, file, text)
 
 
 def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, text: str) -> None:
@@ -292,19 +292,19 @@ def failures(frame: pd.DataFrame) -> list[str]:
     found: dict[tuple[str, ...], list[str]] = {}
     for row in bad.itertuples():
         against = f" against {row.reference!s}" if row.reference else ""
-        place = (
+        where = (
             f"length {shown(row.length)}"
             if row.metric in {*TIMED, "output_error"} or against
             else f"seed {shown(row.seed)}"
         )
         if factor := labels_of(row.labels).get("factor"):
-            place = f"{factor} times the training length, {place}"
+            where = f"{factor} times the training length, {where}"
         key = (str(row.status), str(row.reason), f"{row.name}{against}, {row.task}, {row.mode}")
-        if place not in found.setdefault(key, []):
-            found[key].append(place)
+        if where not in found.setdefault(key, []):
+            found[key].append(where)
     return [
-        f"{who}: {MARKS[status]}: {reason} ({_some(places)})"
-        for (status, reason, who), places in sorted(found.items())
+        f"{who}: {MARKS[status]}: {reason} ({_some(positions)})"
+        for (status, reason, who), positions in sorted(found.items())
     ]
 
 

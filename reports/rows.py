@@ -216,7 +216,7 @@ def _sentence(column: str, value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ComparableRows:
     """Rows that may be compared with each other."""
 
     suffix: str
@@ -225,7 +225,7 @@ class Setting:
     rows: pd.DataFrame
 
 
-def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[Setting]:
+def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
     """Split rows by the columns that must agree; file suffixes name only what differs."""
     texts = {}
     for column in columns:
@@ -239,7 +239,7 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
         slug = stem(*(part[c] for c in differing))
         title = ", ".join(dict.fromkeys(v for v in key if v != "–"))
         found.append(
-            Setting(suffix=f"-{slug}" if slug else "", title=title, rows=rows[keys == key])
+            ComparableRows(suffix=f"-{slug}" if slug else "", title=title, rows=rows[keys == key])
         )
     return found
 
@@ -304,13 +304,13 @@ def cost_points(rows: pd.DataFrame) -> list[CostPoint]:
 
     Places with several configurations under one name are marked, not merged.
     """
-    places: dict[tuple[str, str, int], list[Record]] = {}
+    groups: dict[tuple[str, str, int], list[Record]] = {}
     needed = ["name", "mode", "length", "seed", "cell", "metric", "value", "status", "reason"]
     needed += ["samples", "reference", "disturbed"]
     for record in cost_rows(rows)[needed].to_dict("records"):
-        place = (str(record["name"]), str(record["mode"]), int(record["length"]))
-        places.setdefault(place, []).append({str(k): v for k, v in record.items()})
-    points = (_cost_point(*place, records) for place, records in sorted(places.items()))
+        key = (str(record["name"]), str(record["mode"]), int(record["length"]))
+        groups.setdefault(key, []).append({str(k): v for k, v in record.items()})
+    points = (_cost_point(*key, records) for key, records in sorted(groups.items()))
     return [point for point in points if point is not None]
 
 
@@ -322,13 +322,13 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     if not times:
         return None
     sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
-    place = partial(CostPoint, model=name, mode=mode, length=length)
+    point = partial(CostPoint, model=name, mode=mode, length=length)
     if (value := ambiguous(sizes, times)) is not None:
-        return place(time=value, memory=value)
+        return point(time=value, memory=value)
     time, peaks = merged(times), own("peak_tensor_bytes")
     if not time.ok:
-        return place(time=time, memory=time)
-    return place(
+        return point(time=time, memory=time)
+    return point(
         time=time,
         batch_size=sizes[0] if sizes else None,
         memory=merged(peaks) if peaks else Value(status=MISSING, reason=_NO_PEAK),

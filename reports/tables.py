@@ -14,7 +14,7 @@ from reports.statistics import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One place in a table: what is printed, and the number behind it."""
+    """One field of a table: the printed text, and the number behind it."""
 
     text: str
     value: float | None = None
@@ -37,7 +37,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One line; neighbours with the same section stand under one heading."""
 
     title: str
@@ -55,7 +55,7 @@ class Table:
     stub: str
     """Heading of the first column, which holds the row titles."""
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
     def __post_init__(self) -> None:
         """Refuse ragged rows."""
@@ -87,8 +87,8 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
     return found
 
 
-def _sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    found: list[tuple[str, list[Row]]] = []
+def _sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
+    found: list[tuple[str, list[TableRow]]] = []
     for row in rows:
         if found and found[-1][0] == row.section:
             found[-1][1].append(row)
@@ -208,9 +208,9 @@ def to_latex(table: Table) -> str:
         lines += [r"\small", *_tabular(table, columns, rows)]
         if number == len(parts) and table.footnotes():
             lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
-            for place, note in enumerate(table.footnotes(), 1):
+            for index, note in enumerate(table.footnotes(), 1):
                 text = breakable(escape_latex(note))
-                lines.append(rf"\textsuperscript{{{place}}} {text}\par")
+                lines.append(rf"\textsuperscript{{{index}}} {text}\par")
             lines.append(r"\end{minipage}")
         lines.append(r"\end{table}")
         if number % _FLOATS == 0 and number < len(parts):
@@ -221,8 +221,8 @@ def to_latex(table: Table) -> str:
 def _widths(table: Table) -> list[float]:
     """Return about how many letters each column needs."""
     found = []
-    for place, column in enumerate(table.columns):
-        entries = [row.entries[place] for row in table.rows]
+    for index, column in enumerate(table.columns):
+        entries = [row.entries[index] for row in table.rows]
         longest = max((_letters(e.text) + 0.7 * len(e.notes) for e in entries), default=0.0)
         found.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
     return found
@@ -258,8 +258,8 @@ def _column_parts(table: Table) -> list[list[int]]:
     return parts
 
 
-def _row_parts(table: Table) -> list[list[Row]]:
-    parts: list[list[Row]] = [[]]
+def _row_parts(table: Table) -> list[list[TableRow]]:
+    parts: list[list[TableRow]] = [[]]
     for row in table.rows:
         if len(parts[-1]) == _ROWS:
             parts.append([])
@@ -267,7 +267,7 @@ def _row_parts(table: Table) -> list[list[Row]]:
     return parts
 
 
-def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[Row]) -> list[str]:
+def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> list[str]:
     # a column too wide even for a page of its own breaks its lines
     narrow = [_widths(table)[c] > _PAGE - _stub_width(table) for c in chosen]
     forms = [r"p{0.5\linewidth}" if n else "r" for n in narrow]
@@ -276,7 +276,7 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[Row]) -> list[s
     columns = [table.columns[c] for c in chosen]
     width = len(columns) + 1
 
-    def title(row: Row) -> str:
+    def title(row: TableRow) -> str:
         text = escape_latex(row.title)
         return r"\raggedright " + breakable(text) if long else text
 

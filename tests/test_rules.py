@@ -148,6 +148,16 @@ def test_every_name_says_something():
     assert named(file for file in parts if file.stem.lower() in MEANINGLESS) == []
 
 
+def test_class_names_are_unique():
+    found = {}
+    for file in sources("conf", *SHIPPED):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert len(found) > 300, "the classes were not found"
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
 def test_every_module_opens_with_a_docstring():
     silent = [
         file

@@ -16,7 +16,7 @@ RUN_FLAGS = (
     "--cfg", "--config-dir", "--config-name", "--help", "--hydra-help", "--info", "--multirun",
     "--package", "--resolve", "--run", "--shell-completion", "--version", "-m",
 )  # fmt: skip
-"""Of Hydra, which is not asked: importing it takes longer than a person waits."""
+"""Of Hydra, which is not imported: that takes longer than a person waits for TAB."""
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
                    "--picture"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
@@ -144,8 +144,8 @@ def _positional(before: Sequence[str]) -> list[str]:
     """Return the words that are neither flags nor what stands behind one."""
     return [
         word
-        for place, word in enumerate(before)
-        if not word.startswith("-") and not (place and before[place - 1] in (*PATHS, "--plugin"))
+        for index, word in enumerate(before)
+        if not word.startswith("-") and not (index and before[index - 1] in (*PATHS, "--plugin"))
     ]
 
 

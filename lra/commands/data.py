@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BATCH_SIZE = 64
 MOST = 2**40
 """Examples; no split has as many."""
-PLACES = ("path", "train")
+PATH_OPTIONS = ("path", "train")
 """Options that `--from` stands for: the first that the task has."""
 PICTURE_PIXELS = 256
 """Height of a picture that is written, where that is a multiple of its own."""
@@ -113,7 +113,9 @@ def build(arguments: argparse.Namespace) -> "Task":
     own = (arguments.config_dir, arguments.plugin)
     node, plugins = task_node(arguments.task, arguments.overrides, *own)
     if arguments.path is not None:
-        node[next((name for name in PLACES if name in node), PLACES[0])] = arguments.path
+        node[next((name for name in PATH_OPTIONS if name in node), PATH_OPTIONS[0])] = (
+            arguments.path
+        )
     return build_task(node, plugins)
 
 
@@ -271,9 +273,9 @@ def draw(task: "Task", split: str, wanted: range, file: Path) -> None:
 def raw(task: "Task", split: str, index: int) -> str:
     """Return the token ids of one example, for tasks that cannot spell them out."""
     for batch in task.batches(split, batch_size=BATCH_SIZE, seed=0):
-        places = (batch.index == index).nonzero()
-        if len(places):
-            row = int(places[0])
+        matches = (batch.index == index).nonzero()
+        if len(matches):
+            row = int(matches[0])
             ids = [sequence.tolist() for sequence in batch.tokens[row]]
             return f"token ids {ids}\ntarget {batch.target[row].tolist()}"
     raise ValueError(f"split {split} has no example {index}: give a smaller --index")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lra.catalogue import table
 from lra.commands import probes
-from lra.commands.probes import GIB, Report
+from lra.commands.probes import GIB, ProbeResult
 from runners.storage.audit import audit
 
 PACKAGES = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "matplotlib", "wandb",
@@ -28,7 +28,7 @@ class Check(NamedTuple):
     """One thing to try."""
 
     name: str
-    probe: Callable[[], Report]
+    probe: Callable[[], ProbeResult]
     essential: bool = False
     """Without it no run can succeed: the exit code says so."""
 
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
     name: str
     essential: bool
-    report: Report
+    report: ProbeResult
 
     @property
     def mark(self) -> str:

@@ -43,16 +43,16 @@ class Option:
 def own_options(file: Path) -> list[Option]:
     """Return the options of one choice; of a preset, a protocol or a size, what it sets."""
     group, node = file.parent.name, load(file)
-    said = comments(file)
+    meanings = comments(file)
     if group == "model":
         part = "stack" if "stack" in node else "mixer"
-        return _typed(node[part], f"model.{part}", node[part]["class_path"], said, f"{part}.")
+        return _typed(node[part], f"model.{part}", node[part]["class_path"], meanings, f"{part}.")
     if group == "task":
-        return _typed(node, "task", node["class_path"], said)
+        return _typed(node, "task", node["class_path"], meanings)
     if group == "runner":
-        return _typed(node, "runner", node["class_path"], said, CONTROL)
+        return _typed(node, "runner", node["class_path"], meanings, CONTROL)
     if group in CLASSES:
-        return _typed(node, group, CLASSES[group], said)
+        return _typed(node, group, CLASSES[group], meanings)
     return []
 
 
@@ -89,7 +89,7 @@ def _typed(
     node: Mapping[str, Any],
     prefix: str,
     class_path: str,
-    said: Mapping[str, str],
+    meanings: Mapping[str, str],
     *inside: str,
 ) -> list[Option]:
     """Return the options of a node, typed by a class; further classes and a prefix of comments."""
@@ -106,7 +106,7 @@ def _typed(
         if key in NO_OPTIONS:
             continue
         parameter = known.get(key, Parameter("", (), "", ""))
-        comment = said.get(comment_prefix + key, "")
+        comment = meanings.get(comment_prefix + key, "")
         found.append(
             Option(
                 key=f"{prefix}.{key}",

@@ -50,7 +50,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class NoiseFinding:
     """What was found for calls of one length of time."""
 
     seconds: float
@@ -96,24 +96,24 @@ def work(seconds: float) -> Callable[[], object]:
     return call
 
 
-def finding(watched: Watched) -> Finding:
+def finding(watched: Watched) -> NoiseFinding:
     """Return what the rounds of two equal calls, a and b, tell."""
     own, other = (np.asarray(watched.samples(name)) for name in ("a", "b"))
     every: list[Round] = watched.every
     middle = float(np.median(own))
-    told = watched.shares
-    return Finding(
+    shares = watched.shares
+    return NoiseFinding(
         seconds=middle,
         pairs=len(every),
         disturbed=dict(Counter(filter(None, map(cause, every)))),
         ratio={count: resolution((own / other).tolist(), count) for count in COUNTS},
         time={count: resolution((own / middle).tolist(), count) for count in COUNTS},
         shares={
-            "processor": told.processor / watched.threads,
-            "waiting": told.waiting,
-            "taken away": told.absent,
-            "steal": told.steal,
-            "other load": told.other_load,
+            "processor": shares.processor / watched.threads,
+            "waiting": shares.waiting,
+            "taken away": shares.absent,
+            "steal": shares.steal,
+            "other load": shares.other_load,
         },
     )
 
@@ -134,7 +134,7 @@ def measured(seconds: float, watch: Watch, budget_s: float) -> Watched:
 def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     """Measure and print; 1 where more than half of the samples of some length were disturbed."""
     watch = Watch(CPU)
-    found: list[Finding] = []
+    found: list[NoiseFinding] = []
     unwatched: tuple[str, ...] = ()
     for seconds in SECONDS:
         watched = measured(seconds, watch, each_s)
@@ -148,12 +148,12 @@ def noise(*, as_json: bool, each_s: float = EACH_S) -> int:
     return 1 if unfit else 0
 
 
-def _plain(found: list[Finding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
+def _plain(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> dict[str, Any]:
     lengths = [{name: getattr(each, name) for name in each.__slots__} for each in found]
     return {"threads": threads, "level": LEVEL, "unwatched": unwatched, "lengths": lengths}
 
 
-def _lines(found: list[Finding], unwatched: tuple[str, ...], threads: int) -> list[str]:
+def _lines(found: list[NoiseFinding], unwatched: tuple[str, ...], threads: int) -> list[str]:
     head = ["one call", *(f"ratio, {n}" for n in COUNTS), *(f"time, {n}" for n in COUNTS)]
     rows = [(*head, "disturbed")]
     for each in found:

@@ -15,8 +15,8 @@ HUB = "https://huggingface.co"
 """Used unless HF_ENDPOINT says otherwise, as the `datasets` package does."""
 
 
-class Report(NamedTuple):
-    """How one trial went."""
+class ProbeResult(NamedTuple):
+    """The outcome of one probe."""
 
     works: bool
     detail: str
@@ -24,13 +24,13 @@ class Report(NamedTuple):
     """What to do where it does not work and is wanted."""
 
 
-def tried(probe: Callable[[], Report]) -> Report:
+def tried(probe: Callable[[], ProbeResult]) -> ProbeResult:
     """Run a probe; whatever it raises is the finding."""
     try:
         return probe()
     except Exception as error:  # noqa: BLE001  any failure at all is what a probe looks for
         first = (str(error).strip().splitlines() or [""])[0][:200]
-        return Report(False, f"{type(error).__name__}: {first}", f"see {probe.__doc__!r}")
+        return ProbeResult(False, f"{type(error).__name__}: {first}", f"see {probe.__doc__!r}")
 
 
 # -- what cells do in processes of their own ---------------------------------------------------
@@ -60,23 +60,23 @@ def compile_something(_: None, send: Send) -> None:
     send(bool(torch.allclose(compiled(x), function(x), atol=1e-5)))
 
 
-def own_process() -> Report:
+def own_process() -> ProbeResult:
     """A cell in a process of its own, through the fork server."""
     from runners.isolation import isolate
     from runners.records import Status
 
-    heard: list[Any] = []
-    ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=heard.append)
-    if ending.status is not Status.ok or len(heard) != 1 or heard[0][1] == os.getpid():
-        return Report(
+    received: list[Any] = []
+    ending = isolate.run(answer, "hello", seconds=120.0, threads=1, on_message=received.append)
+    if ending.status is not Status.ok or len(received) != 1 or received[0][1] == os.getpid():
+        return ProbeResult(
             False,
-            f"{ending.status}: {ending.reason} (messages: {heard})",
+            f"{ending.status}: {ending.reason} (messages: {received})",
             "lra needs multiprocessing's forkserver: Linux or macOS, and a writable TMPDIR",
         )
-    return Report(True, f"process {heard[0][1]} answered")
+    return ProbeResult(True, f"process {received[0][1]} answered")
 
 
-def memory_limit() -> Report:
+def memory_limit() -> ProbeResult:
     """A limit on a cell's memory, which turns exhaustion into a row."""
     from runners.isolation import isolate
     from runners.records import Status
@@ -85,28 +85,30 @@ def memory_limit() -> Report:
         devour, 8 * GIB, seconds=120.0, threads=1, memory_bytes=2 * GIB, on_message=lambda _: None
     )
     if ending.status is Status.out_of_memory:
-        return Report(True, "a child under 2 GiB that wanted 8 GiB ended as out_of_memory")
-    return Report(
+        return ProbeResult(True, "a child under 2 GiB that wanted 8 GiB ended as out_of_memory")
+    return ProbeResult(
         False,
         f"a child under 2 GiB that wanted 8 GiB ended as {ending.status}: {ending.reason}",
         "leave hardware.memory_limit_bytes at null and set a limit from outside (ulimit -v, SLURM)",
     )
 
 
-def compiler() -> Report:
+def compiler() -> ProbeResult:
     """torch.compile, which needs a C++ compiler on a CPU."""
     from runners.isolation import isolate
     from runners.records import Status
 
     named = os.environ.get("CXX") or "g++"
-    heard: list[Any] = []
-    ending = isolate.run(compile_something, None, seconds=300.0, threads=1, on_message=heard.append)
-    if ending.status is Status.ok and heard == [True]:
-        return Report(True, f"compiled and agrees; compiler {shutil.which(named) or named}")
+    received: list[Any] = []
+    ending = isolate.run(
+        compile_something, None, seconds=300.0, threads=1, on_message=received.append
+    )
+    if ending.status is Status.ok and received == [True]:
+        return ProbeResult(True, f"compiled and agrees; compiler {shutil.which(named) or named}")
     missing = "" if shutil.which(named) else f"; no {named} on PATH"
-    return Report(
+    return ProbeResult(
         False,
-        f"{ending.status}: {ending.reason.splitlines()[0] if ending.reason else heard}{missing}",
+        f"{ending.status}: {ending.reason.splitlines()[0] if ending.reason else received}{missing}",
         "install a C++ compiler (Debian, Ubuntu: apt install g++) or keep hardware.compile=false",
     )
 
@@ -114,7 +116,7 @@ def compiler() -> Report:
 # -- what torch does here ------------------------------------------------------------------------
 
 
-def memory_trace() -> Report:
+def memory_trace() -> ProbeResult:
     """The allocator's trace, from which peak tensor bytes are counted."""
     import torch
 
@@ -123,7 +125,7 @@ def memory_trace() -> Report:
         before = torch.cuda.memory_allocated()
         torch.empty(2**20, dtype=torch.uint8, device="cuda").fill_(1)
         peak = torch.cuda.max_memory_allocated() - before
-        return Report(peak == 2**20, f"1 MiB seen as {peak:,} bytes by the CUDA allocator")
+        return ProbeResult(peak == 2**20, f"1 MiB seen as {peak:,} bytes by the CUDA allocator")
     from torch.profiler import ProfilerActivity, profile
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # some builds trace their own start and stop
@@ -131,7 +133,7 @@ def memory_trace() -> Report:
         torch.ones(2**20, dtype=torch.uint8)
     events = [e for e in trace.profiler.kineto_results.events() if e.name() == "[memory]"]
     taken = max((event.nbytes() for event in events), default=0)
-    return Report(
+    return ProbeResult(
         taken == 2**20,
         f"1 MiB seen as {taken:,} bytes by the profiler",
         "peak tensor bytes cannot be counted with this build of torch: take the one in "
@@ -139,7 +141,7 @@ def memory_trace() -> Report:
     )
 
 
-def half_precision() -> Report:
+def half_precision() -> ProbeResult:
     """bfloat16 under autocast."""
     import torch
 
@@ -149,21 +151,21 @@ def half_precision() -> Report:
         product = a @ a
     worst = float((product.float() - a @ a).abs().max())
     works = product.dtype is torch.bfloat16 and worst < 0.25
-    return Report(
+    return ProbeResult(
         works,
         f"on {device}: product in {product.dtype}, off by {worst:.2g}",
         "choose hardware.precision=float32",
     )
 
 
-def gpu() -> Report:
+def gpu() -> ProbeResult:
     """A CUDA device that computes."""
     import torch
 
     if not torch.cuda.is_available():
         build = torch.version.cuda
         why = f"torch is built for CUDA {build} and sees no device" if build else "a CPU build"
-        return Report(
+        return ProbeResult(
             False,
             why,
             "where there is a GPU: install its driver"
@@ -173,7 +175,7 @@ def gpu() -> Report:
     right = float((x @ x).sum()) == 256.0**3
     found = torch.cuda.get_device_properties(0)
     bfloat16 = "with" if torch.cuda.is_bf16_supported() else "without"
-    return Report(
+    return ProbeResult(
         right,
         f"{torch.cuda.device_count()} x {found.name}, {found.total_memory / GIB:.1f} GiB, "
         f"{bfloat16} bfloat16",
@@ -183,7 +185,7 @@ def gpu() -> Report:
 # -- where results, data and the mirror go ---------------------------------------------------------
 
 
-def writable(folder: Path) -> Report:
+def writable(folder: Path) -> ProbeResult:
     """The folder takes files whole: written, flushed, renamed."""
     there = folder
     while not there.exists():
@@ -197,15 +199,15 @@ def writable(folder: Path) -> Report:
         Path(file.name).replace(renamed)
         renamed.unlink()
     except OSError as error:
-        return Report(
+        return ProbeResult(
             False, f"{folder.absolute()}: {error.strerror}", "name another folder, or free space"
         )
     free = shutil.disk_usage(there).free
     state = "" if folder.exists() else " (will be made)"
-    return Report(True, f"{folder.absolute()}{state}, {free / GIB:.1f} GiB free")
+    return ProbeResult(True, f"{folder.absolute()}{state}, {free / GIB:.1f} GiB free")
 
 
-def wandb_offline() -> Report:
+def wandb_offline() -> ProbeResult:
     """A W&B run without account and network."""
     import wandb
 
@@ -218,10 +220,10 @@ def wandb_offline() -> Report:
         wandb.teardown()  # waits until the file is whole; finish alone may come back earlier
         files = list(Path(folder).rglob("*.wandb"))
         size = sum(file.stat().st_size for file in files)
-    return Report(size > 100, f"wrote {size:,} bytes", "choose logger=none")
+    return ProbeResult(size > 100, f"wrote {size:,} bytes", "choose logger=none")
 
 
-def wandb_account() -> Report:
+def wandb_account() -> ProbeResult:
     """A W&B key, so that logger=wandb_online can work. The key is neither read out nor tried."""
     import netrc
     from urllib.parse import urlparse
@@ -229,33 +231,33 @@ def wandb_account() -> Report:
     import wandb
 
     if os.environ.get("WANDB_API_KEY"):
-        return Report(True, "WANDB_API_KEY is set")
+        return ProbeResult(True, "WANDB_API_KEY is set")
     server = os.environ.get("WANDB_BASE_URL") or wandb.Settings().base_url
     host = urlparse(server).hostname or ""
     file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     if file.is_file() and host in netrc.netrc(str(file)).hosts:
-        return Report(True, f"an entry for {host} in {file}")
-    return Report(
+        return ProbeResult(True, f"an entry for {host} in {file}")
+    return ProbeResult(
         False,
         "no key found",
         "only for logger=wandb_online: `wandb login`; offline runs are sent later by `wandb sync`",
     )
 
 
-def hub() -> Report:
+def hub() -> ProbeResult:
     """The data hub, from which text=imdb and the like are fetched."""
     by_hand = (
         "generated tasks and sample sources need no network; fetch files elsewhere and use "
         "`lra data prepare TASK --from PATH`"
     )
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        return Report(False, "switched off by HF_HUB_OFFLINE", by_hand)
+        return ProbeResult(False, "switched off by HF_HUB_OFFLINE", by_hand)
     address = os.environ.get("HF_ENDPOINT", HUB)
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=4):
-            return Report(True, f"{address} answers")
+            return ProbeResult(True, f"{address} answers")
     except urllib.error.HTTPError as error:
-        return Report(True, f"{address} answers ({error.code})")
+        return ProbeResult(True, f"{address} answers ({error.code})")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        return Report(False, f"{address} does not answer: {reason}", by_hand)
+        return ProbeResult(False, f"{address} does not answer: {reason}", by_hand)

@@ -14,7 +14,7 @@ from lra.runner_class import first_metrics
 from lra.selection import kinds
 from lra.suggest import UnknownName, unknown
 
-KEPT = ("identity", "described", "overrides", "environment")
+PUBLISHED = ("identity", "described", "overrides", "environment")
 """What `publish` keeps of a cell."""
 
 
@@ -53,7 +53,7 @@ def stored(
     return named, cells, [str(error) for error in left_out]
 
 
-def place(root: Path, sweep: str | None) -> tuple[Path, str]:
+def destination(root: Path, sweep: str | None) -> tuple[Path, str]:
     """Return the folder and the heading of the report on a sweep, or on the whole store."""
     return root / "reports" / (sweep or "all"), f"Results of {sweep or 'all sweeps'}"
 
@@ -71,7 +71,7 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     for key in rows["cell"].unique():
         cell = store.describe(key)
         (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
-        about[key] = {k: cell[k] for k in KEPT if k in cell}
+        about[key] = {k: cell[k] for k in PUBLISHED if k in cell}
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def published(path: Path) -> pd.DataFrame:
     return table_of(read_rows_file(path))
 
 
-def told_apart(path: Path) -> pd.DataFrame:
+def published_apart(path: Path) -> pd.DataFrame:
     """Read rows that `publish` wrote, with models named as in a report on the store.
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
@@ -140,11 +140,11 @@ def main(argv: list[str]) -> int:
         from reports.report import write_report
 
         if choice.rows:
-            rows, name = told_apart(choice.rows), choice.rows.stem
+            rows, name = published_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
         else:
             rows, cells, left_out = stored(choice.results, choice.sweep)
-            folder, name = place(choice.results, choice.sweep)
+            folder, name = destination(choice.results, choice.sweep)
         paths = write_report(
             rows,
             choice.out or folder,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.composition.hydra_entry import MULTIRUN, Entry, entries
+from lra.composition.hydra_entry import MULTIRUN, Composed, entries
 from lra.selection import kinds
 from lra.sweep import progress
 from lra.volume import Volume, taken
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     return execute(found, multirun=several, volume=volume)
 
 
-def execute(found: Sequence[Entry], *, multirun: bool, volume: Volume = Volume.normal) -> int:
+def execute(found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal) -> int:
     """Plan and run the entries; report and mirror at the end."""
     from lra.sweep import execution as sweeps
     from lra.sweep.overview import overview
@@ -77,15 +77,15 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
     print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 
-def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> None:
-    """Write report and dashboard, and print where everything lies."""
+def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> None:
+    """Write report and dashboard, and print the paths of the results."""
     from lra.commands import report
     from lra.compose import LoggerMode
     from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
     from reports.report import write_report
 
-    wanted = multirun if report_asked is None else report_asked
+    wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
     mirrored = logger.mode is not LoggerMode.disabled
     written: list[Path] = []
@@ -95,7 +95,7 @@ def _finish(sweep: "Sweep", report_asked: bool | None, *, multirun: bool) -> Non
         for line in left_out:
             print(f"left out: {line}")
         if wanted:
-            folder, title = report.place(sweep.root, sweep.name)
+            folder, title = report.destination(sweep.root, sweep.name)
             written = write_report(
                 rows,
                 folder,
@@ -131,7 +131,7 @@ def _mirror(
 ) -> str:
     """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
     from lra.names import own_name
-    from reports.dashboard.mirror import Mode, mirror
+    from reports.dashboard.mirror import MirrorMode, mirror
 
     result = mirror(
         rows,
@@ -140,7 +140,7 @@ def _mirror(
         cells=cells,
         names={key: own_name(cell) for key, cell in cells.items()},
         own={planned.cell.key for planned in sweep.planned},
-        mode=Mode[logger.mode],
+        mode=MirrorMode[logger.mode],
         folder=sweep.root / "wandb",
         project=logger.project,
         entity=logger.entity,

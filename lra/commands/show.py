@@ -13,7 +13,7 @@ from lra.catalogue import table
 from runners.records import Cell
 from runners.store import Store
 
-PLACE = ("runner.lengths", "runner.modes", "runner.qk")
+NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
         config=found["config"],
         overrides=tuple(found["overrides"]),
         fingerprint=found["fingerprint"] or "",
-        place=place_of(found),
+        place=origin_of(found),
     )
     rows = store.rows_of(cell) if cell.fingerprint else []
     command = repeat(cell)
@@ -81,12 +81,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def place_of(description: Mapping[str, Any]) -> dict[str, str]:
+def origin_of(description: Mapping[str, Any]) -> dict[str, str]:
     """Return where a stored cell's own files were; nothing for a cell that has none."""
-    place = description.get("place")
-    if not isinstance(place, Mapping):
+    origin = description.get("place")
+    if not isinstance(origin, Mapping):
         return {}
-    return {str(key): value for key, value in place.items() if isinstance(value, str)}
+    return {str(key): value for key, value in origin.items() if isinstance(value, str)}
 
 
 def gone(cell: Cell) -> bool:
@@ -104,7 +104,7 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
     words = [
         word
         for word in cell.overrides
-        if word.split("=", 1)[0].lstrip("+") not in (*PLACE, "results", "runner.dry_run")
+        if word.split("=", 1)[0].lstrip("+") not in (*NARROWED, "results", "runner.dry_run")
     ]
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
         from lra.runner_class import runner_of

@@ -78,7 +78,7 @@ def _size(override: Override) -> float:
 
 
 class Composer:
-    """Composes one combination after another."""
+    """Composes the combinations of a sweep one after another, from what they share."""
 
     def __init__(self, loader: Loader, master: DictConfig, overrides: Sequence[Override]) -> None:
         """Begin a sweep.
@@ -155,9 +155,9 @@ class Composer:
         keys = [f"{each.key_or_group}." for each in (*late, *before)]
         return any(
             one.startswith(other)
-            for place, one in enumerate(keys)
+            for index, one in enumerate(keys)
             for at, other in enumerate(keys)
-            if at != place and min(at, place) < len(late)
+            if at != index and min(at, index) < len(late)
         )
 
     def _base(self, early: Sequence[str]) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ OTHER_NAMES = {
 }  # fmt: skip
 """What others call our models, tasks, runners and loggers."""
 HYDRA_ONLY = ("object_type=", "See http", "reference_type=", "Set the environment variable")
-"""Lines of its messages that help nobody at a keyboard."""
+"""Lines of its messages that do not help to correct a command."""
 
 
 @contextmanager
@@ -104,8 +104,8 @@ def _of_a_key(error: Exception, words: Sequence[str]) -> str | None:
 
 def _of_the_rest(error: Exception, words: Sequence[str], config_dir: str | None) -> str:
     text = _text(error)
-    if place := getattr(error, "full_key", None):
-        return text if place in text else f"{place}: {text}"
+    if key := getattr(error, "full_key", None):
+        return text if key in text else f"{key}: {text}"
     if any(word in text for word in words):
         return text
     return _of_a_word(text, words, config_dir)
@@ -133,16 +133,16 @@ def _of_a_word(text: str, words: Sequence[str], config_dir: str | None) -> str:
 
 def _text(error: BaseException) -> str:
     """Return the message of an error, or of what caused it, without what only Hydra knows."""
-    said = str(error)
-    if not said and error.__cause__ is not None:
+    text = str(error)
+    if not text and error.__cause__ is not None:
         return _text(error.__cause__)
     if isinstance(error.__cause__, OmegaConfBaseException):
-        said += f"\n{error.__cause__}"
+        text += f"\n{error.__cause__}"
     if not isinstance(error, HydraException | OmegaConfBaseException | ValueError):
-        said = f"{type(error).__name__}: {said}"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    kept = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
-    return "\n".join(kept[:MOST_LINES])[:MOST_CHARACTERS]
+        text = f"{type(error).__name__}: {text}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = [line for line in dict.fromkeys(lines) if not line.startswith(HYDRA_ONLY)]
+    return "\n".join(shown[:MOST_LINES])[:MOST_CHARACTERS]
 
 
 def _short(word: str) -> str:

@@ -28,7 +28,7 @@ BASIC = ("hydra._internal.core_plugins.basic_launcher.BasicLauncher",
 """What may be replaced by collecting."""
 
 
-class Entry(NamedTuple):
+class Composed(NamedTuple):
     """One combination of choices."""
 
     config: dict[str, Any]
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
     """Where files of the user's own are: see `runners.records.Cell`."""
 
 
-def entries(argv: Sequence[str], execute: Callable[[list[Entry]], object]) -> list[Entry]:
+def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) -> list[Composed]:
     """Return what the command line asks for; empty where Hydra only printed something.
 
     Args:
@@ -213,10 +213,10 @@ def _master(hydra: Any, flags: argparse.Namespace) -> tuple[str, Any]:
 
 def _several(word: str) -> str:
     """Return the answer to a word of several values where one run is asked for."""
-    said = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
+    answer = f"{word}: several values are a sweep: lra run -m {shlex.quote(word)}"
     key, _, values = word.partition("=")
     as_list = "." in key and "(" not in values
-    return said + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
+    return answer + (f". As one list: {shlex.quote(f'{key}=[{values}]')}" if as_list else "")
 
 
 def _swept(config: Any) -> bool:
@@ -257,7 +257,7 @@ def _check_plugins(master: Any) -> None:
             raise ConfigError(f"hydra.{part}._target_: " + unknown("plug-in", target, known))
 
 
-def _one(master: Any, flags: argparse.Namespace) -> list[Entry]:
+def _one(master: Any, flags: argparse.Namespace) -> list[Composed]:
     from lra.composition.combinations import resolved
     from lra.composition.complaints import explained
 
@@ -279,7 +279,7 @@ def _combinations(
 ) -> tuple[list[Any], list[list[str]]]:
     """Return the parsed words of a sweep, and the words of each of its combinations.
 
-    That it is one is noted where nobody has asked for a sweep by a flag or a word.
+    That it is one is noted where no flag or word requests a sweep.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -292,14 +292,14 @@ def _combinations(
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
     found = expand(parsed, sweeper.max_batch_size)
-    asked = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
-    if len(found) > 1 and not asked:
+    requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
+    if len(found) > 1 and not requested:
         note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
         hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
     return parsed, found
 
 
-def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
+def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:
     from lra.composition.combinations import Composer
     from lra.composition.complaints import explained
 
@@ -316,7 +316,7 @@ def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Entry]:
 
 
 def _job(
-    execute: Callable[[list[Entry]], object], loader: Any, config_dir: str | None
+    execute: Callable[[list[Composed]], object], loader: Any, config_dir: str | None
 ) -> Callable[[Any], None]:
     """Return what Hydra calls in each process of another launcher, wherever that starts."""
     here = str(Path.cwd())
@@ -339,11 +339,11 @@ def _job(
 
 def _entry(
     tree: dict[str, Any], words: tuple[str, ...], config_dir: str | None, here: str
-) -> Entry:
+) -> Composed:
     if isinstance(tree.get("plugins"), str):  # one name needs no brackets
         tree = {**tree, "plugins": [tree["plugins"]]}
     check(tree)
     place = {} if config_dir is None else {"config_dir": config_dir}
     if place or tree["plugins"]:
         place["folder"] = here
-    return Entry(tree, words, place)
+    return Composed(tree, words, place)

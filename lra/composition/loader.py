@@ -36,7 +36,7 @@ BUNDLES = ("size", "optim")
 
 
 class Loader(ConfigLoaderImpl):
-    """Composes what runs."""
+    """Hydra's loader, which also applies what presets and protocols set for one choice."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         super().__init__(config_search_path)
@@ -112,7 +112,7 @@ class Loader(ConfigLoaderImpl):
         order = [each for each in defaults if group_of(each) not in named.intersection(BUNDLES)]
         late = [each for each in defaults if each not in order]
         protocols = [each for each in order if group_of(each) == "protocol"]
-        presets = [place for place, each in enumerate(order) if group_of(each) == "experiment"]
+        presets = [index for index, each in enumerate(order) if group_of(each) == "experiment"]
         if presets and protocols:
             before = [each for each in order[: presets[0]] if each not in protocols]
             after = [each for each in order[presets[0] :] if each not in protocols]
@@ -128,12 +128,12 @@ class Loader(ConfigLoaderImpl):
         layers = self._layers(order, repo)
         chosen = chosen_names([layer for _, layer in layers.values()])
         refined = {}
-        for place, (loaded, layer) in layers.items():
+        for index, (loaded, layer) in layers.items():
             left = reduce(without, gone, layer)
-            own = own_options(left, chosen, self.known, source_of(order[place]))
+            own = own_options(left, chosen, self.known, source_of(order[index]))
             if own:
                 cast(DictConfig, loaded.config).merge_with(own)
-            refined[_place(order[place])] = loaded
+            refined[_position(order[index])] = loaded
         self._refined = refined
         try:
             config = super()._compose_config_from_defaults_list(order, repo)
@@ -151,41 +151,41 @@ class Loader(ConfigLoaderImpl):
     ) -> dict[int, tuple[ConfigResult, Tree]]:
         """Return our files by their places in the order, and what they set; not Hydra's own."""
         found = {}
-        for place, default in enumerate(order):
+        for index, default in enumerate(order):
             if group_of(default) != "hydra":
                 loaded = super()._load_single_config(default, repo)
                 if OmegaConf.is_dict(loaded.config):
-                    found[place] = (loaded, _container(loaded.config))
+                    found[index] = (loaded, _container(loaded.config))
         return found
 
     def _load_single_config(self, default: ResultDefault, repo: Any) -> ConfigResult:
-        refined = self._refined.pop(_place(default), None)
+        refined = self._refined.pop(_position(default), None)
         return super()._load_single_config(default, repo) if refined is None else refined
 
     def _settle(self, config: DictConfig, words: Sequence[str]) -> None:
-        """Cut warm-ups that nobody named: see `lra.composition.warm_up`."""
+        """Cut warm-ups that no word names: see `lra.composition.warm_up`."""
         try:
             parts = {
-                place: _container(OmegaConf.select(config, place), resolve=True)
-                for place in warm_up.PLACES
+                path: _container(OmegaConf.select(config, path), resolve=True)
+                for path in warm_up.PATHS
             }
             protocol = OmegaConf.select(config, "protocol")
         except OmegaConfBaseException:  # which resolving the whole will name
             return
-        for place, warmup in self.cuts(parts, words, protocol).items():
-            OmegaConf.update(config, f"{place}.warmup_steps", warmup, force_add=True)
+        for path, warmup in self.cuts(parts, words, protocol).items():
+            OmegaConf.update(config, f"{path}.warmup_steps", warmup, force_add=True)
 
     def cuts(self, parts: Tree, words: Sequence[str], protocol: Any) -> dict[str, int]:
         """Return the warm-ups to cut by their places, and note them."""
         found = {}
         above = parts["optim"] if isinstance(parts["optim"], dict) else {}
-        for place, optim in parts.items():
-            cut = warm_up.clipped(optim, above, words, place)
+        for path, optim in parts.items():
+            cut = warm_up.clipped(optim, above, words, path)
             if cut is not None:
-                found[place] = cut
+                found[path] = cut
                 before = {**above, **optim}["warmup_steps"]
-                self.notes[warm_up.sentence(place, before, cut, protocol)] = None
-                if place == "optim":
+                self.notes[warm_up.sentence(path, before, cut, protocol)] = None
+                if path == "optim":
                     above = {**above, "warmup_steps": cut}
         return found
 
@@ -197,9 +197,9 @@ class Loader(ConfigLoaderImpl):
             "optim": tree.get("optim"),
             "runner.pretraining.optim": start.get("optim") if isinstance(start, dict) else None,
         }
-        for place, warmup in self.cuts(parts, words, tree.get("protocol")).items():
+        for path, warmup in self.cuts(parts, words, tree.get("protocol")).items():
             layer: Any = {"warmup_steps": warmup}
-            for part in reversed(place.split(".")):
+            for part in reversed(path.split(".")):
                 layer = {part: layer}
             tree = merged(tree, layer)
         return tree
@@ -229,7 +229,7 @@ def chosen_names(layers: Sequence[Tree]) -> dict[str, str]:
     return found
 
 
-def _place(default: ResultDefault) -> tuple[Any, ...]:
+def _position(default: ResultDefault) -> tuple[Any, ...]:
     return default.config_path, default.package, default.parent
 
 

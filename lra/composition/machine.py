@@ -19,12 +19,12 @@ def unknown_hardware(name: str, known: Sequence[str]) -> str:
     gpus = [each for each in known if each != "cpu"]
     matches = near(name, known)
     if name.lower() in GPU:
-        said = f": a GPU is one of {', '.join(gpus)}."
+        hint = f": a GPU is one of {', '.join(gpus)}."
     elif matches:
-        said = f": did you mean {' or '.join(map(repr, matches))}?"
+        hint = f": did you mean {' or '.join(map(repr, matches))}?"
     else:
-        said = "."
-    return f"unknown hardware {name!r}{said} Known hardware: {', '.join(known)}. {_here(known)}"
+        hint = "."
+    return f"unknown hardware {name!r}{hint} Known hardware: {', '.join(known)}. {_here(known)}"
 
 
 def _here(known: Sequence[str]) -> str:

@@ -67,14 +67,14 @@ def _document(hydra: Any, flags: argparse.Namespace, config: DictConfig) -> str:
     shown = hydra.get_sanitized_cfg(config, flags.cfg)
     head = ""
     if flags.package not in (None, "_global_"):
-        place: Any = OmegaConf.select(shown, flags.package)
-        if place is None:
+        node: Any = OmegaConf.select(shown, flags.package)
+        if node is None:
             raise ConfigError(
                 "--package: " + unknown("package", flags.package, [str(key) for key in shown])
             )
-        if not OmegaConf.is_config(place):
-            return f"{place}\n"
-        shown, head = place, f"# @package {flags.package}\n"
+        if not OmegaConf.is_config(node):
+            return f"{node}\n"
+        shown, head = node, f"# @package {flags.package}\n"
     if flags.resolve:
         OmegaConf.resolve(shown)
     return head + OmegaConf.to_yaml(shown)

@@ -21,7 +21,7 @@ _PACKAGED: dict[tuple[str, str], bytes] = {}
 
 
 class Repository(ConfigRepository):
-    """Reads each file once, and refuses one that is torn, no mapping or far too much.
+    """Reads each file once; refuses one that is damaged, no mapping or too large.
 
     Hydra copies its repository for every combination, because the places to look at may change
     with it; the files do not, and are shared by all copies.
@@ -41,14 +41,14 @@ class Repository(ConfigRepository):
             BadYaml: The file is none that a configuration can be made of.
         """
         source = self._find_object_source(config_path, ObjectType.CONFIG)
-        place = ("" if source is None else repr(source), config_path)
+        key = ("" if source is None else repr(source), config_path)
         read = _PACKAGED if source is not None and source.scheme() == "pkg" else self.read
-        if place not in read:
+        if key not in read:
             if source is not None and source.scheme() == "file":
                 load((Path(source.path) / _file_name(config_path)).resolve())
-            read[place] = pickle.dumps(super().load_config(config_path))
+            read[key] = pickle.dumps(super().load_config(config_path))
         # Hydra changes what it is given; a pickle is copied three times as fast as its objects.
-        return cast(ConfigResult | None, pickle.loads(read[place]))  # noqa: S301  # our own
+        return cast(ConfigResult | None, pickle.loads(read[key]))  # noqa: S301  # our own
 
 
 def _file_name(config_path: str) -> str:
@@ -57,15 +57,15 @@ def _file_name(config_path: str) -> str:
 
 def hydra_of(config_dir: str | None) -> Hydra:
     """Return Hydra on our configuration files and those under `config_dir`."""
-    places = create_config_search_path("pkg://conf")
+    search_path = create_config_search_path("pkg://conf")
     if config_dir is not None:
-        places.prepend(
+        search_path.prepend(
             provider="command-line",
             path=f"file://{Path(config_dir).resolve()}",
             anchor=SearchPathQuery(provider="schema"),
         )
-    loader = Loader(places)
-    loader.repository = Repository(places)
+    loader = Loader(search_path)
+    loader.repository = Repository(search_path)
     hydra = Hydra(task_name="lra", config_loader=loader)
     GlobalHydra.instance().clear()
     GlobalHydra.instance().initialize(hydra)

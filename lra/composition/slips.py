@@ -1,7 +1,7 @@
 """Slips in the words of a command, each answered with the words to type.
 
 Every rule is about a word that no configuration can be made of, or that Hydra takes for something
-that nobody means.
+that is never meant.
 """
 
 import re
@@ -29,18 +29,18 @@ class Choices(NamedTuple):
     @classmethod
     def of(cls, config_dir: str | None) -> "Choices":
         """Return ours, and those under `config_dir`."""
-        places = [] if config_dir is None else [Path(config_dir)]
-        return cls(words(places), lambda group: names(group, places))
+        folders = [] if config_dir is None else [Path(config_dir)]
+        return cls(words(folders), lambda group: names(group, folders))
 
 
 def slip(given: Sequence[str], choices: Choices) -> str | None:
     """Return what is wrong with the first word that is no word, and the way out."""
-    for place, word in enumerate(given):
-        rest = given[place + 1 :]
+    for index, word in enumerate(given):
+        rest = given[index + 1 :]
         key, equals, value = word.partition("=")
         found = _torn(word, rest)
         if not equals and not word.startswith("~"):
-            found = found or _no_value(word, given[:place], rest, choices)
+            found = found or _no_value(word, given[:index], rest, choices)
         elif equals:
             found = found or _of_a_group(key, value, choices) or _quoting(key, value)
         if found:
@@ -69,14 +69,14 @@ def listed(given: Sequence[str], choices: Choices) -> str | None:
 
 def dashed(argv: Sequence[str], choices: Choices) -> str | None:
     """Return the word to type for an option of ours that is given like a flag."""
-    for place, word in enumerate(argv):
+    for index, word in enumerate(argv):
         key, equals, value = word.lstrip("-").partition("=")
         known = key.partition(".")[0] in (*choices.spelt, *TOP)
         foreign = word.startswith("--") and equals and key.isidentifier() and key not in FLAGS
         if not word.startswith("-") or not (known or foreign):
             continue
-        if not equals and place + 1 < len(argv) and "=" not in argv[place + 1]:
-            value = argv[place + 1]
+        if not equals and index + 1 < len(argv) and "=" not in argv[index + 1]:
+            value = argv[index + 1]
         right = shlex.quote(f"{choices.spelt.get(key, key)}={value or 'VALUE'}")
         return f"{word}: words have no dashes: {right}"
     return None

@@ -34,29 +34,29 @@ def unknown_key(key: str, value: str, known: Sequence[str]) -> str:
         value: As it was given.
         known: Every key of the chosen files.
     """
-    said = f"unknown key {key!r}"
+    answer = f"unknown key {key!r}"
     own = _of_one_choice(key, value)
     if own:
-        return f"{said}: {own}"
+        return f"{answer}: {own}"
     above, _, leaf = key.rpartition(".")
     group = key.partition(".")[0]
     owners = _owners(group, leaf)
     matches = _meant(above, leaf, known) or ([] if owners else near(key, known))
     if matches:
-        said += f": did you mean {' or '.join(map(repr, matches[:3]))}?"
+        answer += f": did you mean {' or '.join(map(repr, matches[:3]))}?"
         if leaf.lower() in COUNTED and matches == ["optim.steps"]:
-            said += " Training is counted in steps, each of optim.batch_size examples."
+            answer += " Training is counted in steps, each of optim.batch_size examples."
         elif len(matches) == 1 and value:
-            said += f" Then type {matches[0]}={value}."
+            answer += f" Then type {matches[0]}={value}."
     else:
-        said += "."
+        answer += "."
     if owners:
-        said += f" {leaf} is an option of {', '.join(f'{group}={name}' for name in owners[:8])}."
+        answer += f" {leaf} is an option of {', '.join(f'{group}={name}' for name in owners[:8])}."
     siblings = [k for k in known if k.rpartition(".")[0] == above and above]
     if siblings:
         more = "" if len(siblings) <= MOST else ", …"
-        said += f" Known here: {', '.join(sorted(siblings)[:MOST])}{more}."
-    return f"{said} `lra run --cfg job` prints every key of the composed configuration."
+        answer += f" Known here: {', '.join(sorted(siblings)[:MOST])}{more}."
+    return f"{answer} `lra run --cfg job` prints every key of the composed configuration."
 
 
 def _meant(above: str, leaf: str, known: Sequence[str]) -> list[str]:

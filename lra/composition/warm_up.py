@@ -1,4 +1,4 @@
-"""A warm-up that nobody named ends with the steps.
+"""A warm-up that no word names ends with the steps.
 
 Presets and defaults are made for their own number of steps. Where a run has fewer than the warm-up
 that a file gives, it warms up to its last step, and says so; one named by hand stays as it is.
@@ -7,30 +7,30 @@ that a file gives, it warms up to its last step, and says so; one named by hand 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PLACES = ("optim", "runner.pretraining.optim")
+PATHS = ("optim", "runner.pretraining.optim")
 FREE = "rsqrt"
 """The schedule whose rate follows from a warm-up of any length: published ones end within it."""
 
 
-def by_hand(place: str, words: Sequence[str]) -> bool:
-    """Return whether a word of the command line names the warm-up of `place`."""
+def by_hand(path: str, words: Sequence[str]) -> bool:
+    """Return whether a word of the command line names the warm-up of `path`."""
     for word in words:
         key, _, value = word.lstrip("+").partition("=")  # ~key names no value
-        if key == f"{place}.warmup_steps":
+        if key == f"{path}.warmup_steps":
             return True
-        if f"{place}.".startswith(f"{key}.") and "warmup_steps" in value:
+        if f"{path}.".startswith(f"{key}.") and "warmup_steps" in value:
             return True
     return False
 
 
-def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], place: str) -> int | None:
+def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], path: str) -> int | None:
     """Return the warm-up to put in the place of one that is longer than the steps.
 
     Args:
-        optim: The options at `place`, resolved; anything.
-        above: Those of the run, which hold where `place` is silent.
+        optim: The options at `path`, resolved; anything.
+        above: Those of the run, which hold where `path` is silent.
         words: Those of the command line.
-        place: Of `PLACES`.
+        path: Of `PATHS`.
 
     Returns:
         None where the warm-up stays as it is.
@@ -41,15 +41,15 @@ def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], place: s
     steps, warmup = everything.get("steps"), everything.get("warmup_steps")
     if type(steps) is not int or type(warmup) is not int or not 1 <= steps < warmup:
         return None
-    if everything.get("schedule") == FREE or by_hand(place, words):
+    if everything.get("schedule") == FREE or by_hand(path, words):
         return None
     return steps
 
 
-def sentence(place: str, warmup: int, steps: int, protocol: Any) -> str:
+def sentence(path: str, warmup: int, steps: int, protocol: Any) -> str:
     """Return what to say of a warm-up that was cut."""
     made_by = "its file" if protocol in (None, "none") else f"its files (protocol {protocol})"
     return (
-        f"{place}.warmup_steps={steps} in place of the {warmup:,} of {made_by}, for the run has "
-        f"{steps:,} steps; {place}.warmup_steps=N says another"
+        f"{path}.warmup_steps={steps} in place of the {warmup:,} of {made_by}, for the run has "
+        f"{steps:,} steps; {path}.warmup_steps=N says another"
     )

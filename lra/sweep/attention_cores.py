@@ -1,6 +1,7 @@
 """The attention functions of a family by themselves, outside a model, for chosen options."""
 
 from dataclasses import fields
+from functools import partial
 from typing import Any, cast, get_args, get_origin
 
 import torch
@@ -10,6 +11,7 @@ from lra.binding import schema
 from lra.compose import Run, facts, group_file, locate, mixer_factory
 from models.backbone.config import Head
 from models.backbone.seeding import derive, drawing
+from models.idle import idle_in
 from models.mixer import Positions, Site, Unsupported
 from models.multi_head import Core
 from runners.approximation import Approximation
@@ -77,10 +79,12 @@ class FamilyCores:
     def _core(self, node: dict[str, Any], layer: int, draw: int = 0) -> Core:
         """Build the mixer around a core, and return the core.
 
-        The draws of a layer come from the run's seed, its place and their number alone, so that
+        What the options of a target, or a budget, leave without effect stays at its default. The
+        draws of a layer come from the run's seed, its place and their number alone, so that
         budgets are compared on nested draws where a family draws one after the other.
         """
-        factory, _ = mixer_factory(node, list(self.run.config["plugins"]))
+        plugins = list(self.run.config["plugins"])
+        factory, _ = mixer_factory(node, plugins)
         backbone = self.run.backbone
         generator = torch.Generator("cpu").manual_seed(
             derive(self.run.seed, f"core {layer}, draw {draw}")
@@ -95,6 +99,9 @@ class FamilyCores:
             depth=backbone.depth,
             generator=generator,
         )
+        family = locate(str(node["class_path"]), plugins)
+        if unread := idle_in(family, site, cast(partial[Any], factory).keywords):
+            factory, _ = mixer_factory({k: v for k, v in node.items() if k not in unread}, plugins)
         with drawing():
             return core_of(cast(nn.Module, factory(site)))
 

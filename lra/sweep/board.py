@@ -45,7 +45,7 @@ class _Running:
 
     kind: str
     """What makes cells alike: see `_alike`."""
-    place: str
+    position: str
     title: str
     begun: float
     due: float
@@ -53,7 +53,7 @@ class _Running:
     message: Progress = field(default_factory=lambda: Progress(phase="starting"))
     message_at: float = 0.0
     phase_at: float = 0.0
-    told_at: float = 0.0
+    shown_at: float = 0.0
 
     def take(self, message: Progress, now: float) -> bool:
         """Note where the cell is now; return whether a phase begins."""
@@ -63,19 +63,19 @@ class _Running:
         self.message, self.message_at = message, now
         return begins
 
-    def said(self, now: float, columns: int | None = None) -> str:
+    def text(self, now: float, columns: int | None = None) -> str:
         """Return where the cell is, in at most so many columns."""
         found = facts(self.message, age_s=now - self.message_at, phase_s=now - self.phase_at)
         return joined(found, columns)
 
     @property
     def share(self) -> float | None:
-        """How far the phase is; None where nobody knows."""
+        """How far the phase is, from 0 to 1; None where its length is unknown."""
         return self.message.done / self.message.total if self.message.total else None
 
 
-class Board:
-    """Says what becomes of each cell; inside its context it looks at the clock by itself."""
+class ProgressBoard:
+    """Prints what becomes of each cell; inside its context a thread looks at the clock."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Board:
         self.out, err = out or sys.stdout, err or sys.stderr
         self.total, self.begin = len(waiting), clock()
         self.running: dict[str, _Running] = {}
-        self.places: dict[str, str] = {}
+        self.numbers: dict[str, str] = {}
         self.endings: Counter[str] = Counter()
         self.ahead = Counter(map(_alike, waiting))
         self.took: dict[str, list[float]] = defaultdict(list)
@@ -118,7 +118,7 @@ class Board:
         self._lock, self._over = threading.RLock(), threading.Event()
         self._watch = threading.Thread(target=self._look, name="board", daemon=True)
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> "ProgressBoard":
         """Look at the clock from now on."""
         self._watch.start()
         return self
@@ -133,7 +133,7 @@ class Board:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            with suppress(OSError, ValueError):  # whoever read is gone: the next line will tell
+            with suppress(OSError, ValueError):  # the reader is gone: the next line raises
                 self.tick()
 
     def tick(self) -> None:
@@ -142,7 +142,7 @@ class Board:
             if self.region is None and self.volume is not Volume.quiet:
                 for running in self.running.values():
                     if self.clock() >= running.due:
-                        self._tell(running)
+                        self._show(running)
             self._draw()
 
     @contextmanager
@@ -171,17 +171,17 @@ class Board:
             self.say(about + legible(message.text))
 
     def start(self, cell: Cell, details: Sequence[str] = ()) -> None:
-        """Note that `cell` begins; `details` are for those who ask for everything."""
+        """Note that `cell` begins; `details` are printed with `--verbose`."""
         with self._lock:
             now, name = self.clock(), self.titles[cell.key]
-            running = _Running(_alike(cell), self._place(cell), name, now, now + FIRST_S)
+            running = _Running(_alike(cell), self._position(cell), name, now, now + FIRST_S)
             running.message_at = running.phase_at = now
             self.running[cell.key] = running
             self.ahead[running.kind] -= 1
             if self.region is None or self.volume is Volume.verbose:
-                self.say(f"{running.place} {name}: begun")
+                self.say(f"{running.position} {name}: begun")
             for line in details if self.volume is Volume.verbose else ():
-                self.say(f"{running.place} {line}")
+                self.say(f"{running.position} {line}")
             self._draw(at_once=True)
 
     def advance(self, cell: Cell, message: Progress | Event) -> None:
@@ -189,11 +189,11 @@ class Board:
         with self._lock:
             running, now = self.running[cell.key], self.clock()
             if isinstance(message, Event):
-                self._happened(message, f"{running.place} {running.title}: ")
+                self._happened(message, f"{running.position} {running.title}: ")
                 return
             begins = running.take(message, now)
-            if self.volume is Volume.verbose and (begins or now - running.told_at >= VERBOSE_S):
-                self._tell(running)
+            if self.volume is Volume.verbose and (begins or now - running.shown_at >= VERBOSE_S):
+                self._show(running)
             self._draw()
 
     def finish(self, cell: Cell, outcome: str, status: str = Status.ok) -> None:
@@ -213,7 +213,7 @@ class Board:
             else:
                 self.took[running.kind].append(now - running.begun)
                 time_spent = f" ({spent(now - running.begun)})"
-            line = f"{self._place(cell)} {self.titles[cell.key]}: {outcome}{time_spent}"
+            line = f"{self._position(cell)} {self.titles[cell.key]}: {outcome}{time_spent}"
             self.say(line, always=status not in GOOD)
             self._draw(at_once=True)
 
@@ -238,17 +238,17 @@ class Board:
             print(encodable(f"{stamp}{line}", self.out), file=self.out, flush=True)
             self._draw(at_once=True)
 
-    def _place(self, cell: Cell) -> str:
+    def _position(self, cell: Cell) -> str:
         """Return the number of a cell, in the order in which they are met."""
-        number = self.places.setdefault(cell.key, str(len(self.places) + 1))
+        number = self.numbers.setdefault(cell.key, str(len(self.numbers) + 1))
         return f"[{number:>{len(str(self.total))}}/{self.total}]"
 
-    def _tell(self, running: _Running) -> None:
+    def _show(self, running: _Running) -> None:
         now = self.clock()
         if self.volume is not Volume.verbose:
             running.wait = min(LONGEST_S, 2 * running.wait)
-        running.told_at, running.due = now, now + running.wait
-        self.say(f"{running.place} {running.title}: {running.said(now)}".lstrip())
+        running.shown_at, running.due = now, now + running.wait
+        self.say(f"{running.position} {running.title}: {running.text(now)}".lstrip())
 
     def _draw(self, *, at_once: bool = False) -> None:
         now = self.clock()
@@ -264,8 +264,8 @@ class Board:
         both = 2 * len(self.running) + 1 <= rows - 1
         shown = list(self.running.values())[: rows - 2]
         for running in shown:
-            head = f"{running.place} {running.title}"
-            state = partial(running.said, now)
+            head = f"{running.position} {running.title}"
+            state = partial(running.text, now)
             if both:
                 found += [squeezed(head, columns), beside(running.share, state, columns, stream)]
             else:

@@ -35,17 +35,17 @@ class Known:
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
         """Return the hash of every source that `modules` reach."""
-        asked = frozenset(modules)
-        if asked not in self.sources:
-            self.sources[asked] = digests(asked)
-        return self.sources[asked]
+        key = frozenset(modules)
+        if key not in self.sources:
+            self.sources[key] = digests(key)
+        return self.sources[key]
 
 
 def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) -> list[Cell]:
     """Return the cells of a run, in order: one, or one for each of the runner's places."""
     known = known or Known()
     runner = str(run.config["runner"]["name"])
-    places = run.runner.cells(runner, run.task.spec.max_length)
+    pairs = run.runner.cells(runner, run.task.spec.max_length)
     started, modules = {}, {*_modules(run)}
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
@@ -58,7 +58,7 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
         "sources": sources,
         "place": known.place,
     }
-    return [_cell(run, mode, length, started, shared) for mode, length in places]
+    return [_cell(run, mode, length, started, shared) for mode, length in pairs]
 
 
 def _cell(

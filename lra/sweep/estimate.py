@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from lra.configuration import ConfigError
 from lra.runner_class import runner_class
 from lra.suggest import UnknownName
-from lra.sweep.foregone import Planned
+from lra.sweep.planned import Planned
 from runners.records import Cell
 from runners.store import Store
 
@@ -31,7 +31,7 @@ class Past(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What one cell may take."""
+    """The estimated time of one cell."""
 
     seconds: float
     alike: bool
@@ -42,14 +42,14 @@ def announcement(waiting: Sequence[Planned], store: Store, sweep: str) -> str:
     """Return one line: how many cells there are to run, and how long they will take."""
     many = "1 cell" if len(waiting) == 1 else f"{len(waiting):,} cells"
     guesses = _guesses(waiting, [*_past(waiting, store, sweep)])
-    known = [place for place, guess in enumerate(guesses) if guess is not None]
+    known = [index for index, guess in enumerate(guesses) if guess is not None]
     if not known:
         takes = _preset(waiting)
         if takes:
             return f"{many} to run; the whole preset takes {takes}"
         return f"{many} to run; how long is not known until the first one is through"
-    seconds = _elapsed([waiting[place] for place in known], [guesses[p] for p in known])
-    alike = all(guesses[place].alike for place in known)  # type: ignore[union-attr]
+    seconds = _elapsed([waiting[index] for index in known], [guesses[index] for index in known])
+    alike = all(guesses[index].alike for index in known)  # type: ignore[union-attr]
     source = "from stored cells like these" if alike else "scaled from other cells of this machine"
     about = f"{'about' if alike else 'very roughly'} {spelt(seconds)} ({source})"
     rest = len(waiting) - len(known)
@@ -62,8 +62,19 @@ def _preset(waiting: Sequence[Planned]) -> str | None:
     """Return what a preset says of itself, where nothing but the preset was asked for."""
     for planned in waiting:
         words = [word for word in planned.cell.overrides if "+experiment=" not in word]
-        kept = ("runner=", "model=", "task=", "seed=", "logger=", "results=", "sweep=", "runner.")
-        if len(words) == len(planned.cell.overrides) or not all(w.startswith(kept) for w in words):
+        allowed = (
+            "runner=",
+            "model=",
+            "task=",
+            "seed=",
+            "logger=",
+            "results=",
+            "sweep=",
+            "runner.",
+        )
+        if len(words) == len(planned.cell.overrides) or not all(
+            w.startswith(allowed) for w in words
+        ):
             return None
     about = waiting[0].run.config.get("about")
     takes = about.get("takes") if isinstance(about, Mapping) else None
@@ -173,25 +184,25 @@ def _size(config: Mapping[str, Any]) -> str:
     """Return what else in a configuration makes cells alike: the model, the task, the runner."""
     parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
     steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "peak_learning_rate")
-    told = [
+    sized = [
         {k: v for k, v in part.items() if k not in steering}
         for part in parts
         if isinstance(part, Mapping)
     ]
-    return repr(told)
+    return repr(sized)
 
 
 def _past(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Past]:
     """Yield what the likeliest cells took: the same with other code, the sweep's, any others."""
     step = max(1, len(waiting) // MOST_READ)
-    places: list[Callable[[], Iterable[Path]]] = [
+    searches: list[Callable[[], Iterable[Path]]] = [
         lambda: (store.cell_folder(planned.cell.key) for planned in waiting[::step]),
         lambda: (store.cell_folder(path.name) for path in _inside(store.root / "sweeps" / sweep)),
         lambda: (cell for group in _inside(store.root / "cells") for cell in _inside(group)),
     ]
     seen: set[Path] = set()
-    for place in places:
-        for folder in islice(place(), MOST_READ):
+    for search in searches:
+        for folder in islice(search(), MOST_READ):
             if folder not in seen:
                 seen.add(folder)
                 yield from _read(folder)

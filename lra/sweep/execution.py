@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lra.compose import ConfigError, Control, Logger, Run, typed
-from lra.composition.hydra_entry import Entry
+from lra.composition.hydra_entry import Composed
 from lra.runner_class import runner_of
 from lra.sweep.batch_check import check_batch
-from lra.sweep.board import LEFT, STOPPED, Board
+from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
 from lra.sweep.estimate import announcement
-from lra.sweep.foregone import Planned, ending, failed, lacking, remains
+from lra.sweep.planned import Planned, ending, failed, lacking, remains
 from lra.sweep.progress import counted, failure, headline
 from lra.sweep.titles import titles
 from lra.sweep.trainings import missing, trainings, words_of
@@ -53,7 +53,7 @@ class Sweep:
         return Store(self.root)
 
 
-def build(entries: Sequence[Entry]) -> Sweep:
+def build(entries: Sequence[Composed]) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first."""
     _check_shared(entries)
     known = Known(place=entries[0].place)
@@ -95,7 +95,7 @@ def _turn(planned: Planned) -> tuple[int, str]:
     return turn, str(planned.cell.columns["runner"])
 
 
-def _check_shared(entries: Sequence[Entry]) -> None:
+def _check_shared(entries: Sequence[Composed]) -> None:
     """Refuse a sweep over what it has only one of. Raises ConfigError."""
     for key in ("results", "sweep", "report", "logger"):
         values = [entry.config[key] for entry in entries]
@@ -117,7 +117,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
             waiting.append(planned)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
     done = len(sweep.planned) - len(waiting)
-    board = Board([planned.cell for planned in waiting], sweep.titles, volume=volume)
+    board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
     if done:
         board.say(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
     if not waiting:
@@ -160,7 +160,7 @@ def _retry(control: Control) -> set[Status]:
     return {Status[name] for name in control.retry}
 
 
-def _prepare(waiting: Sequence[Planned], board: Board) -> None:
+def _prepare(waiting: Sequence[Planned], board: ProgressBoard) -> None:
     """Make the data of every task ready, once, before any child needs them."""
     seen: set[tuple[str, str]] = set()
     for planned in waiting:
@@ -180,7 +180,9 @@ def _prepare(waiting: Sequence[Planned], board: Board) -> None:
 class _Group:
     """Cells of one kind while they run: their claims, and what their processes have sent."""
 
-    def __init__(self, sweep: Sweep, store: Store, board: Board, group: Sequence[Planned]) -> None:
+    def __init__(
+        self, sweep: Sweep, store: Store, board: ProgressBoard, group: Sequence[Planned]
+    ) -> None:
         self.sweep, self.store, self.board, self.group = sweep, store, board, group
         self.by_key = {planned.cell.key: planned for planned in group}
         self.rows: dict[str, list[Measurement]] = {}
@@ -273,19 +275,19 @@ class _Group:
         seen: Sequence[Outcomes],
         ended: Measurement | None,
     ) -> None:
-        kept, results = remains(found, seen, ended)
+        rows, results = remains(found, seen, ended)
         try:
             try:
-                self._write(cell, kept, results)
+                self._write(cell, rows, results)
             except (TypeError, ValueError) as error:  # a fault of what yielded them
-                kept = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
-                self._write(cell, kept, [])
+                rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                self._write(cell, rows, [])
         except OSError as error:
             outcome, status = f"{STOPPED}: {_refuse(self.sweep, error)}", STOPPED
         else:
-            row = failure(kept)
+            row = failure(rows)
             status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
-            outcome = headline(runner_of(cell), kept)
+            outcome = headline(runner_of(cell), rows)
         self.claims.pop(cell.key).release()
         self.board.finish(cell, outcome, status)
 
@@ -334,7 +336,7 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
 
 
 def _details(job: isolate.Job) -> list[str]:
-    """Return what those want to know of a cell who ask for everything."""
+    """Return the details of a cell that `--verbose` prints."""
     limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
     found = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
     if job.argument["checkpoints"]:

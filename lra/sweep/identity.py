@@ -4,7 +4,7 @@ An option stands in it where it differs from its default in the code, so that a 
 no key; a default that is changed raises the version of what has it. No Python path of what has a
 configuration file, no interval of logs or checkpoints, no place of a file.
 
-`described` is the same with every option spelled out: what reports and titles compare.
+`described` is the same with every option spelled out as it really runs: what reports compare.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,17 +14,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.binding import defaults, plain, schema
+from lra.binding import bind, defaults, plain, schema
 from lra.class_path import locate
-from lra.compose import Run, bundled_family, core_of, group_file
+from lra.compose import Run, build_model, bundled_family, core_of, group_file
 from lra.configuration import ConfigError
+from models.idle import fixed_in
 from runners.measurement.hardware import Device, device_name
 from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
 
 
-class Identity(NamedTuple):
-    """What decides a cell."""
+class CellIdentity(NamedTuple):
+    """What decides a cell's numbers: without defaults, for its key, and in full."""
 
     decisive: dict[str, Any]
     """What differs from the defaults."""
@@ -40,7 +41,7 @@ def version(package: str) -> str:
 
 def identity(
     run: Run, mode: str, length: int, started: Mapping[str, str], place: Mapping[str, str]
-) -> Identity:
+) -> CellIdentity:
     """Return what decides one cell of a run.
 
     Args:
@@ -74,7 +75,11 @@ def identity(
             "compile": hardware.compile,
         }
         backbone = plain(run.backbone)
-        whole |= {**shared, "mixer": _mixer(run, plugins, place, all_of), "backbone": backbone}
+        whole |= {
+            **shared,
+            "mixer": _mixer(run, plugins, place, as_run),
+            "backbone": {**backbone, "attention_dropout": attention_dropout(run, length)},
+        }
         less |= {
             **shared,
             "mixer": _mixer(run, plugins, place, decisive),
@@ -108,7 +113,7 @@ def identity(
         whole["optim"], less["optim"] = optim, _set(type(run.optim), optim)
     if started:
         whole["trainings"] = less["trainings"] = dict(started)
-    return Identity(less, whole)
+    return CellIdentity(less, whole)
 
 
 def _runner_options(options: Any) -> dict[str, Any]:
@@ -182,9 +187,29 @@ def _set(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**({} if version == 1 else {"version": version}), **decisive(kind, options)}
 
 
-def all_of(_: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every option."""
-    return dict(options)
+def as_run(family: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every option of a family, those that its variant fixes as they run."""
+    typed = bind(family, options, "model.mixer")
+    return {**options, **plain(fixed_in(family, typed))}
+
+
+def attention_dropout(run: Run, length: int) -> float | list[float]:
+    """Return the rate at which attention weights are dropped: 0 where a mixer has none to drop.
+
+    One number where all layers agree, else one for each. A model that cannot be built has rows that
+    say so, and what was asked for.
+    """
+    if not run.backbone.attention_dropout:
+        return 0.0
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model = build_model(run, max_length=length if run.runner.by_length else None)
+    except Exception:  # noqa: BLE001 - refused, or read its weights: the cell itself says which
+        return run.backbone.attention_dropout
+    rates = model.effective_attention_dropout
+    return rates[0] if len({*rates}) == 1 else [*rates]
 
 
 def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.sweep.estimate import announcement
-from lra.sweep.foregone import Planned, ending
+from lra.sweep.planned import Planned, ending
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status, legible
 from runners.storage.claims import is_stale
@@ -110,10 +110,10 @@ def _changed(rows: Path, cell: Cell) -> str:
     except BadStore:
         made = {}
     before = made.get("sources")
-    kept = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
-    if summary(kept) != fingerprint_of(rows):
+    stored = {str(k): str(v) for k, v in before.items()} if isinstance(before, dict) else {}
+    if summary(stored) != fingerprint_of(rows):
         return "in which files is not on record"
-    found = changes(kept, cell.sources)
+    found = changes(stored, cell.sources)
     more = len(found) - MOST_NAMED
     return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -35,11 +35,11 @@ def counted(items: Sequence[Item], what: str) -> Iterator[Item]:
     if sys.stderr.isatty():
         yield from tqdm(items, desc=what, delay=PATIENCE_S, leave=False, file=sys.stderr)
         return
-    begin, said = time.monotonic(), False
+    begin, printed = time.monotonic(), False
     for number, item in enumerate(items):
-        if not said and time.monotonic() - begin > PATIENCE_S:
+        if not printed and time.monotonic() - begin > PATIENCE_S:
             print(f"{what} {number + 1} of {len(items):,}", file=sys.stderr, flush=True)
-            said = True
+            printed = True
         yield item
 
 

@@ -9,11 +9,11 @@ from lra.runner_class import runner_of
 from runners.records import Cell, canonical, digest
 
 if TYPE_CHECKING:
-    from lra.sweep.foregone import Planned
+    from lra.sweep.planned import Planned
 
 LONGEST_VALUE = 60
 """Characters of an option's value."""
-PLACES = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "task"}
+PATHS = {"mixer": "model.mixer", "backbone": "model.backbone", "task.options": "task"}
 """Where the command line has what an identity holds, by the beginning of the name."""
 MACHINE = ("device", "precision", "matmul_precision", "compile")
 """Options of the hardware at the top of an identity."""
@@ -58,14 +58,14 @@ def titles(planned: Sequence["Planned"]) -> dict[str, str]:
         kind = (str(columns["runner"]), str(columns["model"]), str(columns["task"]))
         chosen, derived[each.cell.key] = _options(each)
         groups[kind][each.cell.key] = chosen
-    said: dict[str, dict[str, str]] = {}
+    named: dict[str, dict[str, str]] = {}
     for group in groups.values():
-        said |= _apart(group, derived, cells)
-    _add_choices(said, cells)
-    shown = _spelt(said.values())
+        named |= _apart(group, derived, cells)
+    _add_choices(named, cells)
+    shown = _spelt(named.values())
     names = {
         key: ", ".join((title(cells[key]), *(shown[pair] for pair in sorted(own.items()))))
-        for key, own in said.items()
+        for key, own in named.items()
     }
     counts = Counter(names.values())
     return {key: name if counts[name] == 1 else f"{name} [{key}]" for key, name in names.items()}
@@ -85,18 +85,18 @@ def _apart(
         cells: by key.
     """
     differing = _differing(group.values())
-    said = {
+    named = {
         key: {name: value for name, value in options.items() if name in differing}
         for key, options in group.items()
     }
     alike: dict[tuple[str, tuple[tuple[str, str], ...]], list[str]] = defaultdict(list)
-    for key, options in said.items():
+    for key, options in named.items():
         alike[title(cells[key]), tuple(sorted(options.items()))].append(key)
     for keys in alike.values():
         apart = _differing([derived[key] for key in keys])
         for key in keys:
-            said[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
-    return said
+            named[key] |= {name: derived[key][name] for name in derived[key] if name in apart}
+    return named
 
 
 def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
@@ -105,6 +105,11 @@ def _options(planned: "Planned") -> tuple[dict[str, str], dict[str, str]]:
     By the name on the command line, as canonical JSON.
     """
     flat = _flat(planned.cell.described)
+    model = planned.cell.config.get("model", {})
+    given = {name: model.get(name) or {} for name in ("mixer", "backbone")}
+    for name, value in _flat(given).items():  # `described` has them as they run
+        if name in flat and json.loads(flat[name]) != json.loads(value):
+            flat[name] = value
     for source in planned.trainings.values():  # its own options are what its key stands for
         flat = {**_flat(source.described), **flat}
     by_length = runner_of(planned.cell).by_length
@@ -135,9 +140,9 @@ def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _word(name: str) -> str:
     """Return what the command line calls an entry of an identity."""
-    for beginning, place in PLACES.items():
+    for beginning, path in PATHS.items():
         if name.startswith(f"{beginning}."):
-            return f"{place}.{name.removeprefix(f'{beginning}.')}"
+            return f"{path}.{name.removeprefix(f'{beginning}.')}"
     if name in MACHINE:
         return f"hardware.{name}"
     words = {
@@ -154,7 +159,7 @@ def _differing(many: Collection[Mapping[str, str]]) -> set[str]:
     return {name for (name, _), count in counts.items() if count < len(many)}
 
 
-def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
+def _add_choices(named: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> None:
     """Name runner and task where a title leaves them out and the sweep has several."""
     kinds = {str(cell.columns["runner"]): runner_of(cell) for cell in cells.values()}
     measured = {name for name, kind in kinds.items() if kind.by_length}
@@ -165,7 +170,7 @@ def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> 
         if columns["runner"] in measured:
             tasks[columns["runner"]].add(columns["task"])
             modes[columns["mode"]].add(columns["runner"])
-    for key, own in said.items():
+    for key, own in named.items():
         columns = cells[key].columns
         if len(tasks.get(columns["runner"], ())) > 1:
             own["task"] = canonical(columns["task"])
@@ -173,10 +178,10 @@ def _add_choices(said: dict[str, dict[str, str]], cells: Mapping[str, Cell]) -> 
             own["runner"] = canonical(columns["runner"])
 
 
-def _spelt(said: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
+def _spelt(named: Iterable[Mapping[str, str]]) -> dict[tuple[str, str], str]:
     """Return `name=value` in few words for each pair of name and value."""
     columns: dict[str, set[str]] = defaultdict(set)
-    for options in said:
+    for options in named:
         for name, value in options.items():
             columns[name].add(value)
     return {
@@ -216,8 +221,8 @@ def _shown(column: set[str]) -> dict[str, str]:
 def _legible(text: str) -> str:
     if len(text) <= LONGEST_VALUE and text.isprintable():
         return text
-    kept = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return f"{kept[: LONGEST_VALUE - 10]}… {digest(text, digits=8)}"
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return f"{printable[: LONGEST_VALUE - 10]}… {digest(text, digits=8)}"
 
 
 def _plain(value: Any) -> str:

@@ -43,22 +43,22 @@ def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run
     return found
 
 
-def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[str, ...]:
+def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[str, ...]:
     """Return the command-line words of the training `name`.
 
     Args:
         name: Of `trainings`.
         run: The training.
         words: Those of the run that asked for it.
-        asked: That run.
+        parent: That run.
     """
     changed = {
         f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
-        for group, options in asked.runner.training_changes().items()
+        for group, options in parent.runner.training_changes().items()
         for key, value in options.items()
     }
 
-    def kept(word: str) -> bool:
+    def applies(word: str) -> bool:
         key = word.split("=", 1)[0].lstrip("+")
         if key.split(".")[0] == "runner" or key in changed:
             return False
@@ -66,7 +66,7 @@ def words_of(name: str, run: Run, words: tuple[str, ...], asked: Run) -> tuple[s
 
     chosen = () if name == OWN else (f"model={run.model}",)
     added = (f"{key}={value}" for key, value in changed.items())
-    return (*filter(kept, words), *chosen, *added, "runner=train")
+    return (*filter(applies, words), *chosen, *added, "runner=train")
 
 
 def missing(cell: Cell, store: Store) -> str | None:

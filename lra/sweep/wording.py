@@ -65,10 +65,10 @@ def facts(message: Progress, *, age_s: float, phase_s: float) -> list[Fact]:
 
 def joined(found: Sequence[Fact], width: int | None = None) -> str:
     """Return facts as one line, without those of least worth where it would be too wide."""
-    kept = list(found)
-    while len(kept) > 1 and width is not None and len(_line(kept)) > width:
-        kept.remove(max(kept, key=lambda fact: fact.rank))
-    return _line(kept)
+    shown = list(found)
+    while len(shown) > 1 and width is not None and len(_line(shown)) > width:
+        shown.remove(max(shown, key=lambda fact: fact.rank))
+    return _line(shown)
 
 
 def _line(found: Sequence[Fact]) -> str:

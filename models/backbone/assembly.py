@@ -24,6 +24,7 @@ from models.backbone.stack import (
     Stack,
     TransformerBlock,
 )
+from models.idle import Need, defaults, idle
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
@@ -124,6 +125,29 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
                 f"layer_groups={config.layer_groups}, and their mixers differ: name the same "
                 f"family {uses} times in turn, or set layer_groups=null"
             )
+
+
+OF_TASK = (
+    Need(
+        "pooling", "head_hidden_width", words="a task with one answer for a sequence",
+        holds=lambda facts, _: facts.head not in TOKEN_HEADS,
+    ),
+    Need(
+        "interaction", words="a task of pairs, such as retrieval",
+        holds=lambda facts, _: facts.head == Head.pair,
+    ),
+    Need(
+        "softmax", "tied_embeddings", words="a task that answers with tokens",
+        holds=lambda facts, _: facts.head in TOKEN_HEADS,
+    ),
+)  # fmt: skip
+"""What options need of the task. `padding` stands for tasks with and without it."""
+
+
+def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
+    """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
+    for sentence in idle(OF_TASK, vars(config), defaults(BackboneConfig), facts).values():
+        raise Unsupported(f"model.backbone.{sentence}")
 
 
 def check_memory(

@@ -1,9 +1,8 @@
-"""What a user chooses about the backbone around the mixers, and what the task tells the model."""
+"""What a user chooses about the backbone around the mixers, and the facts of its task."""
 
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from conf.choices import by_name
 from models.backbone.heads import Interaction, Pooling
 from models.backbone.stack import NORM_EPSILON, FeedForward
+from models.idle import Need, defaults, idle
 from models.mixer import Positions
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
@@ -109,7 +109,7 @@ class BackboneConfig:
     evaluation_memory: int | None = None
     """The same while evaluating; None = as while training."""
     pooling: Pooling = Pooling.cls
-    """Ignored by models that answer at every position."""
+    """Of models that answer once for a sequence."""
     padding: Padding = Padding.masked
     interaction: Interaction = Interaction.nli
     """Read by the pair head alone."""
@@ -117,7 +117,8 @@ class BackboneConfig:
     """After the mixer, inside the network and after it."""
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
-    """Acts in mixers that have weights to drop; see `Backbone.effective_attention_dropout`."""
+    """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
+    `Backbone.effective_attention_dropout`."""
     tied_embeddings: bool = True
     """Read by models that answer with tokens, as are the next three."""
     softmax: Softmax = Softmax.full
@@ -151,7 +152,8 @@ class BackboneConfig:
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
                 raise ValueError(f"{name} takes two positive numbers, or none: got {value}")
-        self._refuse_idle()
+        for sentence in idle(NEEDS, vars(self), defaults(BackboneConfig)).values():
+            raise ValueError(sentence)
         self._refuse_pairs()
 
     def _refuse_pairs(self) -> None:
@@ -173,31 +175,6 @@ class BackboneConfig:
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
 
-    def _refuse_idle(self) -> None:
-        """Refuse options that have nothing to act on, beside what else is chosen here.
-
-        What a task decides (`pooling`, `interaction`, the head's own) may stand in settings for
-        several tasks, and is not refused.
-        """
-        network = ("feed_forward", self.feed_forward != FeedForward.none)
-        reversible = ("residual", self.residual == Residual.reversible)
-        axial = ("positions", self.positions == Positions.axial)
-        adaptive = ("softmax", self.softmax == Softmax.adaptive)
-        needs = {
-            "feed_forward_bias": network, "feed_forward_chunks": network,
-            "reversible_output": reversible, "axial_shape": axial, "axial_widths": axial,
-            "softmax_cutoffs": adaptive, "softmax_shrink": adaptive,
-        }  # fmt: skip
-        defaults = {entry.name: entry for entry in fields(self)}
-        for name, (owner, acts) in needs.items():
-            entry, value = defaults[name], getattr(self, name)
-            default = entry.default if entry.default is not MISSING else _made(entry)
-            if not acts and value != default:
-                raise ValueError(
-                    f"{name} has nothing to act on under {owner}={getattr(self, owner)}: got "
-                    f"{_spelt(value)}; leave it at {_spelt(default)}, or change {owner}"
-                )
-
     @property
     def width_out(self) -> int:
         """Width of what the stack hands to the head."""
@@ -207,14 +184,16 @@ class BackboneConfig:
         return 2 * self.width if doubled else self.width
 
 
-def _made(entry: Field[Any]) -> Any:
-    """Return the default of a field whose default is made anew."""
-    return cast(Callable[[], Any], entry.default_factory)()
-
-
-def _spelt(value: object) -> str:
-    """Return a value as YAML spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+NEEDS = (
+    Need(
+        "feed_forward_bias", "feed_forward_chunks",
+        feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh),
+    ),
+    Need("reversible_output", residual=Residual.reversible),
+    Need("axial_shape", "axial_widths", positions=Positions.axial),
+    Need("softmax_cutoffs", "softmax_shrink", softmax=Softmax.adaptive),
+)  # fmt: skip
+"""What options need of others; what they need of the task is in `models.backbone.assembly`."""
 
 
 @by_name

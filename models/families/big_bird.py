@@ -23,21 +23,23 @@ Causal     an extension, not in the paper, whose sparse form looks ahead: a row 
            has the same plan, but no state of fixed size: it does not decode step by step.
 Differs    masks are exact instead of -10,000 added to scores.
 Variant    lra: random blocks among the first 1,024 tokens, no dropout on weights, and full causal
-           attention where causal is asked for, as in the code of the Long Range Arena. Its faults
+           attention where causal is requested, as in the code of the Long Range Arena. Its faults
            are not repeated: there a length that is a multiple of C gets one more block, whose keys
            count as real, the last rows may draw blocks that they see already, which then count
            twice, and the plan changes from process to process.
 """
 
 import logging
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Layout, Positions, Site, Traits, Unsupported, Variant
+from models.mixer import Growth, Layout, Need, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import distance_bias, sdpa, visibility
 from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
@@ -172,6 +174,23 @@ class BigBirdCore(nn.Module):
 class BigBird(MultiHead):
     """Multi-head attention over neighbouring, outer and random blocks."""
 
+    needs = (
+        Need(
+            "block", "random_blocks",
+            words="variant=faithful or a model that sees both sides",
+            holds=lambda site, chosen: not (site.causal and chosen.variant == Variant.lra),
+        ),
+        Need(
+            "plan", words="random_blocks=1 or more",
+            holds=lambda _, chosen: chosen.random_blocks > 0,
+        ),
+    )  # fmt: skip
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        return {"plan": "lra"} if options.variant == Variant.lra else {}
+
     def __init__(
         self,
         site: Site,
@@ -186,10 +205,6 @@ class BigBird(MultiHead):
             raise ValueError(f"block counts tokens: got {block}; use 1 or more")
         if random_blocks < 0:
             raise ValueError(f"random_blocks counts blocks: got {random_blocks}; use 0 or more")
-        if plan == PlanChoice.official and variant == Variant.lra:
-            raise ValueError(
-                "variant=lra has a plan of its own: got plan=official; set plan=uniform"
-            )
         if plan == PlanChoice.official and site.causal:
             raise Unsupported(
                 "plan=official depends on the whole length, which a causal model does not know: "

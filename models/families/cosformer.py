@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.mixer import Layout, Site, State, Traits
+from models.mixer import Layout, Need, Site, State, Traits
 from models.multi_head import MultiHead
 from models.ops.linear.causal_product import Memory
 from models.ops.linear.feature_core import FeatureCore
@@ -166,6 +166,8 @@ class Cosformer(MultiHead):
     `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
     memory, never the result.
     """
+
+    needs = (Need("chunk", causal=True),)
 
     def __init__(
         self, site: Site, *, horizon: Horizon = Horizon.max_length, chunk: int = 64

@@ -36,7 +36,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Family, Growth, Layout, Site, Traits, Unsupported
+from models.mixer import Family, Growth, Layout, Need, Site, Traits, Unsupported
 from models.ops.numerics import blocks, full_precision, sum_dtype
 
 ROW_BLOCK = 2**22
@@ -154,10 +154,9 @@ def lecun_normal(size: int, generator: torch.Generator) -> Float[Tensor, "n n"]:
 
 
 class FNet(Family):
-    """Mixing by a Fourier transform, or by the two ablations of the paper.
+    """Mixing by a Fourier transform, or by the two ablations of the paper."""
 
-    `method` and `norm` belong to the form fourier.
-    """
+    needs = (Need("method", "norm", form=MixingForm.fourier),)
 
     def __init__(
         self,
@@ -172,11 +171,6 @@ class FNet(Family):
             raise Unsupported(
                 "FNet mixes every token with every other and has no causal form: choose a causal "
                 "family or a task with the whole sequence in view"
-            )
-        if form != MixingForm.fourier and (method != Method.fft or norm != Norm.none):
-            raise ValueError(
-                f"method and norm belong to form=fourier: got form={form}, method={method}, "
-                f"norm={norm}; leave method=fft and norm=none"
             )
         self.form, self.method, self.norm = form, method, norm
         square = form != MixingForm.fourier

@@ -20,12 +20,13 @@ Variant    `lra`, the code of the Long Range Arena: elu1, 1e-6 added to the deno
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops.linear.causal_product import causal_product
 from models.ops.linear.exponent_sums import Exponential
@@ -126,11 +127,6 @@ class LinearCore(FeatureCore):
                 "variant=lra hides nothing from earlier tokens: it cannot be causal; choose "
                 "variant=faithful"
             )
-        if lra and feature_map != FeatureChoice.elu1:
-            raise ValueError(
-                f"variant=lra has feature_map=elu1 alone: got {feature_map}; choose "
-                "variant=faithful"
-            )
         supports = Traits().supports - {"keep"} if lra else Traits().supports
         super().__init__(
             Traits(supports=supports, causal=causal, row_stochastic=not lra, cross=not causal),
@@ -164,6 +160,13 @@ class LinearAttention(MultiHead):
     `chunk` is the number of tokens whose causal weights are formed directly; it changes speed and
     memory, never the result.
     """
+
+    needs = (Need("chunk", causal=True),)
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        return {"feature_map": FeatureChoice.elu1} if options.variant == Variant.lra else {}
 
     def __init__(
         self,

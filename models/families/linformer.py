@@ -27,16 +27,17 @@ Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of
            Arena; padded tasks are refused, or enter as zeros (model.backbone.padding=zeroed).
 """
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import Layout, Site, Traits, Unsupported, Variant, blanked
+from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 from models.ops.exact import sdpa
-from models.ops.low_rank.length_map import MATRIX, LengthMap, Projection, Sharing
+from models.ops.low_rank.length_map import MATRIX, POOL, LengthMap, Projection, Sharing
 
 
 class LinformerCore(nn.Module):
@@ -106,6 +107,23 @@ class Linformer(MultiHead):
     """
 
     core: LinformerCore
+    needs = (
+        Need("redraw_every", projection=Projection.frozen_jl),
+        Need("row_normalise", projection=(Projection.learned, Projection.frozen_jl)),
+        Need(
+            "sharing",
+            words="maps of weights: projection=learned, frozen_jl or conv",
+            # pooling is one map for keys and values, whoever says so
+            holds=lambda _, given: given.projection not in POOL or given.sharing == Sharing.kv,
+        ),
+    )
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` takes where nothing else is said."""
+        usual = {"projected_length": [16], "sharing": Sharing.kv}
+        lra = options.variant == Variant.lra
+        return {k: v for k, v in usual.items() if lra and getattr(options, k) is None}
 
     def __init__(
         self,
@@ -128,7 +146,10 @@ class Linformer(MultiHead):
         projected_length = projected_length or [16 if lra else 128]
         sharing = sharing or (Sharing.kv if lra else Sharing.headwise)
         slots, shared = site.at(projected_length), sharing == Sharing.layerwise
-        _check(slots, projection, row_normalise=row_normalise, redraw_every=redraw_every)
+        if slots < 1:
+            raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
+        if redraw_every < 0:
+            raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
         if shared and len(set(projected_length)) > 1:
             raise ValueError(
                 "sharing=layerwise holds one map for all layers: got "
@@ -163,20 +184,3 @@ class Linformer(MultiHead):
             k, v = k + times[0] * self.k_proj.bias, v + times[1] * self.v_proj.bias
         q, k, v = self.split(self.q_proj(x)), self.split(k), self.split(v)
         return self.merge(self.core.attend(q, k, v, keep))
-
-
-def _check(slots: int, projection: Projection, *, row_normalise: bool, redraw_every: int) -> None:
-    if slots < 1:
-        raise ValueError(f"projected_length counts slots: got {slots}; use 1 or more")
-    if redraw_every < 0:
-        raise ValueError(f"redraw_every counts steps: got {redraw_every}; use 0 for never")
-    if redraw_every and projection != Projection.frozen_jl:
-        raise ValueError(
-            f"redraw_every={redraw_every} draws anew: got projection={projection}, without draws; "
-            "choose projection=frozen_jl, or redraw_every=0"
-        )
-    if row_normalise and projection not in MATRIX:
-        raise ValueError(
-            f"row_normalise divides rows of a matrix: got projection={projection}; choose "
-            "projection=learned or frozen_jl, or row_normalise=false"
-        )

@@ -27,6 +27,9 @@ length works, the last block being shorter. The code behind its numbers does som
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -128,12 +131,6 @@ class LocalCore(nn.Module):
             if value < 0:
                 raise ValueError(f"{name} counts blocks, at least 0: got {value}")
         comb = variant == Variant.lra
-        if comb and (look_back or look_forward):
-            raise ValueError(
-                "variant=lra groups tokens that lie apart, without neighbours: got "
-                f"look_back={look_back}, look_forward={look_forward}; set both to 0, or "
-                "variant=faithful"
-            )
         if site.causal and comb:
             raise Unsupported(
                 "variant=lra is bidirectional: the causal form of that code was never tested; "
@@ -248,6 +245,11 @@ class LocalCore(nn.Module):
 
 class LocalAttention(MultiHead):
     """Multi-head attention within blocks."""
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        return {"look_back": 0, "look_forward": 0} if options.variant == Variant.lra else {}
 
     def __init__(
         self,

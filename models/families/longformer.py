@@ -36,13 +36,13 @@ The encoder of LED is this mixer, its decoder attends fully: see `models.backbon
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Layout, Positions, Site, State, Unsupported, Variant, blanked
+from models.mixer import Layout, Need, Positions, Site, State, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 from models.ops.banded.scores import GlobalKeys
 from models.ops.banded.sliding_window import SlidingWindowCore
@@ -162,6 +162,20 @@ class Longformer(MultiHead):
     query_global: nn.Linear
     key_global: nn.Linear
     value_global: nn.Linear
+    needs = (
+        Need(
+            "dilated_heads",
+            words="a dilation of 2 or more",
+            holds=lambda _, chosen: max(chosen.dilation, default=1) > 1,
+        ),
+        Need("global_cls", cls=True),
+    )
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        lra = options.variant == Variant.lra
+        return {"global_cls": False, "global_mask": False} if lra else {}
 
     def __init__(
         self,
@@ -177,10 +191,6 @@ class Longformer(MultiHead):
         variant: Variant = Variant.faithful,
     ) -> None:
         lra = variant == Variant.lra
-        if lra and global_mask:
-            raise ValueError(
-                "variant=lra has no global tokens: got global_mask=true; choose variant=faithful"
-            )
         sees_cls = global_cls and site.cls and not lra
         core = LongformerCore(
             site,

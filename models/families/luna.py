@@ -36,7 +36,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.mixer import Family, Flow, Layout, Need, Site, State, Traits, Unsupported, blanked
 from models.multi_head import APPLIED, biases
 from models.ops.exact import sdpa
 from models.ops.linear.running_product import running_product
@@ -108,6 +108,7 @@ class Luna(Family):
     """
 
     out_proj: nn.Linear
+    needs = (Need("activation", "chunk", causal=True), Need("dynamic_projection", causal=False))
 
     def __init__(
         self,

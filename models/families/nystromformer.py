@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Layout, Site, Traits, Unsupported
+from models.mixer import Layout, Need, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
 from models.ops.numerics import full_precision, sum_dtype
@@ -146,9 +146,13 @@ class NystromCore(nn.Module):
 class Nystromformer(MultiHead):
     """Attention through landmarks between the four projections.
 
-    `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none. `iterations`
-    and `initialisation` belong to the iterative inverse, `ridge` to that of its name.
+    `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none.
     """
+
+    needs = (
+        Need("iterations", "initialisation", inverse=Inverse.iterative),
+        Need("ridge", inverse=Inverse.ridge),
+    )
 
     def __init__(
         self,

@@ -34,21 +34,22 @@ Parity     `stabiliser=reference` is the authors' code instead: exp(W x - |x|^2 
 Variant    `lra`, the code of the Long Range Arena: padding attended to like any token; the kernels
            f(x) + epsilon without projection and without d^(-1/4); kernel=softmax with
            `stabiliser=reference`, `key_max=global`, `qr_sign_fix` off, drawn again after each step
-           (there: in each call, evaluation included). It fixes these options whatever they say. Its
-           published rows: kernel=relu; ListOps kernel=softmax, features=2.
+           (there: in each call, evaluation included). Other values of these options are refused.
+           Its published rows: kernel=relu; ListOps kernel=softmax, features=2.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.mixer import Layout, Site, Traits, Unsupported, Variant
+from models.mixer import Layout, Need, Site, Traits, Unsupported, Variant
 from models.multi_head import Core, MultiHead
 from models.ops.linear.feature_core import FeatureCore
 from models.ops.linear.features import NONLINEARITIES, FeatureMaps
@@ -80,6 +81,10 @@ KeyMax = StrEnum("KeyMax", ["running", "global"])
 """Over which keys the maximum goes when causal: those so far, or all (which leaks)."""
 
 
+EVEN = frozenset({Kernel.hyperbolic, Kernel.trigonometric, Kernel.abs, Kernel.cos})
+"""Kernels whose products of features are the same for W and -W."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PerformerOptions:
     """What decides the function beside the projection."""
@@ -93,17 +98,6 @@ class PerformerOptions:
     renormalise: bool
     qr_sign_fix: bool
     redraw_every: int
-
-    def settled(self) -> "PerformerOptions":
-        """Return these options with those that the lra variant fixes as it fixes them."""
-        if self.variant != Variant.lra:
-            return self
-        if self.kernel.generalised:
-            return replace(self, projected=False)
-        return replace(
-            self, stabiliser=Stabiliser.reference, key_max=KeyMax["global"],
-            qr_sign_fix=False, redraw_every=1,
-        )  # fmt: skip
 
     @property
     def unscaled(self) -> bool:
@@ -228,6 +222,39 @@ class Performer(MultiHead):
     causal weights are formed directly; it changes speed and memory, never the result.
     """
 
+    needs = (
+        Need("chunk", causal=True),
+        Need("features", "orthogonal", "norms", "qr_sign_fix", "redraw_every", projected=True),
+        Need("qr_sign_fix", orthogonal=True),
+        Need(
+            "qr_sign_fix",
+            words="a kernel whose features depend on the sign of W x",
+            holds=lambda _, chosen: chosen.kernel not in EVEN,
+        ),
+        Need(
+            "key_max",
+            words="a causal model, or stabiliser=reference",
+            holds=lambda site, chosen: site.causal or chosen.stabiliser == Stabiliser.reference,
+        ),
+        Need(
+            "key_max",
+            words="kernel=softmax, hyperbolic or trigonometric",
+            holds=lambda _, chosen: not chosen.kernel.generalised,
+        ),
+    )
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, Any]:
+        """Return what `variant=lra` fixes."""
+        if options.variant != Variant.lra:
+            return {}
+        if options.kernel.generalised:
+            return {"projected": False}
+        return {
+            "stabiliser": Stabiliser.reference, "key_max": KeyMax["global"],
+            "qr_sign_fix": False, "redraw_every": 1,
+        }  # fmt: skip
+
     def __init__(
         self,
         site: Site,
@@ -255,7 +282,8 @@ class Performer(MultiHead):
             variant=variant, kernel=kernel, projected=projected, stabiliser=stabiliser,
             key_max=key_max, feature_epsilon=feature_epsilon, renormalise=renormalise,
             qr_sign_fix=qr_sign_fix, redraw_every=redraw_every,
-        ).settled()  # fmt: skip
+        )  # fmt: skip
+        options = replace(options, **self.fixed(options))
         options.check(site.causal)
         draw = partial(
             draw_projection, features, width,

@@ -27,6 +27,7 @@ by sqrt(d), tokens see themselves, padding is attended to, and there is no outpu
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import Any
 
@@ -40,6 +41,7 @@ from models.mixer import (
     Flow,
     Growth,
     Layout,
+    Need,
     Positions,
     Site,
     State,
@@ -129,6 +131,27 @@ class Reformer(Family):
     out_proj: nn.Linear
     rotations: Float[Tensor, "r #h k f"]
     slopes: Float[Tensor, " h"] | None
+    needs = (
+        Need(
+            "wrap", "allow_duplicates", words="rounds=2 or more",
+            holds=lambda _, chosen: chosen.rounds > 1,
+        ),
+        Need(
+            "wrap", words="chunks that are seen besides a token's own (before, after)",
+            holds=lambda _, chosen: chosen.before + chosen.after > 0,
+        ),
+    )  # fmt: skip
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes."""
+        if options.variant != Variant.lra:
+            return {}
+        return {
+            "rounds": 1, "chunk": f"length / {LRA_CHUNKS}", "before": 1, "after": 0,
+            "buckets": [LRA_CHUNKS], "logit_scale": "sqrt_d", "wrap": Wrap.joint,
+            "attend_across_buckets": True, "allow_duplicates": True, "redraw_every": 0,
+        }  # fmt: skip
 
     def __init__(
         self,
@@ -197,8 +220,7 @@ class Reformer(Family):
         )
         generator, own_draws = site.generator, site.heads
         if self.lra:
-            given: list[Any] = [rounds, chunk, before, after, buckets, logit_scale, wrap]
-            self._become_lra(site, [*given, attend_across_buckets, allow_duplicates, redraw_every])
+            self._become_lra(site)
             rounds, factors, own_draws = 1, [LRA_CHUNKS], 1
             generator = torch.Generator("cpu").manual_seed(0)
         self.factors = factors
@@ -216,13 +238,7 @@ class Reformer(Family):
                 ends, has_bias = (site.inner_width, site.width), has.output
             self.add_module(name, projection(*ends, bias=has_bias))
 
-    def _become_lra(self, site: Site, given: list[Any]) -> None:
-        if given != [2, 64, 1, 0, None, LogitScale.unit, Wrap.joint, True, True, 1]:
-            raise ValueError(
-                "variant=lra fixes rounds, chunk, before, after, buckets, logit_scale, wrap, "
-                "attend_across_buckets, allow_duplicates and redraw_every: leave them at their "
-                "defaults, or choose variant=faithful"
-            )
+    def _become_lra(self, site: Site) -> None:
         if site.causal:
             raise Unsupported("variant=lra has no causal mask: choose variant=faithful")
         scale = math.sqrt(site.head_width)

@@ -41,15 +41,16 @@ match its blocks, so padding is refused. Causal, that code does not run.
 """
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Site, Traits, Unsupported, Variant, blanked
+from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported, Variant, blanked
 from models.multi_head import MultiHead
 from models.ops import sorting
 from models.ops.banded.sliding_window import window_attention
@@ -70,6 +71,10 @@ class Sort(StrEnum):
     sinkhorn = auto()
     softmax = auto()
     topk = auto()
+
+
+SORTING = ("sort_net", "sort", "iterations", "temperature", "gumbel", "top_blocks", "sortcut")
+"""Options of the heads that sort."""
 
 
 class SinkhornOptions(NamedTuple):
@@ -102,11 +107,6 @@ class SinkhornOptions(NamedTuple):
                 f"local_heads must lie in 0 to heads={site.heads}: got {self.local_heads}"
             )
         lra = self.variant == Variant.lra
-        if lra and (self.sortcut or self.local_heads or self.mixture):
-            raise ValueError(
-                f"variant=lra has no sortcut, local_heads or mixture: got {self.sortcut}, "
-                f"{self.local_heads}, {self.mixture}; choose variant=faithful"
-            )
         if site.causal and (self.sortcut or lra):
             raise Unsupported(
                 f"{'variant=lra' if lra else 'sortcut'} looks at the whole sequence, and this "
@@ -259,10 +259,26 @@ class SinkhornCore(nn.Module):
 class Sinkhorn(MultiHead):
     """Sinkhorn attention between the four projections, with the sort net beside them.
 
-    `block` counts the tokens of a block, null = `balanced_block` of the longest input. What sorts
-    has no meaning for variant=lra, `iterations` none but for sort=sinkhorn, `top_blocks` none but
-    for sort=topk. `gumbel` is the noise in training.
+    `block` counts the tokens of a block, null = `balanced_block` of the longest input. `gumbel` is
+    the noise in training.
     """
+
+    needs = (
+        Need("iterations", sort=Sort.sinkhorn),
+        Need("top_blocks", sort=Sort.topk),
+        Need(
+            *SORTING,
+            words="heads that sort: local_heads below heads",
+            holds=lambda site, chosen: chosen.local_heads < site.heads,
+        ),
+    )
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes: nothing is sorted."""
+        if options.variant != Variant.lra:
+            return {}
+        return {**dict.fromkeys(SORTING), "local_heads": 0, "mixture": False}
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Site, Traits, Unsupported
+from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.ops.linear.gaussian_product import gaussian_product
 from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
@@ -176,9 +176,16 @@ class SkyformerCore(nn.Module):
 class Skyformer(MultiHead):
     """Gaussian attention between the four projections, exact or through landmarks.
 
-    All options but `form` belong to the skyformer: `landmarks`, queries and keys together;
-    `redraw_every` in optimiser steps, 0 = never; `iterations` and `initialisation` of the inverse.
+    `landmarks` counts queries and keys together, `redraw_every` optimiser steps, 0 = never.
     """
+
+    needs = (
+        Need(
+            "landmarks", "sampling", "gamma", "inverse", "iterations", "initialisation",
+            "redraw_every", form=SkyformerForm.skyformer,
+        ),
+        Need("iterations", "initialisation", inverse=Inverse.iterative),
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ costs what it sees. A padded query there sees nothing; here its output is never 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum, auto
 from typing import Any
 
@@ -43,7 +43,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported, Variant
+from models.mixer import (
+    Growth,
+    Layout,
+    Need,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    Variant,
+)
 from models.multi_head import MultiHead
 from models.ops import kv_cache
 from models.ops.exact import sloped_mask
@@ -82,11 +92,6 @@ class SparseCore(nn.Module):
         for name, value in (("stride", stride), ("summary", summary)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} counts tokens, at least 1: got {value}")
-        if lra and (pattern != SparsePattern.fixed or head_use != HeadUse.merged):
-            raise ValueError(
-                f"variant=lra has pattern=fixed and head_use=merged: got pattern={pattern}, "
-                f"head_use={head_use}; set these, or variant=faithful"
-            )
         if lra and site.causal and site.cls:
             raise Unsupported(
                 "variant=lra lets the CLS vector see all and all see it: a causal model cannot; "
@@ -161,7 +166,7 @@ class SparseCore(nn.Module):
 
     def part(self, sparsity: Sparsity, head: int) -> int:
         """Return which columns of a block are the summary of a far head."""
-        return (head - self.heads // 2) % (sparsity.stride // sparsity.summary)
+        return (head - self.heads // 2) % max(1, sparsity.stride // sparsity.summary)
 
     def forward(
         self,
@@ -241,6 +246,17 @@ class SparseCore(nn.Module):
 
 class SparseTransformer(MultiHead):
     """Multi-head attention with the strided or the fixed pattern."""
+
+    needs = (Need("summary", pattern=SparsePattern.fixed),)
+
+    @classmethod
+    def fixed(cls, options: Any) -> Mapping[str, object]:
+        """Return what `variant=lra` fixes, and what it takes where nothing else is said."""
+        if options.variant != Variant.lra:
+            return {}
+        usual = {"stride": 50, "summary": 10}
+        unsaid = {name: value for name, value in usual.items() if getattr(options, name) is None}
+        return {"pattern": SparsePattern.fixed, "head_use": HeadUse.merged, **unsaid}
 
     def __init__(
         self,

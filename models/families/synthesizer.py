@@ -54,6 +54,7 @@ from models.mixer import (
     Flow,
     Growth,
     Layout,
+    Need,
     Positions,
     Site,
     State,
@@ -102,13 +103,17 @@ def drawn(*shape: int) -> nn.Parameter:
 
 
 class Synthesizer(Family):
-    """Synthetic attention between a value and an output projection.
-
-    `components` are mixed; `rank` belongs to factorised_random.
-    """
+    """Synthetic attention between a value and an output projection, its `components` mixed."""
 
     table: Float[Tensor, "h n n"]
     slopes: Float[Tensor, " h"] | None
+    needs = (
+        Need(
+            "rank",
+            words="factorised_random among components",
+            holds=lambda _, chosen: Component.factorised_random in chosen.components,
+        ),
+    )
 
     def __init__(
         self,

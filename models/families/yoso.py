@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.mixer import Growth, Layout, Site, Traits, Unsupported
+from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
 from models.multi_head import MultiHead
 from models.ops.hashing.collision_chance import Chance, Gradient, chance_product, pull_chance
 from models.ops.hashing.collisions import Sides, collected, draw_planes, hash_codes, paired
@@ -193,10 +193,12 @@ class YosoCore(nn.Module):
 class Yoso(MultiHead):
     """Attention by the chance of a collision between the four projections.
 
-    `hashes` and `redraw_every`, in optimiser steps, 0 = never, belong to the hashed mode. `tau:
-    null` is log2 of the site's longest sequence. `conv_kernel` is the number of taps of the
-    convolution of values, odd, 0 for none, without which the attention also takes other sources.
+    `redraw_every` counts optimiser steps, 0 = never. `tau: null` is log2 of the site's longest
+    sequence. `conv_kernel` is the number of taps of the convolution of values, odd, 0 for none,
+    without which the attention also takes other sources.
     """
+
+    needs = (Need("hashes", "redraw_every", mode=YosoEstimator.hashed),)
 
     def __init__(
         self,

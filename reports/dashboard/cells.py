@@ -61,14 +61,14 @@ def shared_out(
             if cell not in homes or content == contents.get(cell):
                 homes[cell] = name
     for group in together:
-        asked = [cell for cell in group if cell in own]
-        old = list(dict.fromkeys(homes[cell] for cell in asked if cell in homes))
+        members = [cell for cell in group if cell in own]
+        old = list(dict.fromkeys(homes[cell] for cell in members if cell in homes))
         whole = [name for name in old if known[name].keys() <= contents.keys()]
         for name in whole:
             yield name, sorted(known[name])
         fresh = sorted(
             cell
-            for cell in asked
+            for cell in members
             if cell not in homes
             or (homes[cell] not in whole and known[homes[cell]][cell] != contents[cell])
         )

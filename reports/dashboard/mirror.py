@@ -38,8 +38,8 @@ _FOREIGN = (
 )  # fmt: skip
 
 
-class Mode(StrEnum):
-    """Where the runs go."""
+class MirrorMode(StrEnum):
+    """Whether runs go to the service, to local files, or nowhere."""
 
     offline = auto()
     """Into files that `wandb sync` can send later."""
@@ -63,7 +63,7 @@ def mirror(
     *,
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
-    mode: Mode,
+    mode: MirrorMode,
     folder: Path,
     project: str,
     names: Mapping[str, str] | None = None,
@@ -95,7 +95,7 @@ def mirror(
     Raises:
         NoRows: there are no rows.
     """
-    if mode is Mode.disabled:
+    if mode is MirrorMode.disabled:
         return MirrorResult([], "W&B is disabled.")
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def mirror(
         shutil.rmtree(data, ignore_errors=True)
     events = _run(job, due, folder, data, deadline=init_timeout_s + seconds_per_run * len(due))
     written = {e["id"]: e for e in events if e["event"] == "written"}
-    if mode is Mode.online and len(written) < len(due):
+    if mode is MirrorMode.online and len(written) < len(due):
         # a new child, since W&B's service keeps the run that it could not send
         why = _reason(events, "failed") or "the server did not answer in time"
         left = [p for p in due if p.id not in written]
@@ -254,7 +254,7 @@ def _end(child: "subprocess.Popen[str]") -> None:
         return
 
 
-def _is_done(before: Mirrored | None, content: str, mode: Mode) -> bool:
+def _is_done(before: Mirrored | None, content: str, mode: MirrorMode) -> bool:
     if before is None or before.content != content or not Path(before.path).is_dir():
         return False
-    return mode is Mode.offline or before.mode == "online"
+    return mode is MirrorMode.offline or before.mode == "online"

@@ -146,8 +146,8 @@ def _plan(
     seed = shown(first["seed"])
     lengths = _by_length(part)
     title = "/".join([name, task, *([f"s{seed}"] if seed != "–" else [])])
-    if len(places := sorted({int(n) for n in part["length"].dropna()})) > 1:
-        title += f"/{places[0]}-{places[-1]}"
+    if len(measured := sorted({int(n) for n in part["length"].dropna()})) > 1:
+        title += f"/{measured[0]}-{measured[-1]}"
     bad = part[part["status"] != "ok"]
     summary: dict[str, Scalar] = _final(part)
     for length, values in lengths.items():
@@ -155,16 +155,16 @@ def _plan(
     summary["status"] = "complete" if bad.empty else "incomplete"
     failed = bad[bad["reference"] == ""]
     for row in failed.itertuples():
-        place = f"at_{shown(row.length)}_{row.mode}"
-        summary[f"failed/{place}"] = f"{row.status}: {row.reason}"
+        where = f"at_{shown(row.length)}_{row.mode}"
+        summary[f"failed/{where}"] = f"{row.status}: {row.reason}"
     if failed["length"].notna().any():
         summary["failed_at_length"] = min(int(n) for n in failed["length"].dropna())
     shaken = part[part["disturbed"] != ""]
     for row in shaken.itertuples():
-        place = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
-        summary[f"disturbed/{place}"] = str(row.disturbed)
-    places_of = ["mode", "length", "metric", "reference", "step", "status", "reason"]
-    columns = [*places_of, "cell"]
+        where = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
+        summary[f"disturbed/{where}"] = str(row.disturbed)
+    described = ["mode", "length", "metric", "reference", "step", "status", "reason"]
+    columns = [*described, "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
     history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
     facts = ("task_version", "source", "hardware", "device", "precision", "threads", "causal")
@@ -215,11 +215,11 @@ def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _key(row: Any) -> str:
     against = f"_against_{row.reference}" if row.reference else ""
     section = "memory" if "bytes" in str(row.metric) else "speed"
-    told = "_".join(_told(row.labels))
-    return f"{section}/{row.mode}_{row.metric}{against}" + (f"/{told}" if told else "")
+    parts = "_".join(_label_parts(row.labels))
+    return f"{section}/{row.mode}_{row.metric}{against}" + (f"/{parts}" if parts else "")
 
 
-def _told(labels: Mapping[str, str]) -> list[str]:
+def _label_parts(labels: Mapping[str, str]) -> list[str]:
     """Return what tells a row from others of its cell, as parts of a key."""
     known = [k for k in _PARTS if labels.get(k, "all") != "all"]
     further = sorted(set(labels) - set(_PARTS) - _DESCRIBING)
@@ -251,14 +251,14 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
 
 
 def _quality(row: Any) -> str:
-    told = _told(row.labels)
+    parts = _label_parts(row.labels)
     if row.baseline:
-        told = [str(row.name), *told]
+        parts = [str(row.name), *parts]
     if row.metric in {"span", "occlusion_agreement"}:
-        return "/".join((str(row.metric), *told))
-    if told:
+        return "/".join((str(row.metric), *parts))
+    if parts:
         split = f"{row.split}_" if row.split else ""
-        return f"quality/{split}{row.metric}/{'_'.join(told)}"
+        return f"quality/{split}{row.metric}/{'_'.join(parts)}"
     if str(row.metric) == "train_loss":
         return "train/loss"
     if row.split:

@@ -248,11 +248,11 @@ def feature_data(data: pd.DataFrame) -> pd.DataFrame:
 
 def feature_pages(data: pd.DataFrame, further: Mapping[str, str]) -> list[pd.DataFrame]:
     """Return what `feature_data` returned in parts that one figure each can hold."""
-    own = pd.Series(_places(data, further), index=data.index)
+    own = pd.Series(_panels(data, further), index=data.index)
     return [data[own.isin(part)] for part in chunks(sorted(set(own)), PANELS)]
 
 
-def _places(data: pd.DataFrame, further: Mapping[str, str]) -> list[tuple[int, str]]:
+def _panels(data: pd.DataFrame, further: Mapping[str, str]) -> list[tuple[int, str]]:
     return [(int(n), further[str(m)]) for n, m in zip(data["length"], data["model"], strict=True)]
 
 
@@ -272,8 +272,8 @@ def feature_figure(
         subtitle: what they have in common.
     """
     own = over_layers(data[data["mode"] == mode])
-    own = own.assign(further=[words for _, words in _places(own, further)])
-    places = sorted(set(_places(own, further)))
+    own = own.assign(further=[words for _, words in _panels(own, further)])
+    panels = sorted(set(_panels(own, further)))
     labels = [
         f"{name}, {word}"
         for kernel, (name, *_) in KERNELS.items()
@@ -281,9 +281,9 @@ def feature_figure(
         if ((own["kernel"] == kernel) & (own["orthogonal"] == draw)).any()
     ]
     with style():
-        made = _sheet(len(places))
+        made = _sheet(len(panels))
         handles: dict[str, Line2D] = {}
-        for axes, (length, words) in zip(made.axes, places, strict=True):
+        for axes, (length, words) in zip(made.axes, panels, strict=True):
             here = own[(own["length"] == length) & (own["further"] == words)]
             for kernel, (name, color, marker) in KERNELS.items():
                 for draw, word in DRAWS.items():

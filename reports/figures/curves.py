@@ -1,4 +1,4 @@
-"""Losses as lines: against the optimiser step, and against the place in a window.
+"""Losses as lines: against the optimiser step, and against the position in a window.
 
 Small multiples, one panel per task; lines are means over seeds, bands their extremes.
 """
@@ -36,15 +36,15 @@ class Axis:
     y: str
     title: str
     doubling: bool = False
-    """Whether places double from one to the next."""
+    """Whether positions double from one to the next."""
 
 
 STEP = Axis(column="step", x="optimiser step", y="training loss (nat)", title="Training loss")
-PLACE = Axis(
+POSITION = Axis(
     column="place",
     x="tokens read in the window, from",
     y="loss (nat)",
-    title="Loss by place in the window",
+    title="Loss by position in the window",
     doubling=True,
 )
 
@@ -55,8 +55,8 @@ def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
     return _means(curve, TRAINING, "step")
 
 
-def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Return the losses of a split by place in the window; a part reaches to the next one."""
+def position_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the losses of a split by position in the window; a part reaches to the next one."""
     parts = rows[
         (rows["metric"] == "loss_by_position") & (rows["split"] == split) & (rows["status"] == "ok")
     ]
@@ -68,16 +68,16 @@ def place_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
 
 def _means(rows: pd.DataFrame, panel: tuple[str, ...], column: str) -> pd.DataFrame:
     keys = [*panel, "name", column]
-    places: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[float, Any]]] = {}
     known = rows.dropna(subset=keys)
     found = known[[*keys, "value", "seed"]].itertuples(index=False, name=None)
-    for *key, value, seed in found:  # ten times as fast as a frame for each place
-        places.setdefault(tuple(key), []).append((value, seed))
+    for *key, value, seed in found:  # ten times as fast as a frame for each group
+        groups.setdefault(tuple(key), []).append((value, seed))
     records = []
-    for place, own in sorted(places.items()):
+    for group, own in sorted(groups.items()):
         values = np.array([value for value, _ in own])
         seeds = len({seed for _, seed in own if not pd.isna(seed)})
-        records.append((*place, values.mean(), values.min(), values.max(), seeds))
+        records.append((*group, values.mean(), values.min(), values.max(), seeds))
     columns = [*panel, "model", column, "loss", "low", "high", "seeds"]
     data = pd.DataFrame(records, columns=columns)
     return data.astype({column: int}) if len(data) else data
@@ -88,9 +88,9 @@ def pages(data: pd.DataFrame, panel: Sequence[str]) -> list[pd.DataFrame]:
     columns = [column for column in panel if column in data.columns]
     found = list(zip(*(data[c] for c in columns), strict=True)) if columns else [()] * len(data)
     keys = pd.Series(found, index=data.index, dtype=object)
-    places = chunks(list(dict.fromkeys(keys)), PANELS)
+    groups = chunks(list(dict.fromkeys(keys)), PANELS)
     models = chunks(model_order([str(name) for name in data["model"]]), LINES)
-    parts = (data[keys.isin(p) & data["model"].isin(m)] for p in places for m in models)
+    parts = (data[keys.isin(p) & data["model"].isin(m)] for p in groups for m in models)
     return [part for part in parts if len(part)]
 
 
@@ -105,7 +105,7 @@ def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
 
 
 def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figure:
-    """Draw what `loss_data` or `place_data` returned."""
+    """Draw what `loss_data` or `position_data` returned."""
     panel = [column for column in EVALUATION if column in data.columns]
     keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
     with style():
@@ -152,9 +152,9 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) ->
     for name in model_order([str(n) for n in own["model"]]):
         line = own[own["model"] == name]
         look = looks[name]
-        places = line[column].astype(float)
+        x = line[column].astype(float)
         (drawn[name],) = axes.plot(
-            places,
+            x,
             line["loss"],
             color=look.color,
             linestyle=(0, look.dashes) if look.dashes else "-",
@@ -167,6 +167,6 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look], column: str) ->
         )
         if (line["seeds"] > 1).any():
             axes.fill_between(
-                places, line["low"], line["high"], color=look.color, alpha=0.12, linewidth=0
+                x, line["low"], line["high"], color=look.color, alpha=0.12, linewidth=0
             )
     return drawn

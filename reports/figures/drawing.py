@@ -54,19 +54,19 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
     next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
     marker are combined anew.
     """
-    taken = {name: place for place, name in enumerate(_FIXED) if name in models}
+    taken = {name: number for number, name in enumerate(_FIXED) if name in models}
     for name in sorted(set(models) - set(_FIXED)):
         start = int(hashlib.sha256(name.encode()).hexdigest(), 16)
         own = range(len(_FIXED), _SLOTS)
         turned = [own[(start + i) % len(own)] for i in range(len(own))]
         # the places of absent fixed models come next, then second turns through the list
-        places = chain(turned, range(len(_FIXED)), count(_SLOTS))
-        taken[name] = next(p for p in places if p not in taken.values())
-    return {name: _look(place) for name, place in taken.items()}
+        numbers = chain(turned, range(len(_FIXED)), count(_SLOTS))
+        taken[name] = next(p for p in numbers if p not in taken.values())
+    return {name: _look(number) for name, number in taken.items()}
 
 
-def _look(place: int) -> Look:
-    turn, slot = divmod(place, _SLOTS)
+def _look(number: int) -> Look:
+    turn, slot = divmod(number, _SLOTS)
     return Look(
         _COLORS[slot], _MARKERS[(slot + 5 * turn) % _SLOTS], _DASHES[(slot + 7 * turn) % _SLOTS]
     )

@@ -62,9 +62,9 @@ def sheet(panels: int, *, plot: tuple[float, float] = (2.6, 1.9), across: int = 
     across = max(1, min(across, panels))
     figure = new_figure(*(3 * side for side in plot))
     width, height = figure.get_size_inches()
-    place = (0.3, 0.3, plot[0] / width, plot[1] / height)
+    box = (0.3, 0.3, plot[0] / width, plot[1] / height)
     # all at one place, each of its final size: ticks depend on it
-    axes = tuple(figure.add_axes(place, label=str(number)) for number in range(panels))
+    axes = tuple(figure.add_axes(box, label=str(number)) for number in range(panels))
     return Sheet(figure, axes, across, plot)
 
 
@@ -141,9 +141,9 @@ def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int 
             lines.append(line.rstrip())
             line = piece
         while _width(line.rstrip(), size, bold=bold) > width and len(line) > 1:
-            kept = max(1, bisect(range(1, len(line)), width, key=_of(line, size, bold)))
-            lines.append(line[:kept])
-            line = line[kept:]
+            fitting = max(1, bisect(range(1, len(line)), width, key=_of(line, size, bold)))
+            lines.append(line[:fitting])
+            line = line[fitting:]
     lines += [line.rstrip()] if line.strip() else []
     return lines if len(lines) <= most else [*lines[: most // 2], "…", *lines[-(most // 2) + 1 :]]
 
@@ -236,9 +236,9 @@ def _thin(axis: Axis) -> None:
     Their sizes are computed: matplotlib would make every tick, which takes most of a figure's time.
     """
     low, high = sorted(axis.get_view_interval())
-    places = [float(place) for place in axis.get_majorticklocs()]
-    texts = axis.get_major_formatter().format_ticks(places)
-    shown = sorted((p, t) for p, t in zip(places, texts, strict=True) if low <= p <= high and t)
+    positions = [float(position) for position in axis.get_majorticklocs()]
+    texts = axis.get_major_formatter().format_ticks(positions)
+    shown = sorted((p, t) for p, t in zip(positions, texts, strict=True) if low <= p <= high and t)
     axes, figure = axis.axes, axis.axes.figure
     assert isinstance(axes, Axes)
     assert isinstance(figure, Figure)
@@ -252,11 +252,11 @@ def _thin(axis: Axis) -> None:
         wide = max(_width(line, size) for line in lines)
         half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _APART
         ends.append((middle / figure.dpi - half, middle / figure.dpi + half))
-    kept = sorted(range(len(shown)), key=lambda i: ends[i])  # an axis may be inverted
-    while any(ends[i][1] > ends[j][0] for i, j in pairwise(kept)):
-        kept = kept[::-1][::2][::-1]
-    if len(kept) < len(shown):
-        axis.set_major_locator(FixedLocator(sorted(shown[i][0] for i in kept)))
+    chosen = sorted(range(len(shown)), key=lambda i: ends[i])  # an axis may be inverted
+    while any(ends[i][1] > ends[j][0] for i, j in pairwise(chosen)):
+        chosen = chosen[::-1][::2][::-1]
+    if len(chosen) < len(shown):
+        axis.set_major_locator(FixedLocator(sorted(shown[i][0] for i in chosen)))
 
 
 def _label_size(axis: Axis) -> float:

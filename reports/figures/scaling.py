@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, drawable, sheet
-from reports.growth import UNRESOLVED, Fit, bounds, fit_exponent
+from reports.growth import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.rows import MARKS, CostPoint, Value, model_order
 from reports.sections.efficiency import describe_pass
 from reports.statistics import percentiles
@@ -46,8 +46,8 @@ def scaling_data(points: Sequence[CostPoint], mode: str, quantity: str) -> pd.Da
     for name in model_order([p.model for p in own]):
         line = sorted((p for p in own if p.model == name), key=lambda p: p.length)
         costs = [p.per_sequence(p.time if quantity == "time" else p.memory) for p in line]
-        places = [(p.length, p.batch_size) for p in line]
-        records += line_records(name, mode, quantity, places, costs)
+        positions = [(p.length, p.batch_size) for p in line]
+        records += line_records(name, mode, quantity, positions, costs)
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
@@ -55,7 +55,7 @@ def line_records(
     model: str,
     mode: str,
     quantity: str,
-    places: Sequence[tuple[int, int | None]],
+    positions: Sequence[tuple[int, int | None]],
     costs: Sequence[Value],
 ) -> list[dict[str, Any]]:
     """Return one line of a figure, a record per point, with the exponent that fits them all.
@@ -64,12 +64,12 @@ def line_records(
         model: its name.
         mode: of its points.
         quantity: one of `UNITS`.
-        places: length and batch size of each point, lengths rising.
+        positions: length and batch size of each point, lengths rising.
         costs: what is drawn there.
     """
-    fit = _fit([length for length, _ in places], costs)
+    fit = _fit([length for length, _ in positions], costs)
     records = []
-    for (length, batch_size), cost in zip(places, costs, strict=True):
+    for (length, batch_size), cost in zip(positions, costs, strict=True):
         record: dict[str, Any] = dict.fromkeys(COLUMNS)
         record |= {"model": model, "mode": mode, "quantity": quantity}
         record |= {"length": length, "value": cost.value, "unit": UNITS[quantity]}
@@ -79,7 +79,7 @@ def line_records(
     return records
 
 
-def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
+def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> PowerLaw | None:
     known = [
         (n, c.value, c.samples)
         for n, c in zip(lengths, costs, strict=True)
@@ -91,7 +91,7 @@ def _fit(lengths: Sequence[int], costs: Sequence[Value]) -> Fit | None:
     return fit_exponent([n for n, *_ in known], [v for _, v, _ in known], [s for *_, s in known])
 
 
-def _spread(cost: Value, fit: Fit | None) -> dict[str, Any]:
+def _spread(cost: Value, fit: PowerLaw | None) -> dict[str, Any]:
     record: dict[str, Any] = {}
     if len(cost.samples) > 1:
         record["p20"], record["p80"] = percentiles(cost.samples)
@@ -153,11 +153,11 @@ def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
 def zeros(data: pd.DataFrame) -> list[str]:
     """Say where the zeros are: one note for all."""
     none = data[data["value"].astype(float) <= 0]
-    places = [
+    positions = [
         f"{model} at {' and '.join(f'{n:,}' for n in own['length'])}"
         for model, own in none.groupby("model", sort=False)
     ]
-    return [f"○ zero, so not on this axis: {'; '.join(places)}"] if places else []
+    return [f"○ zero, so not on this axis: {'; '.join(positions)}"] if positions else []
 
 
 def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -365,14 +365,14 @@ def why_absent(data: pd.DataFrame) -> list[str]:
         own.setdefault(str(row.model), []).append(f"{row.length:,}")
     every = data["length"].nunique()
 
-    def places(lengths: list[str]) -> str:
+    def positions(lengths: list[str]) -> str:
         return "every length" if len(lengths) == every > 1 else " and ".join(lengths)
 
     def who(models: Mapping[str, list[str]]) -> str:
-        by_place: dict[str, list[str]] = {}
+        by_lengths: dict[str, list[str]] = {}
         for model, lengths in models.items():
-            by_place.setdefault(places(lengths), []).append(model)
-        return "; ".join(f"{_some(names)} at {place}" for place, names in by_place.items())
+            by_lengths.setdefault(positions(lengths), []).append(model)
+        return "; ".join(f"{_some(names)} at {words}" for words, names in by_lengths.items())
 
     return [
         f"× {MARKS.get(status, status)}, {reason}: {who(models)}"

@@ -8,7 +8,7 @@ import pandas as pd
 from reports.names import display_name
 from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
 from reports.statistics import LEVEL, Interval, mean_interval, wilson_interval
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
@@ -107,12 +107,12 @@ def accuracy_table(
     }
     baselines = sorted(titles, key=lambda n: (found.get(n, 0), n))
     models = model_order([str(n) for n in final["name"][final["baseline"] == ""]])
-    places = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
+    parts = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
     for name in [*models, *baselines]:
-        entries = tuple(entry(places.get((name, c), nothing), score) for c in columns)
+        entries = tuple(entry(parts.get((name, c), nothing), score) for c in columns)
         section = BASELINES if name in titles else ""
-        table_rows.append(Row(title=titles.get(name, name), entries=entries, section=section))
+        table_rows.append(TableRow(title=titles.get(name, name), entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
     caption = f"{score.unit}, mean over seeds [{percent} interval; what it accounts for]. "
     if score.shares:
@@ -161,8 +161,8 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     interval: Interval | None = mean_interval(values)
     if interval is None and examples and score.shares:
         interval = wilson_interval(min(mean, 1.0), examples)
-    told = good["labels"][good["baseline"] != ""]
-    notes += tuple(sorted({s for s in (found.get("sentence", "") for found in told) if s}))
+    labels = good["labels"][good["baseline"] != ""]
+    notes += tuple(sorted({s for s in (found.get("sentence", "") for found in labels) if s}))
     machines = sorted({f"{d} {p}" for d, p in zip(good["device"], good["precision"], strict=True)})
     if len(machines) > 1:
         notes += (f"seeds come from {' and '.join(machines)}",)

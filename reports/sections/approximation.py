@@ -9,7 +9,7 @@ from reports.names import BEGINNINGS, option_words
 from reports.rows import MARKS, Value, model_order, short
 from reports.sections.efficiency import significant, trusted
 from reports.statistics import percentiles
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 RUNNER = "approximation"
 KERNEL, ORTHOGONAL = "mixer.kernel", "mixer.orthogonal"
@@ -22,12 +22,12 @@ MEASURES = {
     "topk_mass_recall": "mass of the heaviest",
 }
 """Metrics that are drawn against the budget, and their titles; mass follows a number of keys."""
-PLACE = ("mode", "length", "model", "option", "budget")
+POINT = ("mode", "length", "model", "option", "budget")
 TIMES = (
     "core_time", "core_time_p20", "core_time_p80", "reference_time", "time_ratio", "disturbed",
 )  # fmt: skip
 COLUMNS = (
-    *PLACE, "target", "kernel", "orthogonal", "layer", "measure", "k", "value", "low", "high",
+    *POINT, "target", "kernel", "orthogonal", "layer", "measure", "k", "value", "low", "high",
     "draws", "status", "reason", *TIMES,
 )  # fmt: skip
 
@@ -51,24 +51,24 @@ def approximation_data(rows: pd.DataFrame) -> pd.DataFrame:
     known = known.assign(model=known["name"])
     exact = _pooled(known[known["reference"] != ""], ("mode", "length", "model"), "core_time")
     known = known[known["budget"].notna()].assign(budget=lambda t: t["budget"].astype(int))
-    times = _pooled(known[known["reference"] == ""], PLACE, "core_time")
-    ratios = _pooled(known, PLACE, "core_time_ratio")
+    times = _pooled(known[known["reference"] == ""], POINT, "core_time")
+    ratios = _pooled(known, POINT, "core_time_ratio")
     shaken = _shaken(known)
     records = []
     errors = known[known["metric"].isin(MEASURES)]
-    for key, part in errors.groupby([*PLACE, "layer", "metric", "k"], dropna=False, sort=True):
-        *place, layer, metric, k = key
+    for key, part in errors.groupby([*POINT, "layer", "metric", "k"], dropna=False, sort=True):
+        *point, layer, metric, k = key
         records.append(
             {
-                **dict(zip(PLACE, place, strict=True)),
+                **dict(zip(POINT, point, strict=True)),
                 **_facts(part),
                 "layer": layer,
                 "measure": metric,
                 "k": k,
                 **_value(part),
-                **_times(times.get(tuple(place), ()), ratios.get(tuple(place), ())),
-                "disturbed": shaken.get(tuple(place), ""),
-                "reference_time": _middle(exact.get(tuple(place[:3]), ())),
+                **_times(times.get(tuple(point), ()), ratios.get(tuple(point), ())),
+                "disturbed": shaken.get(tuple(point), ""),
+                "reference_time": _middle(exact.get(tuple(point[:3]), ())),
             }
         )
     return pd.DataFrame(records, columns=list(COLUMNS))
@@ -85,13 +85,13 @@ def further_words(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _pooled(
-    rows: pd.DataFrame, place: Sequence[str], metric: str
+    rows: pd.DataFrame, point: Sequence[str], metric: str
 ) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Return the samples of a metric by place, all seeds together."""
     found: dict[tuple[Any, ...], tuple[float, ...]] = {}
     own = rows[(rows["metric"] == metric) & (rows["status"] == "ok")]
     for record in own.to_dict("records"):
-        key = tuple(record[name] for name in place)
+        key = tuple(record[name] for name in point)
         found[key] = found.get(key, ()) + tuple(record["samples"])
     return found
 
@@ -125,7 +125,7 @@ def _value(part: pd.DataFrame) -> dict[str, Any]:
 def _shaken(rows: pd.DataFrame) -> dict[tuple[Any, ...], str]:
     """Return what disturbed the times of a budget, by place."""
     own = rows[rows["metric"].isin(("core_time", "core_time_ratio")) & (rows["disturbed"] != "")]
-    return {tuple(r[name] for name in PLACE): r["disturbed"] for r in own.to_dict("records")}
+    return {tuple(r[name] for name in POINT): r["disturbed"] for r in own.to_dict("records")}
 
 
 def _middle(samples: Sequence[float]) -> float | None:
@@ -145,7 +145,7 @@ def _times(own: Sequence[float], ratios: Sequence[float]) -> dict[str, float | N
 def over_layers(data: pd.DataFrame) -> pd.DataFrame:
     """Return the data with the mean over layers in place of each; extremes are over all of them."""
     known = data[data["value"].notna()]
-    keys = [*PLACE, "target", "kernel", "orthogonal", "measure", "k"]
+    keys = [*POINT, "target", "kernel", "orthogonal", "measure", "k"]
     times = {column: (column, "first") for column in TIMES}
     return known.groupby(keys, dropna=False, as_index=False, sort=True).agg(
         value=("value", "mean"), low=("low", "min"), high=("high", "max"),
@@ -185,8 +185,8 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table | None:
         here = own[own["length"] == length]
         for model in model_order([str(m) for m in here["model"]]):
             mine = here[here["model"] == model]
-            places = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])
-            for budget, layer in places.itertuples(index=False, name=None):
+            points = mine[["budget", "layer"]].drop_duplicates().sort_values(["budget", "layer"])
+            for budget, layer in points.itertuples(index=False, name=None):
                 lines = mine[
                     (mine["budget"] == budget)
                     & (mine["layer"].isna() if pd.isna(layer) else mine["layer"] == layer)
@@ -195,7 +195,7 @@ def approximation_table(data: pd.DataFrame, mode: str) -> Table | None:
                 title += "" if pd.isna(layer) else f", layer {layer}"
                 entries = tuple(_entry(of_measure(lines, *head)) for head in heads)
                 rows.append(
-                    Row(
+                    TableRow(
                         title=title,
                         entries=(*entries, *_time_entries(lines)),
                         section=f"{length:,} tokens",
@@ -259,8 +259,8 @@ def _time_entries(lines: pd.DataFrame) -> tuple[Entry, Entry]:
         lost = Entry(text="–", status="missing", notes=("not timed",))
         return lost, lost
     seconds, speed = float(line["core_time"]), 1 / float(line["time_ratio"])
-    told = Value(disturbed=line["disturbed"])
+    source = Value(disturbed=line["disturbed"])
     return (
-        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), told),
-        trusted(Entry(text=significant(speed, 2), value=speed), told),
+        trusted(Entry(text=significant(seconds * 1e3), value=seconds * 1e3), source),
+        trusted(Entry(text=significant(speed, 2), value=speed), source),
     )

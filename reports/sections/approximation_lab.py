@@ -29,7 +29,7 @@ from reports.sections.approximation import (
 from reports.stems import stem
 from reports.tables import Table
 
-PLACES = ("length",)
+PANEL = ("length",)
 """Columns whose values share a panel."""
 
 
@@ -71,12 +71,12 @@ def _figures(
         draw = partial(budget_figure, looks=looks, mode=mode, length=length, subtitle=title)
         text = f"error against budget, {length:,} tokens"
         here = own[own["length"] == length]
-        yield f"approximation-budget-{length}", text, draw, pages(here, PLACES)
+        yield f"approximation-budget-{length}", text, draw, pages(here, PANEL)
     errors = own[own["measure"] == "output_error"]
     timed = errors[errors["time_ratio"].notna()]
     if len(timed):
         draw = partial(time_figure, looks=looks, mode=mode, subtitle=title)
-        yield "approximation-time", "error against time", draw, pages(timed, PLACES)
+        yield "approximation-time", "error against time", draw, pages(timed, PANEL)
     if len(lengths) > 1:
         draw = partial(length_figure, looks=looks, mode=mode, subtitle=title)
         shared = errors[errors["budget"].isin(shared_budgets(errors))]

@@ -24,7 +24,7 @@ from reports.rows import (
 )
 from reports.sections.efficiency import MEBIBYTE, mark, significant, trusted
 from reports.statistics import median_interval
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 RUNNER = "decode"
 MODES = {"state": "with a state", "recompute": "recomputed"}
@@ -91,20 +91,20 @@ def decode_points(rows: pd.DataFrame) -> list[DecodePoint]:
 
     Places with several configurations under one name are marked, not merged.
     """
-    places: dict[tuple[str, str, int], list[Record]] = {}
+    positions: dict[tuple[str, str, int], list[Record]] = {}
     for record in decode_rows(rows)[_NEEDED].to_dict("records"):
-        place = (str(record["name"]), str(record["mode"]), int(record["length"]))
-        places.setdefault(place, []).append({str(k): v for k, v in record.items()})
+        position = (str(record["name"]), str(record["mode"]), int(record["length"]))
+        positions.setdefault(position, []).append({str(k): v for k, v in record.items()})
     found = []
-    for (model, mode, length), records in sorted(places.items()):
+    for (model, mode, length), records in sorted(positions.items()):
         by_metric: dict[str, list[Record]] = {}
         for each in records:
             by_metric.setdefault(each["metric"], []).append(each)
         times = by_metric.get("token_time")
         if not times:
             continue
-        told = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
-        sizes = sorted({int(r["value"]) for r in told})
+        known = (r for r in by_metric.get("batch_size", []) if r["status"] == "ok")
+        sizes = sorted({int(r["value"]) for r in known})
         problem = ambiguous(sizes, times)
         values = {metric: merged(own) for metric, own in by_metric.items()}
         found.append(
@@ -135,8 +135,8 @@ def decode_data(points: Sequence[DecodePoint], quantity: str) -> pd.DataFrame:
             continue
         share = quantity == "state_bytes"
         costs = [p.per_text(quantity) if share else p.value(quantity) for p in own]
-        places = [(p.length, p.batch_size) for p in own]
-        records += line_records(name, mode, quantity, places, costs)
+        positions = [(p.length, p.batch_size) for p in own]
+        records += line_records(name, mode, quantity, positions, costs)
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
@@ -193,7 +193,7 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     """Build the table of one setting: a panel per quantity, contexts as columns; None if empty."""
     if not points:
         return None
-    places = {(p.name, p.length): p for p in points}
+    positions = {(p.name, p.length): p for p in points}
     lengths = sorted({p.length for p in points})
     panels: list[tuple[str, Callable[[DecodePoint], Value], float]] = [
         ("time of one token, median (ms)", lambda p: p.value("token_time"), 1e-3),
@@ -215,12 +215,12 @@ def decode_table(points: Sequence[DecodePoint]) -> Table | None:
     for section, take, unit in panels:
         for name, _ in lines(points):
             entries = tuple(
-                _entry(places[name, n], take, unit)
-                if (name, n) in places
+                _entry(positions[name, n], take, unit)
+                if (name, n) in positions
                 else Entry(text="–", status=MISSING, notes=("not run",))
                 for n in lengths
             )
-            rows.append(Row(title=name, entries=entries, section=section))
+            rows.append(TableRow(title=name, entries=entries, section=section))
     caption = (
         f"Columns are lengths of the context in tokens; {batches(points)}. A token is "
         "chosen from its logits and fed back; the time to the first one is that of reading the "

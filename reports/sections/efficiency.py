@@ -14,7 +14,7 @@ from reports.growth import (
     UNRESOLVED,
     WIDEST,
     Crossover,
-    Fit,
+    PowerLaw,
     Reach,
     bounds,
     crossover,
@@ -22,7 +22,7 @@ from reports.growth import (
 )
 from reports.rows import AMBIGUOUS, DAGGER, MARKS, MISSING, CostPoint, Value, model_order
 from reports.statistics import Interval, median_interval
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 REFERENCES = ("softmax", "sdpa")
 REFERENCE_NAMES = {"softmax": "literal softmax attention", "sdpa": "exact attention through SDPA"}
@@ -34,8 +34,6 @@ WIDEST_FACTOR = 2.0
 """Ratio of the ends of an interval around 1, above which no speed factor is printed."""
 UNRESOLVED_STATUS = "unresolved"
 """Status of an entry whose interval says nothing: it is printed in place of a number."""
-
-Places = dict[tuple[str, int], CostPoint]
 
 
 def modes(points: Sequence[CostPoint]) -> list[str]:
@@ -65,8 +63,8 @@ def significant(value: float, digits: int = 3) -> str:
     """Return a number with so many significant digits, without exponent notation."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{round(value, places):,.{places}f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{round(value, decimals):,.{decimals}f}"
 
 
 def mark(value: Value, *further: str) -> Entry:
@@ -105,7 +103,7 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     own = [p for p in points if p.mode == mode]
     if not own:
         return None
-    places: Places = {(p.model, p.length): p for p in own}
+    measured = {(p.model, p.length): p for p in own}
     lengths = sorted({p.length for p in own})
     names = model_order([p.model for p in own])
     panels: list[tuple[str, Callable[[CostPoint], Entry]]] = [
@@ -120,9 +118,9 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     for section, entry in panels:
         for name in names:
             entries = tuple(
-                entry(places[name, n]) if (name, n) in places else _absent() for n in lengths
+                entry(measured[name, n]) if (name, n) in measured else _absent() for n in lengths
             )
-            rows.append(Row(title=name, entries=entries, section=section))
+            rows.append(TableRow(title=name, entries=entries, section=section))
     columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)
     caption = (
         f"Columns are sequence lengths ({_batches(own)}). Speeds and memory "
@@ -278,7 +276,7 @@ def crossover_table(points: Sequence[CostPoint]) -> Table | None:
         for mode, reference in heads:
             own = [p for p in points if p.model == name and p.mode == mode]
             entries.append(_crossover_entry(own, name, reference))
-        rows.append(Row(title=name, entries=tuple(entries)))
+        rows.append(TableRow(title=name, entries=tuple(entries)))
     caption = (
         "The sequence length from which the model stays faster than the reference as "
         "far as measured, interpolated between lengths on logarithmic axes [95 % interval from "
@@ -334,7 +332,7 @@ def growth_table(points: Sequence[CostPoint]) -> Table | None:
         for mode, quantity in heads:
             own = [p for p in points if p.model == name and p.mode == mode]
             entries += _growth_entries(own, quantity)
-        rows.append(Row(title=name, entries=tuple(entries)))
+        rows.append(TableRow(title=name, entries=tuple(entries)))
     if not any(e.status != MISSING for r in rows for e in r.entries):
         return None
     columns = tuple(
@@ -389,7 +387,7 @@ def _growth_entries(points: Sequence[CostPoint], quantity: str) -> tuple[Entry, 
     return whole, replace(_last_doubling(last, exact=quantity == "memory"), notes=notes)
 
 
-def _last_doubling(fit: Fit, *, exact: bool) -> Entry:
+def _last_doubling(fit: PowerLaw, *, exact: bool) -> Entry:
     noise = fit.noise
     facts: dict[str, float | int | str] = {"shortest": fit.lengths[0], "longest": fit.lengths[1]}
     facts["points"] = 2

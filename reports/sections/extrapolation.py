@@ -17,7 +17,7 @@ from reports.figures.layout import arrange, sheet
 from reports.figures.scaling import draw_crosses, draw_line, length_axis, strip, why_absent
 from reports.rows import model_order, short, shown
 from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel; the length is the training's."""
@@ -42,8 +42,8 @@ def extrapolation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     for task, part in own.groupby("task"):
         known = set(part["metric"])
         chosen[task] = next((score.metric for score in SCORES if score.metric in known), "")
-    told = own["metric"] == own["task"].map(chosen)
-    return own[told | (own["factor"].isna() & (own["status"] != "ok"))]
+    is_score = own["metric"] == own["task"].map(chosen)
+    return own[is_score | (own["factor"].isna() & (own["status"] != "ok"))]
 
 
 def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -54,12 +54,12 @@ def extrapolation_data(rows: pd.DataFrame) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for key, part in rows.groupby(list(TASK), sort=True, dropna=False):
-        places = part[part["factor"].notna()]
-        if places.empty:
+        points = part[part["factor"].notna()]
+        if points.empty:
             continue
-        metric = str(places["metric"].iloc[0])
+        metric = str(points["metric"].iloc[0])
         axis: dict[float, tuple[int, int]] = {}
-        for row in places.sort_values("status").to_dict("records"):  # ok comes before the failures
+        for row in points.sort_values("status").to_dict("records"):  # ok comes before the failures
             axis.setdefault(row["factor"], (int(row["tokens"]), int(row["trained_tokens"])))
         for name in model_order([str(n) for n in part["name"]]):
             own = part[part["name"] == name]
@@ -101,8 +101,8 @@ def extrapolation_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             for name, line in _draw(axes, own, looks).items():
                 handles.setdefault(name, line)
             task, version, source, _, *marks = key
-            said = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
-            axes.set_title(f"{task} ({said})", size=8.5)
+            text = ", ".join([str(source), f"version {shown(version)}", *filter(None, marks)])
+            axes.set_title(f"{task} ({text})", size=8.5)
         lengths = sorted({int(n) for n in data["trained_tokens"]})
         trained = " or ".join(f"{n:,}" for n in lengths)
         return arrange(
@@ -150,10 +150,10 @@ def _unit(score: Score) -> str:
 
 def _notes(data: pd.DataFrame) -> list[str]:
     several = data["task"].nunique() > 1
-    told = data.assign(length=data["tokens"])
+    named = data.assign(length=data["tokens"])
     if several:
-        told["model"] = told["model"] + ", " + told["task"]
-    found = [why_absent(part) for _, part in told.groupby("task", sort=False)]
+        named["model"] = named["model"] + ", " + named["task"]
+    found = [why_absent(part) for _, part in named.groupby("task", sort=False)]
     return [note for notes in found for note in notes]
 
 
@@ -170,17 +170,17 @@ def extrapolation_tables(rows: pd.DataFrame) -> list[tuple[str, Table]]:
         if own.empty:
             continue
         names = model_order([str(n) for n in own["model"]])
-        places = own[[*TASK, "factor", "tokens"]].drop_duplicates()
+        points = own[[*TASK, "factor", "tokens"]].drop_duplicates()
         columns, by_column = [], []
-        for place in places.itertuples(index=False, name=None):
-            *task, factor, tokens = place
+        for point in points.itertuples(index=False, name=None):
+            *task, factor, tokens = point
             columns.append(
                 Column(group=str(task[0]), title=f"{tokens:,}", key=f"{task[0]}-{factor:g}x")
             )
             at = (rows[list(TASK)] == task).all(axis=1)
             by_column.append(rows[at & rows["factor"].isin((factor, np.nan))])
         table_rows = tuple(
-            Row(
+            TableRow(
                 title=name,
                 entries=tuple(_short(at[at["name"] == name], score) for at in by_column),
             )

@@ -10,7 +10,7 @@ from reports.sections.accuracy import Score, entry
 from reports.sections.efficiency import significant
 from reports.statistics import LEVEL
 from reports.stems import stem
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 from runners.metrics import METRICS
 from runners.records import canonical
 
@@ -69,7 +69,7 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
             for label in sorted(set(own["told"]), key=lambda text: words[text]):
                 here = own[own["told"] == label]
                 lines.append(
-                    Row(
+                    TableRow(
                         title=f"{name}{words[label]}",
                         entries=tuple(_entry(here[here["metric"] == m], m) for m in ordered),
                         section=f"{mode}, length {shown(length)}",

@@ -21,7 +21,7 @@ from reports.rows import MARKS, Value, named, short
 from reports.sections.efficiency import describe_pass, significant, trusted
 from reports.statistics import median_interval
 from reports.stems import stem
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 from runners.records import Status
 
 KEY = ["family", "peer", "causal"]
@@ -134,7 +134,7 @@ def peer_table(rows: pd.DataFrame, mode: str) -> Table | None:
             title = f"{name}: {peer} ({setting}{', causal' if causal else ''})"
             entries = tuple(_entry(_at(own, line, length), metric) for length in lengths)
             if metric == "peer_speedup" or any(entry.value is not None for entry in entries):
-                made.append(Row(title=title, entries=entries, section=section))
+                made.append(TableRow(title=title, entries=entries, section=section))
     return Table(
         title=f"Beside other implementations, {describe(mode)}",
         caption=(
@@ -179,11 +179,11 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
         made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)), across=1)
         axes: Axes = made.axes[0]
         axes.axvline(1.0, color="black", linewidth=0.9)
-        for place, key in enumerate(keys):
+        for row, key in enumerate(keys):
             own = data[(data[["family", "peer", "causal"]] == list(key)).all(axis=1)]
             spread = len(own) - 1 or 1
             for turn, point in enumerate(own.to_dict("records")):
-                y = place + 0.5 * (turn / spread - 0.5)
+                y = row + 0.5 * (turn / spread - 0.5)
                 low, high = float(point["low"]), float(point["high"])
                 axes.plot([low, high], [y, y], color="#999999", linewidth=0.8)
                 dot = colour[point["length"]]

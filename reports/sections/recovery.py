@@ -20,7 +20,7 @@ from reports.figures.curves import EVALUATION, PANELS, page_names
 from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, chunks, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 SCRATCH = "scratch"
 TUNED, PLAIN, SOURCE = "fine-tuned", "from scratch", "source"
@@ -32,7 +32,7 @@ _PLOT = (2.9, 1.75)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class RecoveryScore:
     """A score that is followed along the fine-tuning."""
 
     metric: str
@@ -43,13 +43,15 @@ class Measure:
 
 
 MEASURES = (
-    Measure(metric="accuracy", axis="validation accuracy (%)", factor=100, digits=1, higher=True),
-    Measure(metric="loss", axis="validation loss (nat)", factor=1, digits=3, higher=False),
+    RecoveryScore(
+        metric="accuracy", axis="validation accuracy (%)", factor=100, digits=1, higher=True
+    ),
+    RecoveryScore(metric="loss", axis="validation loss (nat)", factor=1, digits=3, higher=False),
 )
 COLUMNS = (*EVALUATION, "model", "start", "line", "step", "value", "low", "high", "seeds")
 
 
-def recovery_data(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+def recovery_data(rows: pd.DataFrame, measure: RecoveryScore) -> pd.DataFrame:
     """Return means and extremes over seeds: of every curve by step, of every source once.
 
     Args:
@@ -67,8 +69,8 @@ def recovery_data(rows: pd.DataFrame, measure: Measure) -> pd.DataFrame:
     records = []
     for key, part in both.groupby(keys, sort=True, dropna=False):
         values = part["value"].astype(float)
-        place = cast(tuple[Any, ...], key)
-        records.append((*place, values.mean(), values.min(), values.max(), part["seed"].nunique()))
+        panel = cast(tuple[Any, ...], key)
+        records.append((*panel, values.mean(), values.min(), values.max(), part["seed"].nunique()))
     return pd.DataFrame(records, columns=list(COLUMNS)).astype({"step": "Int64"})
 
 
@@ -91,7 +93,7 @@ def _of(data: pd.DataFrame, key: tuple[Any, ...]) -> pd.DataFrame:
     return found
 
 
-def recovery_figure(data: pd.DataFrame, measure: Measure) -> Figure:
+def recovery_figure(data: pd.DataFrame, measure: RecoveryScore) -> Figure:
     """Draw what `recovery_data` returned; bands are the extremes over seeds.
 
     Of losses, the axis leaves out that of the weights as drawn, which would flatten all others: the
@@ -132,7 +134,7 @@ def _facts(key: tuple[Any, ...]) -> str:
     return ", ".join([*facts, *(str(mark) for mark in marks if mark)]) + ")"
 
 
-def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: Measure) -> None:
+def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: RecoveryScore) -> None:
     scratch = own[own["line"] == PLAIN]
     if len(scratch):
         _line(axes, scratch, measure, color=_GREY, linestyle=(0, (5, 2)), marker="s")
@@ -147,7 +149,7 @@ def _draw(axes: Axes, own: pd.DataFrame, colors: dict[str, str], measure: Measur
             axes.axhline(float(value) * measure.factor, color=color, linewidth=3.2, alpha=0.3)
 
 
-def _line(axes: Axes, own: pd.DataFrame, measure: Measure, **look: Any) -> None:
+def _line(axes: Axes, own: pd.DataFrame, measure: RecoveryScore, **look: Any) -> None:
     steps = own["step"].astype(float)
     values = own[["value", "low", "high"]].astype(float) * measure.factor
     face = "white" if look["marker"] == "s" else look["color"]
@@ -158,7 +160,7 @@ def _line(axes: Axes, own: pd.DataFrame, measure: Measure, **look: Any) -> None:
         )
 
 
-def _set_limits(axes: Axes, data: pd.DataFrame, measure: Measure) -> None:
+def _set_limits(axes: Axes, data: pd.DataFrame, measure: RecoveryScore) -> None:
     drawn = (data["line"] == PLAIN) & (data["step"] == 0).fillna(False)
     shown_values = data[~drawn][["low", "high"]].astype(float) * measure.factor
     low, high = float(shown_values["low"].min()), float(shown_values["high"].max())
@@ -185,7 +187,7 @@ def _legend(colors: dict[str, str], *, scratch: bool) -> list[Line2D]:
     return handles
 
 
-def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> Table:
+def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: RecoveryScore) -> Table:
     """Build the table of what the curves begin and end with.
 
     Args:
@@ -204,7 +206,9 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> 
             taken = rows[(rows["base"] == key[-1]) & (rows["start"] == start)]
             entries = _entries(own, start, taken[taken["task"] == key[0]], measure)
             title = f"{key[-1]}, weights of {start}"
-            found.append(Row(title=title, entries=entries, section=_facts(key) if several else ""))
+            found.append(
+                TableRow(title=title, entries=entries, section=_facts(key) if several else "")
+            )
     found += _failed(rows, len(columns))
     of = f"; {tasks[0]}" if len(tasks) == 1 else ""
     unit = "Percent" if measure.factor == 100 else "Nats, lower is better"
@@ -220,7 +224,7 @@ def recovery_table(rows: pd.DataFrame, data: pd.DataFrame, measure: Measure) -> 
 
 
 def _entries(
-    own: pd.DataFrame, start: str, rows: pd.DataFrame, measure: Measure
+    own: pd.DataFrame, start: str, rows: pd.DataFrame, measure: RecoveryScore
 ) -> tuple[Entry, ...]:
     tuned = own[(own["line"] == TUNED) & (own["start"] == start)]
     scratch = own[own["line"] == PLAIN]
@@ -236,7 +240,7 @@ def _entries(
     )
 
 
-def _score(row: Any, measure: Measure) -> Entry:
+def _score(row: Any, measure: RecoveryScore) -> Entry:
     if row is None:
         return Entry(text="–", status=MISSING, notes=("not run",))
     value = float(row["value"])
@@ -247,7 +251,7 @@ def _score(row: Any, measure: Measure) -> Entry:
     return Entry(text=f"{measure.factor * value:.{measure.digits}f}", value=value, facts=facts)
 
 
-def _passing(tuned: pd.DataFrame, last: Any, measure: Measure) -> Entry:
+def _passing(tuned: pd.DataFrame, last: Any, measure: RecoveryScore) -> Entry:
     if last is None:
         return Entry(text="–", status=MISSING, notes=("not run",))
     sign = 1 if measure.higher else -1
@@ -268,7 +272,7 @@ def _taken(rows: pd.DataFrame) -> Entry:
     return Entry(text=f"{100 * share:.1f} %", value=share)
 
 
-def _failed(rows: pd.DataFrame, width: int) -> Sequence[Row]:
+def _failed(rows: pd.DataFrame, width: int) -> Sequence[TableRow]:
     bad = rows[(rows["runner"] == "transfer") & (rows["status"] != "ok")]
     bad = bad[bad["start"] != SCRATCH].drop_duplicates(["base", "start", "task"])
     found = []
@@ -276,7 +280,7 @@ def _failed(rows: pd.DataFrame, width: int) -> Sequence[Row]:
         status = str(row.status)
         entry = Entry(text=MARKS[status], status=status, notes=(short(str(row.reason)),))
         title = f"{row.base}, weights of {row.start}"
-        found.append(Row(title=title, entries=(entry,) * width))
+        found.append(TableRow(title=title, entries=(entry,) * width))
     return found
 
 

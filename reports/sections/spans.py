@@ -16,7 +16,7 @@ from reports.figures.drawing import Look, legend_name, save, style
 from reports.figures.layout import arrange, sheet
 from reports.rows import MARKS, MISSING, model_order, short, shown
 from reports.sections.efficiency import significant
-from reports.tables import Column, Entry, Row, Table
+from reports.tables import Column, Entry, Table, TableRow
 
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
@@ -69,8 +69,8 @@ def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
                 handles.setdefault(name, line)
             task, version, source, length, *marks = key
             facts = [str(source), f"version {shown(version)}", f"length {shown(length)}"]
-            said = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
-            axes.set_title(f"{task} ({said})", size=8.5)
+            text = ", ".join([*facts, *(str(mark) for mark in marks if mark)])
+            axes.set_title(f"{task} ({text})", size=8.5)
         return arrange(
             made,
             title="How far trained models look",
@@ -90,16 +90,16 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         look = looks[name]
         offset = 0.7 * ((number + 0.5) / len(names) - 0.5)
         mine = own[own["model"] == name]
-        places, spans = [], []
+        x, spans = [], []
         for column, title in enumerate(columns):
             if column < len(layers):
                 found = mine[(mine["head"] != ALL) & (mine["layer"] == str(layers[column]))]
             else:
                 found = mine[(mine["measure"] == title) & (mine["head"] == ALL)]
             spans += [float(value) for value in found["span"]]
-            places += [column + offset] * len(found)
+            x += [column + offset] * len(found)
         (handles[name],) = axes.plot(
-            places,
+            x,
             spans,
             linestyle="none",
             marker=look.marker,
@@ -147,7 +147,7 @@ def span_table(data: pd.DataFrame) -> Table | None:
         for task in tasks:
             at = (data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)
             entries += _entries(data[at])
-        rows.append(Row(title=name, entries=tuple(entries)))
+        rows.append(TableRow(title=name, entries=tuple(entries)))
     return Table(
         title="How far trained models look",
         caption=(

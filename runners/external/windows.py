@@ -41,7 +41,7 @@ def longformer(case: PeerCase) -> PeerPair:
     )
     module = package("transformers.models.longformer.modeling_longformer")
     peer = case.placed(module.LongformerSelfAttention(config, 0))
-    ours = case.placed(Longformer(case.site(), window=[WINDOW], global_cls=False))
+    ours = case.placed(Longformer(case.site(), window=[WINDOW]))
     weights = projections(ours, peer, ("query", "key", "value"))
     ours.out_proj = nn.Identity()
     shape = (case.batch, case.length)

@@ -11,7 +11,7 @@ from lra.binding import bind, make
 from lra.compose import Control, Logger, LoggerMode
 from lra.configuration import ConfigError
 from models.backbone.model import BackboneConfig
-from reports.dashboard.mirror import Mode
+from reports.dashboard.mirror import MirrorMode
 from runners.approximation import Approximation
 from runners.decode import Decode
 from runners.extrapolate import Extrapolate
@@ -137,4 +137,4 @@ def test_values_that_no_run_can_use_are_refused(target: Any, node: Any, named: s
 
 
 def test_the_dashboards_modes_are_those_of_the_mirror() -> None:
-    assert [mode.name for mode in LoggerMode] == [mode.name for mode in Mode]
+    assert [mode.name for mode in LoggerMode] == [mode.name for mode in MirrorMode]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.latex import breakable, escape_latex
-from reports.tables import Column, Entry, Row, Table, to_latex
+from reports.tables import Column, Entry, Table, TableRow, to_latex
 
 # What may stand in a cell: every command here exists in LaTeX itself, in its oldest encoding.
 _KNOWN = re.compile(
@@ -97,14 +97,14 @@ def test_every_table_compiles_and_fits_its_page(engine: str, tmp_path: Path) -> 
     )
     tables = [
         Table(title="Signs", caption=signs[:300], stub="model", columns=many[:1],
-              rows=tuple(Row(title=signs[n : n + 30], entries=entries[:1])
+              rows=tuple(TableRow(title=signs[n : n + 30], entries=entries[:1])
                          for n in range(0, len(signs), 30))),
         Table(title="Wide", caption="c" * 200, stub="model", columns=many,
-              rows=tuple(Row(title=w, entries=entries, section=reason[:90]) for w in words)),
+              rows=tuple(TableRow(title=w, entries=entries, section=reason[:90]) for w in words)),
         Table(title="Long", caption="", stub="model", columns=many[:2],
-              rows=tuple(Row(title=f"m{i}", entries=entries[:2]) for i in range(130))),
+              rows=tuple(TableRow(title=f"m{i}", entries=entries[:2]) for i in range(130))),
         Table(title="One", caption="", stub="model", columns=many[:1],
-              rows=(Row(title="m", entries=(Entry(text="z" * 150, notes=("y" * 900,)),)),)),
+              rows=(TableRow(title="m", entries=(Entry(text="z" * 150, notes=("y" * 900,)),)),)),
     ]  # fmt: skip
     log = compiled(engine, document(*map(to_latex, tables)), tmp_path)
     assert overfull(log) == []

@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -100,3 +101,24 @@ def test_resampled_bounds_are_values_of_the_statistic_and_may_be_infinite() -> N
 
 def test_percentiles_are_of_the_samples() -> None:
     assert percentiles(range(101)) == (20.0, 80.0)
+
+
+def test_medians_are_drawn_as_if_resamples_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.statistics.RESAMPLES", 40_000)
+    rng = np.random.default_rng(1)
+    for size in (2, 3, 5, 8):
+        samples = np.sort(rng.lognormal(size=size))
+        wanted = np.median(samples[rng.integers(0, size, (40_000, size))], axis=1)
+        for level in (0.4, 0.95):
+            found = resampled([samples], lambda medians: medians[:, 0], level)
+            low = np.quantile(wanted, 0.5 - level / 2, method="lower")
+            high = np.quantile(wanted, 0.5 + level / 2, method="higher")
+            assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12), (size, level)
+
+
+def test_the_cost_of_an_interval_does_not_grow_with_the_samples() -> None:
+    tracemalloc.start()
+    resampled([np.arange(1.0, 1e5)] * 8, lambda medians: medians[:, 0], 0.95)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10e6

@@ -8,8 +8,8 @@ from reports.statistics import Interval, Uncertainty
 from reports.tables import (
     Column,
     Entry,
-    Row,
     Table,
+    TableRow,
     escape_latex,
     escape_markdown,
     to_csv,
@@ -29,7 +29,7 @@ TABLE = Table(
         Column(title="256", group="bytes"),
     ),
     rows=(
-        Row(
+        TableRow(
             title="a|b",
             entries=(
                 Entry(text="0.2", value=0.2, interval=INTERVAL, facts={"seeds": 3}),
@@ -37,7 +37,7 @@ TABLE = Table(
                 Entry(text="1", value=1.0),
             ),
         ),
-        Row(
+        TableRow(
             title="linear_b",
             section="baselines",
             entries=(
@@ -125,7 +125,7 @@ def test_html_is_balanced_and_escaped() -> None:
 
     table = Table(
         title="<script>", caption="a", stub="m", columns=(Column(title="x"),),
-        rows=(Row(title="<b>", entries=(Entry(text="1 & 2", notes=("<i>",)),)),),
+        rows=(TableRow(title="<b>", entries=(Entry(text="1 & 2", notes=("<i>",)),)),),
     )  # fmt: skip
     for text in (to_html(TABLE), to_html(table)):
         parser = Balance()
@@ -166,5 +166,5 @@ def test_ragged_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="2 entries, the table has 1 columns"):
         Table(
             title="t", caption="", stub="", columns=(Column(title="x"),),
-            rows=(Row(title="r", entries=(Entry(text="1"), Entry(text="2"))),),
+            rows=(TableRow(title="r", entries=(Entry(text="1"), Entry(text="2"))),),
         )  # fmt: skip

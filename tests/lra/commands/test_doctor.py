@@ -4,11 +4,11 @@ import os
 import pytest
 
 from lra.commands import doctor, probes
-from lra.commands.probes import Report
+from lra.commands.probes import ProbeResult
 
 
 def fine():
-    return Report(True, "as it should be")
+    return ProbeResult(True, "as it should be")
 
 
 def broken():
@@ -31,7 +31,7 @@ def test_what_fails_is_told_with_its_way_out_and_costs_the_exit_code_only_where_
 ):
     only(
         doctor.Check("first", fine, essential=True),
-        doctor.Check("second", lambda: Report(False, "not here", "go there")),
+        doctor.Check("second", lambda: ProbeResult(False, "not here", "go there")),
     )
     assert doctor.main([]) == 0
     text = capsys.readouterr().out

@@ -179,4 +179,4 @@ def test_in_the_same_folder_the_command_is_as_it_was(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", [None, 3, [], {"folder": 7}, {"config_dir": None}])
 def test_an_older_or_odd_place_is_no_hindrance(place):
-    assert show.place_of({} if place is None else {"place": place}) == {}
+    assert show.origin_of({} if place is None else {"place": place}) == {}

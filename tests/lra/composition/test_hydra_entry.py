@@ -12,10 +12,10 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.plugins import Plugins
 
 from lra.compose import ConfigError
-from lra.composition.hydra_entry import Entry, entries
+from lra.composition.hydra_entry import Composed, entries
 
 
-def words(*argv: str) -> list[Entry]:
+def words(*argv: str) -> list[Composed]:
     return entries(list(argv), execute=lambda _: pytest.fail("only for other launchers"))
 
 
@@ -163,7 +163,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "hydra.launcher._target_=hydra_plugins.elsewhere.Elsewhere"
 
 
-def note_down(found: Sequence[Entry]) -> None:
+def note_down(found: Sequence[Composed]) -> None:
     """Append what a job was given to a file: a copy of it can reach nothing else."""
     with Path("done.jsonl").open("a") as file:
         for entry in found:
@@ -190,7 +190,7 @@ def test_other_launchers_can_send_the_job_to_other_machines(
 
 
 def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) -> None:
-    done: list[Entry] = []
+    done: list[Composed] = []
     entries(["-m", elsewhere, "+protocol=s4", "task=image,text"], execute=done.extend)
     assert [entry.config["optim"]["steps"] for entry in done] == [180_000, 50_000]
     assert [entry.config["for_task"] for entry in done] == [{}, {}]
@@ -199,7 +199,7 @@ def test_other_launchers_get_what_a_protocol_has_for_the_task(elsewhere: str) ->
 
 
 def test_other_launchers_execute_at_once(elsewhere: str) -> None:
-    done: list[Entry] = []
+    done: list[Composed] = []
     left = entries(["-m", elsewhere, "model=linear,softmax"], execute=done.extend)
     assert left == []
     assert [entry.config["model"]["name"] for entry in done] == ["linear", "softmax"]

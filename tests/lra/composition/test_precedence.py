@@ -12,7 +12,7 @@ from fuzz import cases
 from lra.catalogue import names
 from lra.cli import main
 from lra.compose import ConfigError, typed
-from lra.composition.hydra_entry import Entry, entries
+from lra.composition.hydra_entry import Composed, entries
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.sweep.cells import Known, plan
 from lra.yaml_text import parse
@@ -31,7 +31,7 @@ def quiet() -> Iterator[None]:
 SWEEP = "hydra.sweeper.params={}"
 
 
-def found(*words: str) -> list[Entry]:
+def found(*words: str) -> list[Composed]:
     return entries(list(words), lambda _: pytest.fail("only for other launchers"))
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from lra.catalogue import names
 from lra.cli import main
-from lra.composition.hydra_entry import Entry, entries
+from lra.composition.hydra_entry import Composed, entries
 from lra.composition.repository import hydra_of
 
 
-def found(*words: str) -> list[Entry]:
+def found(*words: str) -> list[Composed]:
     return entries(list(words), lambda _: pytest.fail("only for other launchers"))
 
 

@@ -13,7 +13,7 @@ import pytest
 from fuzz import cases
 from screen import Screen
 
-from lra.sweep.board import LEFT, STOPPED, Board
+from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.wording import ahead, facts, joined, spent
 from lra.terminal import Region, gauge, on_terminal, squeezed, trimmed, width
 from lra.volume import Volume
@@ -51,7 +51,7 @@ class Sweep:
             self.out = region_stream = Feed(self.screen)
             region = Region(region_stream, lambda: os.terminal_size(size))
         titles = options.pop("titles", {c.key: f"cell {n}" for n, c in enumerate(self.cells)})
-        self.board = Board(
+        self.board = ProgressBoard(
             self.cells, titles, out=self.out, clock=lambda: self.now, region=region, **options
         )
 

@@ -64,6 +64,49 @@ def test_defaults_are_no_part_of_an_identity() -> None:
     assert other.identity["mixer"] == {"version": 1, "features": 32}
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["model=performer"], {"stabiliser": "reference", "key_max": "global", "redraw_every": 1}),
+        (["model=performer", "model.mixer.kernel=relu"], {"projected": False}),
+        (["model=reformer"], {"rounds": 1, "chunk": "length / 10", "redraw_every": 0}),
+        (["model=linformer"], {"projected_length": [16], "sharing": "kv"}),
+        (["model=linformer", "model.mixer.projected_length=[8]"], {"projected_length": [8]}),
+        (["model=sparse_transformer"], {"stride": 50, "summary": 10}),
+        (["model=longformer"], {"global_cls": False}),
+    ],
+)
+def test_what_a_variant_fixes_is_described_as_it_runs(words: list[str], wanted: Any) -> None:
+    """And is no part of the key, which has what was chosen."""
+    (cell,) = cells(*words, "model.mixer.variant=lra")
+    assert {name: cell.described["mixer"][name] for name in wanted} == wanted
+    chosen = {word.split("=")[0].rpartition(".")[2] for word in words[1:]}
+    assert cell.identity["mixer"].keys() == {"version", "variant", *chosen}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["model=softmax"], 0.25),
+        (["model=linear"], 0.0),
+        (["model=big_bird"], 0.25),
+        (["model=big_bird", "model.mixer.variant=lra"], 0.0),
+        (["model=softmax", "model.layers=[linear,softmax]"], [0.0, 0.25]),
+        (["model=softmax", "model.backbone.heads=3"], 0.25),
+    ],
+    ids=str,
+)
+def test_dropout_that_a_mixer_cannot_apply_is_described_as_none(
+    words: list[str], wanted: Any
+) -> None:
+    """The key has what was asked; a model that cannot be built is described as it was asked."""
+    (cell,) = cells(*words, "model.backbone.attention_dropout=0.25")
+    assert cell.described["backbone"]["attention_dropout"] == wanted
+    assert cell.identity["backbone"]["attention_dropout"] == 0.25
+    (plain,) = cells(*words)
+    assert plain.described["backbone"]["attention_dropout"] == 0.0
+
+
 def test_what_is_measured_beside_a_model_counts_with_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,8 +11,8 @@ from small_sweeps import TINY
 from lra.composition.hydra_entry import entries
 from lra.runner_class import bundled
 from lra.sweep import execution as sweeps
-from lra.sweep.foregone import Planned
 from lra.sweep.overview import overview
+from lra.sweep.planned import Planned
 from lra.sweep.titles import title, titles
 from runners.records import CELL_COLUMNS, Cell
 

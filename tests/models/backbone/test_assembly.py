@@ -1,10 +1,13 @@
 """What the frame's options make of a block and of the stack, against the formulas written out."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.backbone.assembly import check_task
 from models.backbone.model import (
     Backbone,
     BackboneConfig,
@@ -123,7 +126,7 @@ def test_an_epsilon_is_positive() -> None:
         (
             {"feed_forward": FeedForward.none, "feed_forward_bias": False},
             "feed_forward_bias has nothing to act on under feed_forward=none: got false; leave it "
-            "at true, or change feed_forward",
+            "at true, or choose feed_forward=gelu or gelu_tanh",
         ),
         ({"feed_forward": FeedForward.none, "feed_forward_chunks": 2}, "leave it at 1"),
         ({"reversible_output": "concat"}, "under residual=pre_norm: got concat; leave it at mean"),
@@ -136,3 +139,24 @@ def test_an_epsilon_is_positive() -> None:
 def test_an_option_without_anything_to_act_on_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         BackboneConfig(**options)
+
+
+ONE_ANSWER, EVERY_TOKEN = Head.classification, Head.language_modelling
+
+
+@pytest.mark.parametrize(
+    ("head", "options", "message"),
+    [
+        (EVERY_TOKEN, {"pooling": "mean"}, "pooling .*one answer.*: got mean; leave it at cls"),
+        (EVERY_TOKEN, {"head_hidden_width": 9}, "head_hidden_width .*: got 9; leave it at null"),
+        (ONE_ANSWER, {"interaction": "concat"}, "without a task of pairs.*: got concat"),
+        (EVERY_TOKEN, {"interaction": "concat"}, "without a task of pairs.*: got concat"),
+        (ONE_ANSWER, {"tied_embeddings": False}, "answers with tokens: got false; leave it at"),
+        (ONE_ANSWER, {"softmax": "adaptive", "tied_embeddings": False}, "got adaptive"),
+    ],
+)
+def test_an_option_that_the_task_never_reads_is_refused(head, options, message):
+    facts = dataclasses.replace(FACTS, head=head)
+    check_task(BackboneConfig(), facts)
+    with pytest.raises(Unsupported, match=rf"^model\.backbone\..*{message}"):
+        check_task(BackboneConfig(**options), facts)

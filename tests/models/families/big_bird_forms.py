@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from models.families.big_bird import BigBird
-from models.mixer import Site
+from models.mixer import Site, Variant
 from models.ops.sparse.reference import attention_in_sight, big_bird_pairs
 from models.positions import alibi_slopes
 from tests import attention
@@ -35,7 +35,9 @@ def built(max_length: int = 64, *, block: int = 4, random_blocks: int = 2, **fac
         generator=torch.Generator().manual_seed(seed),
         **facts,
     )
-    return BigBird(site, block=block, random_blocks=random_blocks, **options).double().eval()
+    if not (site.causal and options.get("variant") is Variant.lra):  # which has no blocks
+        options |= {"block": block, "random_blocks": random_blocks}
+    return BigBird(site, **options).double().eval()
 
 
 def table(mixer: BigBird, blocks: int) -> list[list[list[int]]]:

@@ -30,7 +30,9 @@ def built(*components: Component, dropout: float = 0.0, **options) -> Synthesize
         width=WIDTH, heads=HEADS, max_length=LONGEST, attention_dropout=dropout,
         generator=torch.Generator().manual_seed(4), **facts,
     )  # fmt: skip
-    mixer = Synthesizer(site, components=list(components), rank=2, **options).double().eval()
+    if Component.factorised_random in components:
+        options["rank"] = 2
+    mixer = Synthesizer(site, components=list(components), **options).double().eval()
     for number, parameter in enumerate(mixer.parameters()):
         torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(number))
     return mixer

@@ -103,5 +103,5 @@ def test_the_lra_variant_adds_an_epsilon_and_attends_to_padding():
 def test_the_lra_variant_is_neither_causal_nor_of_other_features():
     with pytest.raises(Unsupported, match="variant=faithful"):
         make(causal=True, variant=Variant.lra)
-    with pytest.raises(ValueError, match="got sqr; choose variant=faithful"):
+    with pytest.raises(ValueError, match="got sqr; leave it at elu1, or choose variant=faithful"):
         make(variant=Variant.lra, feature_map=FeatureChoice.sqr)

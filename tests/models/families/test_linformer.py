@@ -15,7 +15,7 @@ from models.families.linformer import Linformer
 from models.mixer import Layout, Positions, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
 from models.ops.low_rank import reference
-from models.ops.low_rank.length_map import Projection, Sharing
+from models.ops.low_rank.length_map import POOL, Projection, Sharing
 from tests import attention
 from tests.attention import drawn
 
@@ -66,11 +66,16 @@ def literal(mixer: Linformer, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return reference.attention_to_slots(q, *slots)
 
 
+def shared_by(sharing: Sharing, projection: Projection) -> dict[str, Sharing]:
+    """Return the option where it has something to act on."""
+    return {} if projection in POOL and sharing != Sharing.kv else {"sharing": sharing}
+
+
 @PROJECTIONS
 @pytest.mark.parametrize("sharing", [*Sharing])
 @pytest.mark.parametrize("length", [1, 23, LENGTH])
 def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, length: int) -> None:
-    mixer = built(projection=projection, sharing=sharing)
+    mixer = built(projection=projection, **shared_by(sharing, projection))
     qkv = heads(length)
     compare(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
 
@@ -114,7 +119,8 @@ def test_sharing_leaves_the_papers_number_of_matrices(sharing: Sharing, matrices
 @NORMALISED
 @pytest.mark.parametrize("sharing", [Sharing.none, Sharing.headwise, Sharing.kv])
 def test_padding_equals_truncation(projection, sharing: Sharing, normalised: bool) -> None:
-    mixer = built(7, projection=projection, sharing=sharing, row_normalise=normalised)
+    shared = shared_by(sharing, projection)
+    mixer = built(7, projection=projection, row_normalise=normalised, **shared)
     x = drawn(3, LENGTH, HEADS * WIDTH)
     ends = [LENGTH, 23, 1]
     keep = torch.arange(LENGTH) < torch.tensor(ends)[:, None]
@@ -333,9 +339,13 @@ def test_what_cannot_be_is_refused() -> None:
         built(0)
     with pytest.raises(ValueError, match="redraw_every counts steps: got -1"):
         built(redraw_every=-1)
-    with pytest.raises(ValueError, match="got projection=learned, without draws; choose"):
+    with pytest.raises(
+        ValueError, match="redraw_every has nothing to act on under projection=learned: got 5"
+    ):
         built(redraw_every=5)
-    with pytest.raises(ValueError, match="got projection=conv; choose"):
+    with pytest.raises(
+        ValueError, match="row_normalise has nothing to act on under projection=conv"
+    ):
         built(projection=Projection.conv, row_normalise=True)
     with pytest.raises(ValueError, match=r"got projected_length=\[4, 3\]; give one value"):
         Linformer(site(depth=2), projected_length=[4, 3], sharing=Sharing.layerwise)

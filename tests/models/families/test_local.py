@@ -285,7 +285,7 @@ def test_the_lra_variant_hides_padding_whatever_its_length():
         ({"look_forward": -2}, r"look_forward counts blocks, at least 0: got -2"),
         (
             {"look_back": 1, "variant": Variant.lra},
-            r"got look_back=1, look_forward=0; set both to 0, or variant=faithful",
+            r"variant=lra fixes look_back at 0: got 1; leave it .*, or choose variant=faithful",
         ),
     ],
 )

@@ -266,7 +266,7 @@ def test_a_global_cls_vector_costs_next_to_nothing() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="0 to heads=4, or be null for all: got 5"):
         built(dilated_heads=5)
-    with pytest.raises(ValueError, match="got global_mask=true; choose variant=faithful"):
+    with pytest.raises(ValueError, match="variant=lra fixes global_mask at false: got true"):
         built(variant=Variant.lra, global_mask=True)
     with pytest.raises(ValueError, match="window is the number of tokens"):
         built(window=[0])

@@ -174,7 +174,7 @@ def test_the_lra_variant_has_one_draw_for_ever_and_keeps_the_contract() -> None:
     assert not [finding for finding in found if not finding.passed]
     with pytest.raises(Unsupported, match="no causal mask: choose variant=faithful"):
         built(variant=Variant.lra, causal=True)
-    with pytest.raises(ValueError, match="variant=lra fixes rounds"):
+    with pytest.raises(ValueError, match="variant=lra fixes rounds at 1: got 4; leave it at 2"):
         built(variant=Variant.lra, rounds=4)
 
 

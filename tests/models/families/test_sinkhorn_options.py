@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused():
         built(temperature=0.0)
     with pytest.raises(ValueError, match="0 to heads=3: got 4"):
         built(local_heads=4)
-    with pytest.raises(ValueError, match="variant=lra has no sortcut"):
+    with pytest.raises(ValueError, match="variant=lra fixes mixture at false"):
         built(variant=Variant.lra, mixture=True)
     with pytest.raises(Unsupported, match="sortcut looks at the whole sequence"):
         built(causal=True, sortcut=2)

@@ -185,7 +185,9 @@ def test_landmarks_stay_until_their_time_has_come():
 
 
 def test_kernelised_attention_has_no_draws_and_takes_another_source():
-    mixer = built(form=SkyformerForm.kernelised)
+    mixer = Skyformer(
+        Site(width=12, heads=3, max_length=64), form=SkyformerForm.kernelised
+    ).double()
     assert not [*mixer.buffers()]
     mixer.after_step(1, torch.Generator())
     x, source = drawn(2, 9, 12), drawn(2, 15, 12, seed=1)
@@ -214,7 +216,8 @@ def test_half_precision_is_computed_in_float32():
 @pytest.mark.parametrize("form", list(SkyformerForm))
 def test_no_kernel_of_length_by_landmarks_or_length_is_kept(form):
     with pretending():
-        mixer = Skyformer(Site(width=128, heads=2, max_length=4096), form=form, landmarks=64)
+        own = {"landmarks": 64} if form is SkyformerForm.skyformer else {}
+        mixer = Skyformer(Site(width=128, heads=2, max_length=4096), form=form, **own)
         x = torch.empty(1, 4096, 128, requires_grad=True)
         kept = saved_bytes(lambda: mixer(x, Layout()), mixer.parameters())
         operations = count_operations(lambda: mixer(x, Layout()).sum().backward())

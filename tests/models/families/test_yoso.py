@@ -262,7 +262,8 @@ def test_neither_weights_nor_tables_are_kept(hashed, monkeypatch):
     monkeypatch.setitem(collisions.PASS_ELEMENTS, "cpu", 1 << 24)
     mode = YosoEstimator.hashed if hashed else YosoEstimator.expectation
     with pretending():
-        mixer = Yoso(Site(width=128, heads=2, max_length=4096), mode=mode, hashes=4)
+        own = {"hashes": 4} if mode is YosoEstimator.hashed else {}
+        mixer = Yoso(Site(width=128, heads=2, max_length=4096), mode=mode, **own)
         x = torch.empty(1, 4096, 128, requires_grad=True)
         exclude = [*mixer.parameters(), *mixer.buffers()]
         kept = saved_bytes(lambda: mixer(x, Layout()), exclude)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from offline_runs import Run
 
-from reports.dashboard.mirror import MirrorResult, Mode, mirror
+from reports.dashboard.mirror import MirrorMode, MirrorResult, mirror
 from reports.dashboard.plan import plan_runs
 from reports.rows import NoRows
 
@@ -48,7 +48,7 @@ def send(rows: pd.DataFrame, folder: Path, **options: Any) -> MirrorResult:
     told: dict[str, Any] = {
         "sweep": "quick",
         "cells": {"a": {"config": CONFIG}, "b": {"config": CONFIG | {"length": 512}}},
-        "mode": Mode.offline,
+        "mode": MirrorMode.offline,
         "folder": folder,
         "project": "lra",
     }
@@ -187,7 +187,7 @@ def test_the_same_content_is_written_once_and_a_change_replaces_it(
 
 
 def test_online_without_a_key_goes_offline_and_says_so(rows: pd.DataFrame, tmp_path: Path) -> None:
-    result = send(rows, tmp_path / "wandb", mode=Mode.online)
+    result = send(rows, tmp_path / "wandb", mode=MirrorMode.online)
     assert len(result.paths) == 4
     assert all(p.name.startswith("offline-run-") for p in result.paths)
     assert "offline under" in result.sentence
@@ -200,7 +200,7 @@ def test_online_without_an_answer_goes_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    result = send(rows, tmp_path / "wandb", mode=Mode.online, init_timeout_s=3.0)
+    result = send(rows, tmp_path / "wandb", mode=MirrorMode.online, init_timeout_s=3.0)
     assert len(result.paths) == 4
     assert "because going online failed" in result.sentence
 
@@ -227,7 +227,7 @@ def test_an_unwritable_run_folder_is_a_sentence(rows: pd.DataFrame, tmp_path: Pa
 
 
 def test_disabled_does_nothing(rows: pd.DataFrame, tmp_path: Path) -> None:
-    result = send(rows, tmp_path / "wandb", mode=Mode.disabled)
+    result = send(rows, tmp_path / "wandb", mode=MirrorMode.disabled)
     assert result == MirrorResult([], "W&B is disabled.")
     assert not (tmp_path / "wandb").exists()
 

@@ -13,7 +13,7 @@ import pytest
 from fuzz import cases
 from offline_runs import Run
 
-from reports.dashboard.mirror import MirrorResult, Mode, mirror
+from reports.dashboard.mirror import MirrorMode, MirrorResult, mirror
 from reports.dashboard.plan import LENGTH_AXIS, STEP_AXIS, RunPlan, contents, plan_report, plan_runs
 
 Logged = Counter[tuple[str, float | None, float]]
@@ -149,7 +149,7 @@ def _no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def send(sweep: Sweep, rows: pd.DataFrame, folder: Path, own: Sequence[str]) -> MirrorResult:
     return mirror(
-        rows, [], sweep="s", cells=sweep.cells, own=own, mode=Mode.offline,
+        rows, [], sweep="s", cells=sweep.cells, own=own, mode=MirrorMode.offline,
         folder=folder / "wandb", project="lra",
     )  # fmt: skip
 

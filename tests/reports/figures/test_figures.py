@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from reports.figures.curves import PLACE, STEP, curve_figure, loss_data, place_data
+from reports.figures.curves import POSITION, STEP, curve_figure, loss_data, position_data
 from reports.figures.drawing import looks, save
 from reports.figures.scaling import scaling_data, scaling_figure
 from reports.rows import cost_points, prepare
@@ -188,11 +188,11 @@ def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
         row("2–3", 9.0, model="baseline/unigram"),
         make.row("loss_by_frequency", 7.0, task="text8", labels={"split": "test", "part": "0"}),
     )
-    data = place_data(prepare(rows), "test")
+    data = position_data(prepare(rows), "test")
     assert data[["place", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
         [1, 5.0, 5.0, 5.0, 1], [2, 4.0, 4.0, 4.0, 1], [1024, 2.0, 1.0, 3.0, 2],
     ]  # fmt: skip
-    axes = drawn(curve_figure(data, looks(["linear"]), PLACE))
+    axes = drawn(curve_figure(data, looks(["linear"]), POSITION))
     assert axes.get_xscale() == "log"
     assert "non-overlapping" in axes.get_title(loc="left").replace("\n", "")
-    assert place_data(prepare(rows), "validation").empty
+    assert position_data(prepare(rows), "validation").empty

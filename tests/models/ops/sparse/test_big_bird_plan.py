@@ -241,7 +241,9 @@ def test_what_cannot_be_is_refused() -> None:
         built(block=0)
     with pytest.raises(ValueError, match="random_blocks counts blocks: got -1"):
         built(random_blocks=-1)
-    with pytest.raises(ValueError, match="plan of its own: got plan=official; set plan=uniform"):
+    with pytest.raises(
+        ValueError, match="variant=lra fixes plan at lra: got official; leave it at uniform"
+    ):
         built(plan=PlanChoice.official, variant=Variant.lra)
     with pytest.raises(Unsupported, match="set plan=uniform"):
         built(plan=PlanChoice.official, causal=True)

@@ -1,4 +1,4 @@
-"""What is known of a cell before it is tried, and what is kept of one that failed."""
+"""Planned cells: how one ends without being run, and which rows of a failed one are stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
