@@ -22,7 +22,7 @@ from lra import spelling
 from lra.configuration import ConfigError, shown, storable
 from lra.suggest import near, unknown
 
-GIVEN = frozenset({"self", "site", "frame"})
+GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""

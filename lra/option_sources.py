@@ -20,7 +20,7 @@ WORDS = {
 }  # fmt: skip
 LISTS = ("list", "Sequence", "tuple")
 MAPPINGS = ("dict", "Mapping")
-GIVEN = frozenset({"self", "site", "frame"})
+GIVEN = frozenset({"self", "site", "config"})
 """Parameters of a mixer or a stack that are no options."""
 
 
