@@ -5,7 +5,7 @@ import torch
 
 from models.families.performer import Performer
 from models.mixer import Layout, Site
-from models.ops.linear import causal_product as causally, features as wholly
+from models.ops.linear import causal_product as causally, feature_product as wholly
 from models.ops.linear.exponent_sums import Exponential, faint
 from models.ops.linear.features import FeatureMaps
 from models.ops.linear.random_features import Kernel, draw_projection, performer_maps
