@@ -1,9 +1,9 @@
-"""The whole contract between a family file and the rest of the house.
+"""The whole contract between a family of mixers and everything that builds, runs or checks it.
 
 Axis letters are fixed for the project: b batch, p sequences per example, l length, d width,
 h heads, k and v key and value width per head, c classes. One mask convention: `keep`, True = real
-token. A family file imports from this module and from `models.multi_head`, and from nothing else
-of ours.
+token. Of this project a family imports this module, `models.multi_head`, `models.positions`,
+`models.relative` and `models.ops`, and nothing else.
 """
 
 import math

@@ -19,7 +19,7 @@ BUCKETS, LONGEST = 32, 128
 
 
 class RelativeScores(Protocol):
-    """Scores by distance, and by the queries where an encoding asks them (Shaw, Transformer-XL)."""
+    """Scores by distance, and by the queries where an encoding uses them (Shaw, Transformer-XL)."""
 
     def __call__(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
@@ -71,7 +71,7 @@ def bucket(
 
 
 def relative_scores(site: Site) -> nn.Module | None:
-    """Return the scores that the site asks for, one module for all layers; None: there are none."""
+    """Return the scores of the site's encoding, one module for all layers; None: it has none."""
     if site.positions != Positions.t5:
         return None
     return cast(nn.Module, site.share("positions.t5", lambda: BucketScores(site)))

@@ -1,4 +1,4 @@
-"""What a user chooses about the backbone around the mixers, and what the task tells the model."""
+"""What a user chooses about the backbone around the mixers, and the facts of its task."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum, auto

@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 StackFactory: TypeAlias = Callable[[Site, BackboneConfig], nn.Module]
-"""A class or function `Stack(site, config, *, options...)` with its options bound."""
+"""A class or function `Stack(site, frame, *, options...)` with its options bound."""
 
 
 class Outcome(NamedTuple):

@@ -100,7 +100,7 @@ class _Pass:
     def run(
         self, x1: Float[Tensor, "b l d"], x2: Float[Tensor, "b l d"], *, replay: bool
     ) -> tuple[Float[Tensor, "b l d"], Float[Tensor, "b l d"]]:
-        """Pass both streams through every block; remember the random state where asked."""
+        """Pass both streams through every block; `replay` remembers the random state."""
         for layer, block in enumerate(self.blocks):
             drawing = replay and block.training
             first = _Random.now(x1) if drawing else None

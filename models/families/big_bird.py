@@ -23,7 +23,7 @@ Causal     an extension, not in the paper, whose sparse form looks ahead: a row 
            has the same plan, but no state of fixed size: it does not decode step by step.
 Differs    masks are exact instead of -10,000 added to scores.
 Variant    lra: random blocks among the first 1,024 tokens, no dropout on weights, and full causal
-           attention where causal is asked for, as in the code of the Long Range Arena. Its faults
+           attention where causal is requested, as in the code of the Long Range Arena. Its faults
            are not repeated: there a length that is a multiple of C gets one more block, whose keys
            count as real, the last rows may draw blocks that they see already, which then count
            twice, and the plan changes from process to process.

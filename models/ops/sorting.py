@@ -7,7 +7,7 @@ sort matrices are float32, or float64 where the input is, whatever autocast says
 Sinkhorn's iterations subtract the logarithm of the sum over a column, then over a row. In the
 causal form a block may not know what later blocks will need, so a column's sum runs over the
 rows up to the present one: row i depends on rows before it alone. The column of the null block is
-never divided: it serves everybody.
+never divided: every block may choose it.
 """
 
 from typing import Any

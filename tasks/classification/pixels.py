@@ -26,10 +26,10 @@ from tasks.classification.gray import Encoding, GrayTask, rows_of
 from tasks.classification.images import Hub, Images
 from tasks.data.batching import Draw, permutation, random_words
 from tasks.data.prepared import GRAY_LEVELS, identity_of
-from tasks.data.published import MARK, check_partial, check_whole
-from tasks.data.sources import data_root, folder_identity, remembered_sha256
+from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.sources import data_root, path_identity
 from tasks.data.storage import Ragged
-from tasks.errors import BadData, NotPrepared
+from tasks.errors import BadData
 from tasks.task import Kind, TaskSpec
 
 VERSION = 1
@@ -147,11 +147,7 @@ class Pixels(GrayTask):
             )
         if permutation_seed < 0:
             raise ValueError(f"task.permutation_seed must be 0 or more: got {permutation_seed}")
-        if self.source is PixelSource.sample and path is not None:
-            raise ValueError(
-                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
-            )
-        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        self.path, self.partial = own_path(path, source), partial
         check_partial(partial, path is not None)
         self.encode(
             encoding,
@@ -182,12 +178,9 @@ class Pixels(GrayTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is PixelSource.sample:
-            return "sample (synthetic)"
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)
-        if self.path is None:
-            return name if self.source is PixelSource.files else f"{name} (datasets)"
-        return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
+        public = name if self.source is PixelSource.files else f"{name} (datasets)"
+        return source_name(self.source, self.path, partial=self.partial, public=public)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -201,7 +194,9 @@ class Pixels(GrayTask):
         if self.partial:
             facts["partial"] = True
         if self.path is not None:
-            facts["content"] = _path_identity(self.path, self.facts.licence)
+            facts["content"] = path_identity(
+                self.path, f"name an archive or a folder there; {self.facts.licence}"
+            )
         elif self.source is PixelSource.files:
             facts["content"] = self.facts.content
         elif self.source is PixelSource.datasets:
@@ -281,14 +276,6 @@ class Pixels(GrayTask):
     def class_name(self, target: int) -> str:
         """Return what a class means."""
         return images.CIFAR_NAMES[target] if self.facts.task == "image" else f"digit {target}"
-
-
-def _path_identity(path: Path, licence: str) -> str:
-    if path.is_file():
-        return remembered_sha256(path)
-    if path.is_dir():
-        return folder_identity(path)
-    raise NotPrepared(f"task.path={path} is missing: name an archive or a folder there; {licence}")
 
 
 def sample_images(side: int) -> dict[str, Images]:

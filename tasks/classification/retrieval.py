@@ -25,7 +25,7 @@ from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
 from tasks.classification.pairs import CitationPair
 from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.published import check_partial, check_whole, own_path, source_name
 from tasks.data.sources import data_root, remembered_sha256
 from tasks.data.storage import Ragged, from_rows
 from tasks.task import SPLITS, Kind, TaskSpec
@@ -73,9 +73,7 @@ class Retrieval(ClassificationTask):
                 f"Retrieval needs 1 <= max_length <= {STORED_BYTES} and bucket_batches >= 1: got "
                 f"max_length={max_length}, bucket_batches={bucket_batches}"
             )
-        if self.source is RetrievalSource.sample and path is not None:
-            raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
-        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        self.path, self.partial = own_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
 
@@ -92,13 +90,10 @@ class Retrieval(ClassificationTask):
             max_length=self.max_length,
             padded=True,
             metric="accuracy",
-            source="sample (synthetic)" if sample else self._source_name(),
+            source=source_name(self.source, self._folder(), partial=self.partial),
             data_hash=self._identity(),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
-
-    def _source_name(self) -> str:
-        return f"files: {self._folder().name}{MARK if self.partial else ''}"
 
     def _folder(self) -> Path:
         return self.path if self.path is not None else data_root() / "downloads" / "tsv_data"

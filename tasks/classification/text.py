@@ -46,10 +46,9 @@ from tasks.classification.reviews import (
 )
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, GENERATED, identity_of
-from tasks.data.published import MARK, check_partial, check_whole
-from tasks.data.sources import data_root, download, folder_identity, remembered_sha256
+from tasks.data.published import check_partial, check_whole, own_path, source_name
+from tasks.data.sources import data_root, download, path_identity
 from tasks.data.storage import Ragged, from_rows
-from tasks.errors import NotPrepared
 from tasks.task import Kind, TaskSpec
 
 VERSION = 1
@@ -115,11 +114,7 @@ class Text(ClassificationTask):
                 f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
                 "validate on the test split, set task.validation=test"
             )
-        if self.source is TextSource.sample and path is not None:
-            raise ValueError(
-                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
-            )
-        self.path, self.partial = Path(path).expanduser() if path is not None else None, partial
+        self.path, self.partial = own_path(path, source), partial
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.validation_fraction = validation_fraction
@@ -142,11 +137,8 @@ class Text(ClassificationTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is TextSource.sample:
-            return "sample (synthetic)"
-        if self.path is None:
-            return "imdb" if self.source is TextSource.files else "imdb (datasets)"
-        return f"{self.source}: {self.path.name}{MARK if self.partial else ''}"
+        public = "imdb" if self.source is TextSource.files else "imdb (datasets)"
+        return source_name(self.source, self.path, partial=self.partial, public=public)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -159,22 +151,16 @@ class Text(ClassificationTask):
         if self.partial:
             facts["partial"] = True
         if self.path is not None:
-            facts["content"] = self._path_identity(self.path)
+            facts["content"] = path_identity(
+                self.path,
+                f"put {PUBLIC_URL} ({PUBLIC_BYTES:,} bytes) or its unpacked folder aclImdb there, "
+                f"or set task.source=sample for a trial; {LICENCE}",
+            )
         elif self.source is TextSource.files:
             facts["content"] = PUBLIC_SHA256
         elif self.source is TextSource.datasets:
             facts["content"] = f"{HUB_NAME}@{HUB_REVISION}"
         return identity_of(facts)
-
-    def _path_identity(self, path: Path) -> str:
-        if path.is_file():
-            return remembered_sha256(path)
-        if path.is_dir():
-            return folder_identity(path)
-        raise NotPrepared(
-            f"task.path={path} is missing: put {PUBLIC_URL} ({PUBLIC_BYTES:,} bytes) or its "
-            f"unpacked folder aclImdb there, or set task.source=sample for a trial; {LICENCE}"
-        )
 
     def _sizes(self) -> dict[str, int]:
         if self.path is not None:

@@ -1,11 +1,41 @@
-"""How much of each data set is published; less is a part, and no row may be silent about that."""
+"""Published data or the user's own, whole or a part: no row may be silent about that."""
 
 from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
 
 from tasks.errors import BadData
 
 MARK = " (a part)"
 """What the source of every row made from a part ends with."""
+SAMPLE = "sample"
+"""The source whose data are made here, for trials."""
+
+
+def own_path(path: str | None, source: StrEnum) -> Path | None:
+    """Return the path that a user gave; ValueError where the source reads no files."""
+    if source == SAMPLE and path is not None:
+        readers = " or ".join(other for other in type(source) if other != SAMPLE)
+        raise ValueError(f"source=sample reads no files: got path={path!r}; set source={readers}")
+    return Path(path).expanduser() if path is not None else None
+
+
+def source_name(
+    source: StrEnum, path: Path | None, *, partial: bool, public: str | None = None, form: str = ""
+) -> str:
+    """Return where data come from, as rows and tables print it.
+
+    Args:
+        source: The option of this name.
+        path: Of the user's own files.
+        partial: Whether they are a part.
+        public: Name of the public data; None: that of the source.
+        form: Which form of the text, if it is not the usual one.
+    """
+    if source == SAMPLE:
+        return "sample (synthetic)"
+    name = f"{source}: {path.name}" if path is not None else public or str(source)
+    return f"{name}{form}{MARK if partial else ''}"
 
 
 def check_whole(

@@ -101,6 +101,15 @@ def remembered_sha256(path: Path) -> str:
     return _remembered(path, lambda: [("", _state(path.stat()))], lambda: sha256(path))
 
 
+def path_identity(path: Path, instructions: str) -> str:
+    """Return the hash of a file or of a folder; `NotPrepared` where there is neither."""
+    if path.is_file():
+        return remembered_sha256(path)
+    if path.is_dir():
+        return folder_identity(path)
+    raise NotPrepared(f"task.path={path} is missing: {instructions}")
+
+
 def folder_identity(folder: Path) -> str:
     """Return a hash of the names and contents of all files below `folder`, remembered as one.
 

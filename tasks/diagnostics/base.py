@@ -77,7 +77,8 @@ class DiagnosticTask(RowsTask):
 
         Args:
             vocabulary: Number of token ids; answers are among them.
-            options: What the rows depend on besides length and seed.
+            options: What the rows depend on besides length and seed; whole numbers count
+                something, at least 1.
             difficulty: The difficulty in a few words, for print beside every number.
             length: Tokens of a training or validation row.
             test_length: Tokens of a test row; none: the same.
@@ -97,7 +98,10 @@ class DiagnosticTask(RowsTask):
         self.sizes = dict(
             zip(SPLITS, (train_examples, validation_examples, test_examples), strict=True)
         )
-        wrong = [f"{split}_examples={size}" for split, size in self.sizes.items() if size < 1]
+        numbers = {f"{split}_examples": size for split, size in self.sizes.items()} | {
+            name: value for name, value in options.items() if isinstance(value, int)
+        }
+        wrong = [f"{name}={number}" for name, number in numbers.items() if number < 1]
         if wrong:
             raise ValueError(f"task.{', task.'.join(wrong)}: wanted at least 1")
         if data_seed < 0:

@@ -58,8 +58,6 @@ class Duplicate(DiagnosticTask):
             test_examples=test_examples,
             data_seed=data_seed,
         )
-        if symbols < 1:
-            raise ValueError(f"task.symbols={symbols}: wanted at least 1")
         self.least(4, "two borders and a symbol twice")
         for option, tokens in (("length", self.length), ("test_length", self.test_length)):
             if tokens % 2:

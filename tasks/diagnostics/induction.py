@@ -60,8 +60,6 @@ class Induction(DiagnosticTask):
             test_examples=test_examples,
             data_seed=data_seed,
         )
-        if symbols < 1:
-            raise ValueError(f"task.symbols={symbols}: wanted at least 1")
         self.least(3, "the special token, what follows it, and the special token again")
 
     def words(self, length: int) -> int:

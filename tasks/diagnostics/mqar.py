@@ -79,8 +79,6 @@ class MQAR(DiagnosticTask):
             test_examples=test_examples,
             data_seed=data_seed,
         )
-        if pairs < 1:
-            raise ValueError(f"task.pairs={pairs}: wanted at least 1")
         if vocabulary // 2 - 1 < pairs:
             raise ValueError(
                 f"task.vocabulary={vocabulary} has {max(0, vocabulary // 2 - 1)} keys for "

@@ -63,10 +63,6 @@ class SelectiveCopy(DiagnosticTask):
             test_examples=test_examples,
             data_seed=data_seed,
         )
-        if items < 1 or symbols < 1:
-            raise ValueError(
-                f"task.items={items}, task.symbols={symbols}: wanted at least 1 of each"
-            )
         self.least(2 * items, f"{items} items and as many marks")
 
     def words(self, length: int) -> int:

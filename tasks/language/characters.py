@@ -21,7 +21,7 @@ import numpy as np
 from tasks.data import archives, hub
 from tasks.data.batching import Draw, random_words
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import MARK, check_partial
+from tasks.data.published import check_partial, own_path, source_name
 from tasks.data.sources import data_root, download, folder_identity, remembered_sha256
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -115,14 +115,12 @@ class Characters(LanguageTask):
         contiguous: bool = False,
     ) -> None:
         self.corpus, self.source = corpus, source
-        if self.source is CharacterSource.sample and path is not None:
-            raise ValueError(f"source=sample reads no files: got path={path!r}; set source=files")
+        self.path = own_path(path, source)
         if self.source is CharacterSource.datasets and self.corpus is not CharacterCorpus.text8:
             raise ValueError(
                 f"source=datasets has text8 alone: got corpus={self.corpus}; set source=files"
             )
         self.facts = CORPORA[self.corpus]
-        self.path = Path(path).expanduser() if path is not None else None
         self.partial = partial
         check_partial(partial, path is not None)
         self.read_as(
@@ -142,15 +140,9 @@ class Characters(LanguageTask):
             version=VERSION,
             vocabulary=self.facts.vocabulary,
             metric="bits_per_character",
-            source=self._source_name(),
+            source=source_name(self.source, self.path, partial=self.partial),
             data_hash=self._identity(),
         )
-
-    def _source_name(self) -> str:
-        if self.source is CharacterSource.sample:
-            return "sample (synthetic)"
-        text = str(self.source) if self.path is None else f"{self.source}: {self.path.name}"
-        return f"{text}{MARK if self.partial else ''}"
 
     def _identity(self) -> str:
         facts: dict[str, object] = {

@@ -24,7 +24,7 @@ from jaxtyping import Integer
 
 from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import MARK, check_partial
+from tasks.data.published import check_partial, own_path, source_name
 from tasks.data.sources import data_root, folder_identity, remembered_sha256
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -101,11 +101,7 @@ class PG19(TokenisedTask):
         self.source, self.errors = source, errors
         self.algorithm, self.partial = subword_model, partial
         check_partial(partial, self.source is not PG19Source.sample)
-        if self.source is PG19Source.sample and path is not None:
-            raise ValueError(
-                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
-            )
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path = own_path(path, source)
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
         sample = self.source is PG19Source.sample
         self.vocabulary = subword_vocabulary or (SAMPLE_SUBWORDS if sample else SUBWORDS)
@@ -126,16 +122,10 @@ class PG19(TokenisedTask):
             version=VERSION,
             vocabulary=self.vocabulary,
             metric="word_perplexity",
-            source=self._source_name(),
+            source=source_name(self.source, self.path, partial=self.partial),
             data_hash=self._identity(),
             tokenizer=self.tokenizer_text,
         )
-
-    def _source_name(self) -> str:
-        if self.source is PG19Source.sample:
-            return "sample (synthetic)"
-        text = f"{self.source}{f': {self.path.name}' if self.path is not None else ''}"
-        return f"{text}{MARK if self.partial else ''}"
 
     @cached_property
     def tokeniser(self) -> Subwords:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from tasks.data.lines import LineBlock
 from tasks.data.prepared import GENERATED, identity_of
-from tasks.data.published import MARK, check_partial
+from tasks.data.published import check_partial, own_path, source_name
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.errors import BadData, NotPrepared
@@ -105,10 +105,7 @@ class WikiText(TokenisedTask):
         self.corpus, self.source, self.form = corpus, source, form
         self.units, self.unknown = units, unknown
         self.algorithm = subword_model
-        if self.source is WikiTextSource.sample and path is not None:
-            raise ValueError(
-                f"source=sample reads no files: got path={path!r}; set source=files or datasets"
-            )
+        self.path = own_path(path, source)
         if self.units is Units.words:
             given = {"subword_vocabulary": subword_vocabulary, "tokenizer": tokenizer}
             for name, value in given.items():
@@ -127,7 +124,6 @@ class WikiText(TokenisedTask):
                 f"vocabulary_size={vocabulary_size}, unknown={self.unknown}"
             )
         self.facts = files.CORPORA[self.corpus]
-        self.path = Path(path).expanduser() if path is not None else None
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
         self.partial = partial
         check_partial(partial, self.source is not WikiTextSource.sample)
@@ -156,14 +152,8 @@ class WikiText(TokenisedTask):
         )
 
     def _source_name(self) -> str:
-        if self.source is WikiTextSource.sample:
-            return "sample (synthetic)"
-        parts = [str(self.source)]
-        if self.path is not None:
-            parts.append(f": {self.path.name}")
-        if self.form is WikiTextForm.raw:
-            parts.append(", raw")
-        return "".join(parts) + (MARK if self.partial else "")
+        form = ", raw" if self.form is WikiTextForm.raw else ""
+        return source_name(self.source, self.path, partial=self.partial, form=form)
 
     @cached_property
     def tokeniser(self) -> Words | Subwords:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conf.choices import ByName
 from tasks.data.prepared import GENERATED
-from tasks.data.published import MARK, check_partial, check_whole
+from tasks.data.published import check_partial, check_whole, own_path, source_name
 from tasks.data.storage import Ragged
 from tasks.errors import NotPrepared
 from tasks.proteins import pfam
@@ -67,7 +67,7 @@ class ProteinData(ByName):
     ) -> None:
         self.source, self.duplicates, self.partial = source, duplicates, partial
         check_partial(partial, source is not ProteinSource.sample)
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path = own_path(path, source)
         self.dataset, self.revision, self.column = dataset, revision, column
         self.families = Path(families).expanduser() if families is not None else None
         self.held_out_families = sorted(set(held_out_families or pfam.PUBLISHED))
@@ -93,10 +93,6 @@ class ProteinData(ByName):
                 )
 
     def _check_source(self) -> None:
-        if self.source is ProteinSource.sample and self.path is not None:
-            raise ValueError(
-                f"source=sample reads no files: got path={self.path}; set source=files or datasets"
-            )
         if self.source is ProteinSource.datasets and self.path is None:
             if not re.fullmatch(r"[0-9a-f]{40}", self.revision or ""):
                 raise ValueError(
@@ -112,13 +108,9 @@ class ProteinData(ByName):
     @property
     def name(self) -> str:
         """Return the source as rows and tables say it."""
-        if self.source is ProteinSource.sample:
-            return "sample (synthetic)"
-        if self.revision is not None:
-            text = f"{self.dataset}@{self.revision[:10]}"
-        else:
-            text = f"{self.source}: {self.path.name}" if self.path is not None else "Swiss-Prot"
-        return f"{text}{MARK if self.partial else ''}"
+        pinned = None if self.revision is None else f"{self.dataset}@{self.revision[:10]}"
+        public = pinned or "Swiss-Prot"
+        return source_name(self.source, self.path, partial=self.partial, public=public)
 
     @property
     def licence(self) -> str:

@@ -5,8 +5,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +18,7 @@ import lra.sweep.execution
 from lra import cli
 from lra.catalogue import names
 from lra.composition.complaints import keys_of
+from tests import lra_process
 
 PROCESSOR_LIMIT_S, LIMIT_S = 10, 120
 """What no command may take of the processor, and while it only waits; most take a tenth of a
@@ -288,12 +287,8 @@ def test_real_processes_answer_alike(here: Path) -> None:
     for _ in range(cases(3)):
         case = draw.choice([values, shapes])(draw)
         words = [word for word in case.words if "\0" not in word and word.isprintable()]
-        done = subprocess.run(
-            [sys.executable, "-m", "lra", "run", *words, "runner.dry_run=true"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        done = lra_process.run(
+            ["run", *words, "runner.dry_run=true"],
             env={**os.environ, "PYTHONPATH": str(cli.HOME), "PYTHONSAFEPATH": "1"},
         )
         assert fault(case, done.returncode, done.stdout, done.stderr) is None, (words, done)

@@ -1,6 +1,7 @@
 """A mixer and a task in a user's own repository, which has folders `models` and `tasks` as well.
 
-Every command is run as the documents spell it, in that folder, in processes of its own.
+Every command is run as the documents spell it, in that folder, in processes of its own; where
+Python starts anew for it, the test says how.
 """
 
 import json
@@ -18,6 +19,7 @@ import pytest
 from lra.cli import HOME
 from lra.composition.hydra_entry import entries
 from runners.store import Store
+from tests import lra_process
 
 MIXER = '''
 """A moving average of the tokens around, each direction decayed alike."""
@@ -108,10 +110,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PROGRAM = Path(sys.executable).with_name("lra")
+INSTALLED = (str(PROGRAM),) if PROGRAM.exists() else (sys.executable, "-P", "-m", "lra")
 
 
 def lra(folder: Path, *words: str, how: tuple[str, ...] = (), path: str = "") -> str:
-    """Run the installed command in the folder and return what it printed; it must succeed."""
+    """Run a command in the folder and return what it printed; it must succeed."""
     done = attempt(folder, *words, how=how, path=path)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -120,18 +123,21 @@ def lra(folder: Path, *words: str, how: tuple[str, ...] = (), path: str = "") ->
 def attempt(
     folder: Path, *words: str, how: tuple[str, ...] = (), path: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    program = how or ((str(PROGRAM),) if PROGRAM.exists() else (sys.executable, "-P", "-m", "lra"))
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LRA_DATA")}
     environment |= {"LRA_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*program, *words],
-        cwd=folder,
-        env=environment | ({"PYTHONPATH": path} if path else {}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    if not how:
+        environment["PYTHONSAFEPATH"] = "1"  # as in the installed command
+        done = lra_process.run(words, cwd=folder, env=environment)
+    else:
+        done = subprocess.run(
+            [*how, *words],
+            cwd=folder,
+            env=environment | ({"PYTHONPATH": path} if path else {}),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
     assert "a stranger was imported" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -197,11 +203,11 @@ def test_strangers_do_not_matter_however_lra_is_called(
     """The parent composes, the fork server preloads, the child computes: each has its own path."""
     words = ("run", "model=ema", *OWN, *SHORT, f"results={tmp_path / 'results'}")
     if how == "editable":
-        lra(folder, *words)
+        lra(folder, *words, how=INSTALLED)
     elif how == "module":
         lra(folder, *words, how=(sys.executable, "-m", "lra"), path=str(HOME))
     elif how == "path":
-        lra(folder, *words, path=f"{folder}{os.pathsep}{HOME}")
+        lra(folder, *words, how=INSTALLED, path=f"{folder}{os.pathsep}{HOME}")
     else:  # as pip unpacks it, behind the strangers on the path
         for name in ("conf", "lra", "models", "tasks", "runners", "reports"):
             ignored = shutil.ignore_patterns("__pycache__")

@@ -134,7 +134,7 @@ class _Chunks(NamedTuple):
     factors: Float[Tensor, "r m c d"]
     vectors: Float[Tensor, "r m c e"]
     codes: Int[Tensor, "r m c"]
-    asks: Bool[Tensor, "r m c"]
+    is_query: Bool[Tensor, "r m c"]
     """Whether a token is a query."""
 
     @classmethod
@@ -143,7 +143,7 @@ class _Chunks(NamedTuple):
         factors: Float[Tensor, "r l d"],
         vectors: Float[Tensor, "r l e"],
         codes: Int[Tensor, "r l"],
-        asks: Bool[Tensor, "r l"],
+        is_query: Bool[Tensor, "r l"],
     ) -> "_Chunks":
         """Fill up with tokens of a code of their own."""
         rows, length = codes.shape
@@ -151,20 +151,20 @@ class _Chunks(NamedTuple):
         short = -length % chunk
         if short:
             factors, vectors = (F.pad(x, (0, 0, 0, short)) for x in (factors, vectors))
-            codes, asks = F.pad(codes, (0, short), value=-1), F.pad(asks, (0, short))
+            codes, is_query = F.pad(codes, (0, short), value=-1), F.pad(is_query, (0, short))
         shape = rows, -1, chunk
         return cls(
             factors.view(*shape, factors.shape[-1]),
             vectors.view(*shape, vectors.shape[-1]),
             codes.view(shape),
-            asks.view(shape),
+            is_query.view(shape),
         )
 
     def within(self) -> Float[Tensor, "r m c e"]:
         """Sum over pairs of one chunk."""
         products = self.factors @ self.factors.mT
         apart = self.codes[..., None] != self.codes[..., None, :]
-        apart |= self.asks[..., None] == self.asks[..., None, :]
+        apart |= self.is_query[..., None] == self.is_query[..., None, :]
         return products.masked_fill_(apart, 0) @ self.vectors
 
     def across(self) -> Float[Tensor, "r m c e"]:
@@ -175,8 +175,8 @@ class _Chunks(NamedTuple):
         whole = first == last
         # Keys stand before the queries of their code: queries meet those of chunks before, through
         # the chunk's first code, and keys those of chunks behind, through its last.
-        keys = self.factors * (~self.asks & (self.codes == last) & joined_next)[..., None]
-        queries = self.factors * (self.asks & (self.codes == first) & joined)[..., None]
+        keys = self.factors * (~self.is_query & (self.codes == last) & joined_next)[..., None]
+        queries = self.factors * (self.is_query & (self.codes == first) & joined)[..., None]
         before = carried(keys.mT @ self.vectors, (joined & whole)[..., None])
         behind = carried(queries.mT @ self.vectors, (joined_next & whole)[..., None], back=True)
         for_queries = F.pad(before[:, :-1], (0, 0, 0, 0, 1, 0))

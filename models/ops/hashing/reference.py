@@ -124,7 +124,7 @@ def attention_by_meetings(
     Args:
         scores: of all pairs.
         v: values.
-        times: how often a query meets a key in each round; who meets nobody gets 0.
+        times: how often a query meets a key in each round; a query that meets no key gets 0.
         duplicates: a key that is met several times weighs that often.
     """
     real = times.sum((0, 2)) > 0

@@ -50,13 +50,13 @@ class _Work(NamedTuple):
 def _attend(work: _Work, logarithms: Float[Tensor, "n c 1"]) -> _Local:
     """Attend within a stretch."""
     stretch, (q, k, v) = work.stretch, work.qkv
-    asking = q[1:-1]
-    parts = zip(work.plan.patterns(stretch, asking), stretch.near(logarithms), strict=True)
+    queries = q[1:-1]
+    parts = zip(work.plan.patterns(stretch, queries), stretch.near(logarithms), strict=True)
     weights = [pattern + size.mT for pattern, size in parts]
     for scores, part in zip(weights, stretch.cut(work.bias), strict=False):
-        scores.add_(part[stretch.head(asking.device)])
+        scores.add_(part[stretch.head(queries.device)])
     for scores, key in zip(weights, stretch.near(k), strict=True):
-        add_product(scores, asking, key.mT, work.scale)
+        add_product(scores, queries, key.mT, work.scale)
     top = weights[0].amax(-1, keepdim=True)
     for scores in weights[1:]:
         torch.maximum(top, scores.amax(-1, keepdim=True), out=top)

@@ -37,7 +37,7 @@ class Stretch(NamedTuple):
     """Some levels of all rows in one buffer of blocks.
 
     An empty block, then the rows, then an empty block; in a row, one level after another, each
-    followed by an empty block. All but the two ends ask: they have queries, if only empty ones.
+    followed by an empty block. All but the two ends have queries, if only empty ones.
     """
 
     batch: int
@@ -49,17 +49,17 @@ class Stretch(NamedTuple):
     """Neighbours that a block sees: the first, counted from itself, and how many."""
 
     @property
-    def asking(self) -> int:
-        """Number of blocks that ask."""
+    def query_blocks(self) -> int:
+        """Number of blocks with queries."""
         return self.batch * self.heads * (sum(self.levels) + len(self.levels))
 
     def buffer(self, like: Tensor, width: int, fill: float = 0.0) -> Float[Tensor, "n c w"]:
         """Return a filled buffer."""
-        return like.new_full((self.asking + 2, self.block, width), fill)
+        return like.new_full((self.query_blocks + 2, self.block, width), fill)
 
     def views(self, buffer: Float[Tensor, "_ c w"]) -> list[Float[Tensor, "b h _ w"]]:
         """View every level of a buffer, with its ends or without."""
-        if buffer.shape[0] > self.asking:
+        if buffer.shape[0] > self.query_blocks:
             buffer = buffer[1:-1]
         rows = buffer.view(self.batch, self.heads, -1, *buffer.shape[1:])
         first, found = 0, []
@@ -69,11 +69,11 @@ class Stretch(NamedTuple):
         return found
 
     def near(self, buffer: Float[Tensor, "n c w"]) -> list[Float[Tensor, "m s w"]]:
-        """View, for each reach and block that asks, the neighbours. They overlap."""
+        """View, for each reach and block of queries, the neighbours. They overlap."""
         step, across, along = buffer.stride()
         return [
             buffer.as_strided(
-                (self.asking, count * self.block, buffer.shape[2]),
+                (self.query_blocks, count * self.block, buffer.shape[2]),
                 (step, across, along),
                 buffer.storage_offset() + (1 + first) * step,
             )
@@ -100,7 +100,7 @@ class Stretch(NamedTuple):
         furthest = steps[-1][0]
         buffer[:furthest].zero_()
         for offset, piece in reversed(steps):
-            target = buffer[offset : offset + self.asking]
+            target = buffer[offset : offset + self.query_blocks]
             add_product(target, piece.mT, x, scale, anew=offset == furthest)
         return buffer
 
@@ -112,9 +112,9 @@ class Stretch(NamedTuple):
         return [bias[:, :, start : start + keys] for start, keys in spans]
 
     def head(self, device: torch.device) -> Int[Tensor, " m"]:
-        """Return the head of each asking block."""
-        stride = self.asking // (self.batch * self.heads)
-        return torch.arange(self.asking, device=device) // stride % self.heads
+        """Return the head of each block of queries."""
+        stride = self.query_blocks // (self.batch * self.heads)
+        return torch.arange(self.query_blocks, device=device) // stride % self.heads
 
 
 class Plan(NamedTuple):
@@ -196,7 +196,7 @@ class Plan(NamedTuple):
         """Copy rows into a buffer for level 0; padding becomes 0."""
         fine = self.stretches[0]
         width, dtype = x.shape[-1], sum_dtype(x)
-        buffer = x.new_empty(fine.asking + 2, fine.block, width, dtype=dtype)
+        buffer = x.new_empty(fine.query_blocks + 2, fine.block, width, dtype=dtype)
         rows = buffer[1:-1].view(*x.shape[:2], -1, width)
         rows[:, :, : self.length] = x
         for empty in (buffer[0], buffer[-1], rows[:, :, self.length :]):

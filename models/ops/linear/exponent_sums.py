@@ -17,8 +17,8 @@ references, as in any streamed softmax. No row's reference depends on a later ke
 
 Exponents themselves are rounded: weights are as exact as exp of a number of the exponents' size can
 be, to 1e-7 of that number in float32. This takes five to ten times as long as the fast forms, which
-therefore come first, and give way where they found a row with (almost) no weight. Only a look at
-the values tells: a compiled module takes the fast forms alone.
+therefore come first, and give way where they found a row with (almost) no weight. That is seen
+in the values alone: a compiled module takes the fast forms only.
 """
 
 import math

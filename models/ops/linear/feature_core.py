@@ -43,7 +43,7 @@ class FeatureCore(nn.Module, ABC):
         return causal_product(q, k, v, maps, chunk=self.chunk, keep=layout.keep)[0]
 
     def initial_state(self, shape: tuple[int, ...], like: Tensor) -> State:
-        """Return the empty sums: their size does not depend on the memory asked for."""
+        """Return the empty sums: their size does not depend on the memory requested."""
         if not self.traits.causal:
             raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
         if self.traits.selection_leak:

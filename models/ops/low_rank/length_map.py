@@ -120,7 +120,7 @@ class LengthMap(nn.Module):
         matrix: Float[Tensor, "#h s n"],
         keep: Bool[Tensor, "b n"] | None,
     ) -> Float[Tensor, "b h s c"]:
-        """Return E x, where asked divided by the norms of E's rows over the tokens that count."""
+        """Return E x, divided by the norms of E's rows over real tokens if `row_normalise`."""
         # A shared matrix has two axes: one product over the examples instead of a batch.
         slots = (matrix.flatten(0, 1) @ x.flatten(1, 2))[:, None] if self.joined else matrix @ x
         if not self.row_normalise:

@@ -2,14 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
 from lra.cli import main
 from runners.store import read_rows
+from tests.lra_process import Program
 
 TINY = (
     "task=listops",
@@ -34,14 +34,12 @@ def run(results: Path, *words: str) -> int:
     return main(["run", *TINY, f"results={results}", *words])
 
 
-def start(results: Path, *words: str, **options: object) -> subprocess.Popen[bytes]:
+def start(results: Path, *words: str, prepare: Callable[[], object] | None = None) -> Program:
     here = Path(__file__).parent
-    return subprocess.Popen(
-        [sys.executable, "-m", "lra", "run", *TINY, f"results={results}", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+    return Program(
+        ["run", *TINY, f"results={results}", *words],
         env=os.environ | {"PYTHONPATH": f"{here.parents[2]}{os.pathsep}{here}"},
-        **options,  # type: ignore[call-overload]
+        prepare=prepare,
     )
 
 

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,6 +15,7 @@ from small_sweeps import run, settled, start
 
 from runners.isolation.descendants import below
 from runners.store import read_rows
+from tests.lra_process import Program
 
 SWEEP = (
     "-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1",
@@ -43,7 +43,7 @@ def cells_of(parent: int) -> list[int]:
     return found
 
 
-def wait_for_cells(process: subprocess.Popen[bytes]) -> list[int]:
+def wait_for_cells(process: Program) -> list[int]:
     """Wait until cells run; an empty list where the sweep ended before that."""
     deadline = time.monotonic() + LONGEST_S
     while process.poll() is None:
@@ -54,7 +54,7 @@ def wait_for_cells(process: subprocess.Popen[bytes]) -> list[int]:
     return []
 
 
-def strike(process: subprocess.Popen[bytes], draw: random.Random) -> str:
+def strike(process: Program, draw: random.Random) -> str:
     """Kill parent, cells or both at a random moment; return what was done."""
     wait_for_cells(process)
     time.sleep(draw.choice((0.0, 0.1, 1.0)) * draw.random())

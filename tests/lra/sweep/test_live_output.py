@@ -6,14 +6,16 @@ import pty
 import re
 import signal
 import struct
-import sys
 import termios
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from screen import Screen
 from small_sweeps import TINY, run, start
+
+from tests.lra_process import HOME, Program
 
 STAMPED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)")
 LONGEST_S = 200.0
@@ -34,7 +36,7 @@ def test_a_sweep_in_a_pipe_says_what_it_does_as_it_does_it(tmp_path: Path) -> No
     while not seen or not seen[-1].endswith("begun\n"):  # which comes while the cell still runs
         seen.append(process.stdout.readline().decode())
     assert process.poll() is None
-    text = "".join(seen) + process.communicate(timeout=LONGEST_S)[0].decode()
+    text = "".join(seen) + process.communicate(timeout=LONGEST_S).decode()
     assert process.returncode == 0
     assert all(letter.isprintable() or letter == "\n" for letter in text)
     lines = told(text)
@@ -82,7 +84,7 @@ def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:
         if b": step " in line:
             break
     process.send_signal(signal.SIGTERM)
-    text = process.communicate(timeout=LONGEST_S)[0].decode()
+    text = process.communicate(timeout=LONGEST_S).decode()
     assert process.returncode == 143
     assert "1 stopped, without rows" in text
     process = start(tmp_path, *long, "-v")
@@ -107,14 +109,14 @@ def test_a_stopped_training_says_where_it_goes_on(tmp_path: Path) -> None:
 def on_a_terminal(columns: int, *words: str) -> tuple[int, Screen, list[list[str]]]:
     """Run `lra run` on a terminal; return status, screen and what it showed along the way."""
     screen, shown = Screen(columns), []
-    pid, end = pty.fork()
-    if pid == 0:
-        try:
-            home = Path(__file__).parents[3]
-            os.environ.update(TERM="xterm", PYTHONPATH=str(home))
-            os.execv(sys.executable, [sys.executable, "-m", "lra", "run", *words])
-        finally:
-            os._exit(127)
+    end, terminal = pty.openpty()
+    program = Program(
+        ["run", *words],
+        env=os.environ | {"TERM": "xterm", "PYTHONPATH": str(HOME)},
+        prepare=partial(os.login_tty, 0),
+        files=(terminal,) * 3,
+    )
+    os.close(terminal)
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     rest, deadline = b"", time.monotonic() + LONGEST_S
     while time.monotonic() < deadline:
@@ -130,7 +132,7 @@ def on_a_terminal(columns: int, *words: str) -> tuple[int, Screen, list[list[str
             shown.append(screen.text)
     screen.feed(rest.decode().replace("\r\n", "\n"))
     os.close(end)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), screen, shown
+    return program.wait(LONGEST_S), screen, shown
 
 
 @pytest.mark.parametrize("columns", [40, 100])

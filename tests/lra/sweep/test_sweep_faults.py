@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -117,15 +118,15 @@ def limited(results, size):
     return start(
         results,
         *SHORT,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+        prepare=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (size, size)),
     )
 
 
 @pytest.mark.slow
 def test_a_limit_of_the_kernel_on_files(whole, tmp_path):
     run(tmp_path / "warm", *SHORT)  # the data, which are larger
-    with limited(tmp_path / "results", 70_000) as process:
-        text = process.communicate(timeout=300)[0].decode()
+    process = limited(tmp_path / "results", 70_000)
+    text = process.communicate(timeout=300).decode()
     assert process.returncode == 2, text
     assert "File too large" in text
     assert "resume.pt" in text

@@ -219,16 +219,20 @@ def trained(folder):
     return [row for row in rows if row.metric not in TIMES]
 
 
+@pytest.fixture(scope="module")
+def whole():
+    return trained(None)
+
+
 @pytest.mark.parametrize("number", REFUSALS)
 @pytest.mark.parametrize(
-    ("file", "works"),
-    [("resume.pt", 0), ("resume.pt", 3), ("resume-previous.pt", 2), ("weights.pt", 0)],
+    "place", ["resume.pt-0", "resume.pt-3", "resume-previous.pt-2", "weights.pt-0"]
 )
 def test_a_training_goes_on_after_a_refusal_to_the_same_bits(
-    number, file, works, tmp_path, monkeypatch
+    number, place, whole, tmp_path, monkeypatch
 ):
-    whole = trained(None)
-    real, left = Path.replace, works
+    file, _, works = place.rpartition("-")
+    real, left = Path.replace, int(works)
 
     def refuse(self, target):
         nonlocal left

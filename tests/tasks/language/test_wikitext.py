@@ -236,7 +236,7 @@ def test_the_public_archive_is_looked_for_and_checked(tmp_path, monkeypatch):
 def test_a_lost_vocabulary_is_made_again(folder):
     task = words(folder)
     task.prepare()
-    shutil.rmtree(task.tokeniser._place.folder)
+    shutil.rmtree(task.tokeniser._file.folder)
     with pytest.raises(NotPrepared, match="lra data prepare"):
         words(folder).describe("test", 0)
     words(folder).prepare()

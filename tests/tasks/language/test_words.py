@@ -29,7 +29,7 @@ def test_every_line_ends_with_eos_blank_ones_included():
 def test_ids_follow_count_then_word():
     made = words(7)
     made.make(train)
-    content = (made._place.folder / "vocabulary.txt").read_text()
+    content = (made._file.folder / "vocabulary.txt").read_text()
     assert content == "<eos> 4\nb 3\n= 2\nA 1\na 1\né 1\n<unk> 0\n"
     ids = np.concatenate([made.encode(block) for block in train()])
     assert ids.tolist() == [0, 2, 3, 2, 0, 0, 1, 4, 1, 5, 1, 0]
@@ -80,7 +80,7 @@ def test_the_type_of_ids():
 def test_a_vocabulary_changed_by_hand_is_found():
     made = words(7)
     made.make(train)
-    file = made._place.folder / "vocabulary.txt"
+    file = made._file.folder / "vocabulary.txt"
     file.write_text(file.read_text().replace("A", "B"))
     with pytest.raises(BadData, match=r"vocabulary\.txt: SHA-256 .* was changed; delete this"):
         words(7).make(train)
@@ -92,7 +92,7 @@ def test_the_vocabulary_of_another_text_is_found():
     made = words(7)
     made.make(train)
     other = Words(size=7, train="another", unknown=Unknown.refuse)
-    shutil.copytree(made._place.folder, other._place.folder)
+    shutil.copytree(made._file.folder, other._file.folder)
     with pytest.raises(BadData, match=r"'train': 'hash'.*wanted .*'train': 'another'"):
         other.make(train)
 
@@ -103,9 +103,9 @@ def test_the_vocabulary_of_another_text_is_found():
 def test_a_broken_manifest(manifest, message):
     made = words(7)
     made.make(train)
-    (made._place.folder / "manifest.json").write_text(manifest)
+    (made._file.folder / "manifest.json").write_text(manifest)
     with pytest.raises(BadData, match=message):
-        vocabulary_cache.read(made._place)
+        vocabulary_cache.read(made._file)
 
 
 def test_nothing_is_kept_of_an_interrupted_count():
@@ -118,7 +118,7 @@ def test_nothing_is_kept_of_an_interrupted_count():
         made.make(broken)
     assert not made.there()
     with pytest.raises(NotPrepared, match="lra data prepare"):
-        vocabulary_cache.read(made._place)
+        vocabulary_cache.read(made._file)
 
 
 def test_a_vocabulary_is_made_once():

@@ -266,5 +266,5 @@ def test_bad_options(options, message):
 
 def test_impossible_pictures_end_with_a_reason(monkeypatch):
     monkeypatch.setattr("tasks.classification.pathfinder.separated.PICTURE_TRIES", 3)
-    with pytest.raises(ValueError, match=r"no place for two snakes of 200 dashes.*task\.contour"):
+    with pytest.raises(ValueError, match=r"no room for two snakes of 200 dashes.*task\.contour"):
         draw(replace(STYLES[32], contour=200), 0, 0)
