@@ -68,7 +68,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(copy: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python on the copy, one thread, in a folder."""
-    settings = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    settings = {"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,

@@ -34,15 +34,15 @@ class Finding(NamedTuple):
     """The value seen and the value wanted, or why the check does not apply."""
 
 
-class Seen(NamedTuple):
+class Result(NamedTuple):
     """A check's answer, before it has a name."""
 
     passed: bool
     detail: str
 
-    def because(self, cause: str) -> "Seen":
+    def because(self, cause: str) -> "Result":
         """Return a failure with its likely cause; a success as it is."""
-        return self if self.passed else Seen(False, f"{self.detail}; likely cause: {cause}")
+        return self if self.passed else Result(False, f"{self.detail}; likely cause: {cause}")
 
 
 @contextmanager
@@ -96,12 +96,12 @@ class Case:
         return min(101, self.max_length)
 
     def cuts(self) -> list[int]:
-        """Return places at which the longest sequence is cut: all, or the edges and some more."""
-        places = set(edges(self.max_length))
-        spare = TOKENS_OF_CUTS // self.max_length - len(places)
-        others = [cut for cut in range(1, self.max_length) if cut not in places]
+        """Return where the longest sequence is cut: at all positions, or edges and some more."""
+        positions = set(edges(self.max_length))
+        spare = TOKENS_OF_CUTS // self.max_length - len(positions)
+        others = [cut for cut in range(1, self.max_length) if cut not in positions]
         drawn = random.Random(self.seed).sample(others, max(0, min(spare, len(others))))
-        return sorted(places.union(drawn))
+        return sorted(positions.union(drawn))
 
     def inside(self, traits: Traits) -> list[Positions]:
         """Return the encodings that the mixer applies itself and that this width allows."""
@@ -183,28 +183,30 @@ class Case:
 
     def globals(self) -> Bool[Tensor, "b l"]:
         """Return two global tokens in the first row, one in the second, none in the third."""
-        places = torch.zeros(ROWS, self.max_length, dtype=torch.bool)
-        places[0, 0] = places[0, self.max_length // 2] = True
-        places[1, self.max_length // 3] = True
-        return places
+        flags = torch.zeros(ROWS, self.max_length, dtype=torch.bool)
+        flags[0, 0] = flags[0, self.max_length // 2] = True
+        flags[1, self.max_length // 3] = True
+        return flags
 
     def agree(
         self, what: str, seen: Tensor, wanted: Tensor, tolerance: float | None = None
-    ) -> Seen:
+    ) -> Result:
         """Compare two tensors against the tolerance of their dtype."""
         tolerance = AGREEMENT[self.dtype] if tolerance is None else tolerance
         if seen.shape != wanted.shape:
-            return Seen(False, f"{what}: shape {tuple(seen.shape)}, wanted {tuple(wanted.shape)}")
+            return Result(False, f"{what}: shape {tuple(seen.shape)}, wanted {tuple(wanted.shape)}")
         if not wanted.numel():
-            return Seen(True, f"{what}: nothing to compare")
+            return Result(True, f"{what}: nothing to compare")
         size = max(wanted.detach().abs().max().item(), 1e-3)
         difference = (seen - wanted).detach().abs().max().item() / size
         # a NaN compares as False, so it fails
         passed = difference <= tolerance
-        return Seen(passed, f"{what}: relative difference {difference:.1e}, wanted {tolerance:.0e}")
+        return Result(
+            passed, f"{what}: relative difference {difference:.1e}, wanted {tolerance:.0e}"
+        )
 
 
-Check = Callable[[Case], Seen]
+Check = Callable[[Case], Result]
 
 
 def traits_of(mixer: nn.Module) -> Traits:
@@ -225,7 +227,7 @@ def call(
     return cast(Tensor, mixer(x, Layout(keep=keep, **cast(Any, facts))))
 
 
-def worst(seen: list[Seen]) -> Seen:
+def worst(seen: list[Result]) -> Result:
     """Return the first failure, or the last success."""
     for one in seen:
         if not one.passed:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.contract.case import Case, Seen, call, edges, traits_of, worst
+from models.contract.case import Case, Result, call, edges, traits_of, worst
 
 TOKENS_AT_ONCE = 2**13
 """Cut sequences go through the mixer as rows of batches of about as many tokens."""
@@ -13,20 +13,22 @@ CAUSE = (
 )
 
 
-def check_no_lookahead(case: Case) -> Seen:
+def check_no_lookahead(case: Case) -> Result:
     """When causal, later tokens reach neither values nor gradients, wherever the cut."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.causal:
-        return Seen(True, "not applicable: traits.causal is False")
+        return Result(True, "not applicable: traits.causal is False")
     near, every = edges(case.max_length), case.cuts()
     if not near:
-        return Seen(True, "not applicable: a single token has none behind it")
+        return Result(True, "not applicable: a single token has none behind it")
     masks = [None, *([case.holes()[:1]] if "keep" in traits.supports else [])]
     seen = [later_gradients(case, mixer, near, mask) for mask in masks]
     if traits.selection_leak:
         last = worst(seen)
-        return Seen(last.passed, f"{last.detail}; values not compared: selection_leak is declared")
+        return Result(
+            last.passed, f"{last.detail}; values not compared: selection_leak is declared"
+        )
     with torch.no_grad():
         for mask in masks:
             seen += later_values(case, mixer, every if mask is None else near, mask)
@@ -37,7 +39,7 @@ def check_no_lookahead(case: Case) -> Seen:
             seen.append(case.agree(f"first {cut} tokens alone", short, whole[:, :cut]))
     found = worst(seen)
     if found.passed:
-        return Seen(True, f"{found.detail}; {len(every)} cuts of {case.max_length} tokens")
+        return Result(True, f"{found.detail}; {len(every)} cuts of {case.max_length} tokens")
     return found.because(CAUSE)
 
 
@@ -47,26 +49,26 @@ def batches(case: Case, cuts: list[int]) -> list[list[int]]:
     return [cuts[first : first + size] for first in range(0, len(cuts), size)]
 
 
-def told(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
-    """Return the mask of as many equal rows."""
+def repeated(mask: Bool[Tensor, "1 l"] | None, rows: int) -> Bool[Tensor, "b l"] | None:
+    """Return the mask for as many rows, which are alike."""
     return None if mask is None else mask.expand(rows, -1)
 
 
-# Under a mask only real tokens are asked: what padding gives is nobody's.
+# Under a mask only real tokens are compared: the outputs of padding mean nothing.
 
 
 def later_gradients(
     case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
-) -> Seen:
+) -> Result:
     """Compare with zero the gradient, past each cut, of what lies before it: one cut a row."""
-    worst_seen: list[Seen] = []
+    worst_seen: list[Result] = []
     for part in batches(case, cuts):
         x = case.input(rows=1).repeat(len(part), 1, 1).requires_grad_()
         before = case.before(part)[..., None]
-        y = call(mixer, x, told(mask, len(part)))
+        y = call(mixer, x, repeated(mask, len(part)))
         direction = case.input(rows=1, salt=3)
-        asked = before if mask is None else before & mask[..., None]
-        gradient = torch.autograd.grad((y * direction * asked).sum(), x)[0]
+        compared = before if mask is None else before & mask[..., None]
+        gradient = torch.autograd.grad((y * direction * compared).sum(), x)[0]
         past = gradient.masked_fill(before, 0.0).abs().amax((1, 2))
         row = int(past.argmax())
         what = f"gradient past token {part[row]}{' under a mask' if mask is not None else ''}"
@@ -77,16 +79,16 @@ def later_gradients(
 
 def later_values(
     case: Case, mixer: nn.Module, cuts: list[int], mask: Bool[Tensor, "1 l"] | None
-) -> list[Seen]:
+) -> list[Result]:
     """Compare what lies before each cut, with outliers behind it, and without: one cut a row."""
     seen = []
     x = case.input(rows=1)
     noise = case.noise(x)
     for part in batches(case, cuts):
         before = case.before([case.max_length, *part])[..., None]
-        y = call(mixer, torch.where(before, x, noise), told(mask, 1 + len(part)))
-        asked = before if mask is None else before & mask[..., None]
-        wanted, y = (each.where(asked, 0.0) for each in (y[:1].expand_as(y), y))
+        y = call(mixer, torch.where(before, x, noise), repeated(mask, 1 + len(part)))
+        compared = before if mask is None else before & mask[..., None]
+        wanted, y = (each.where(compared, 0.0) for each in (y[:1].expand_as(y), y))
         differs = (y - wanted).abs().amax((1, 2))
         row = int(differs.argmax())
         cut = [case.max_length, *part][row]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.contract.case import Case, Seen, call, traits_of
+from models.contract.case import Case, Result, call, traits_of
 from models.contract.counting import ElementCounter, count_operations, pretending, saved_bytes
 from models.mixer import Growth
 
@@ -48,10 +48,10 @@ LADDER = frozenset(
     }
 )
 """What a declaration is compared with."""
-SIMULATED = Seen(True, "not applicable: traits.simulated, a dense mask stands for sparsity")
+SIMULATED = Result(True, "not applicable: traits.simulated, a dense mask stands for sparsity")
 
 
-class Training(NamedTuple):
+class TrainingCost(NamedTuple):
     """What is counted of one row, forward and backward."""
 
     operations: int
@@ -59,7 +59,7 @@ class Training(NamedTuple):
     """Bytes of activations that autograd keeps."""
 
 
-class Evaluation(NamedTuple):
+class EvaluationCost(NamedTuple):
     """What is counted of one row in a pass without gradient."""
 
     operations: int
@@ -72,8 +72,8 @@ def counting(length: int) -> AbstractContextManager[object]:
     return pretending() if length >= PRETENDED else nullcontext()
 
 
-@lru_cache(maxsize=8)
-def count_training(case: Case, length: int) -> Training:
+@lru_cache(maxsize=256)
+def count_training(case: Case, length: int) -> TrainingCost:
     """Count the work of one row of this length in training."""
     with counting(length):
         mixer = case.build(max_length=length)
@@ -87,20 +87,20 @@ def count_training(case: Case, length: int) -> Training:
             saved = saved_bytes(lambda: out.append(call(mixer, x)), fixed)
             torch.autograd.backward(out[0].sum())
 
-        return Training(count_operations(train), saved)
+        return TrainingCost(count_operations(train), saved)
 
 
-def count_evaluation(case: Case, length: int) -> Evaluation:
+def count_evaluation(case: Case, length: int) -> EvaluationCost:
     """Count the work of one row of this length without gradient."""
     with counting(length):
         mixer = case.build(max_length=length).requires_grad_(False)
         x = case.input(length, rows=1).float()
         with torch.no_grad(), ElementCounter() as forward:
             operations = count_operations(lambda: call(mixer, x))
-    return Evaluation(operations, forward.written)
+    return EvaluationCost(operations, forward.written)
 
 
-class Fit(NamedTuple):
+class GrowthFit(NamedTuple):
     """How well counts are a multiple of a growth, and what grows more slowly beside it."""
 
     error: float
@@ -126,15 +126,15 @@ def terms(growth: Growth, beside: tuple[Growth, ...]) -> list[Growth]:
 
 def fit(
     counts: Mapping[int, int], growth: Growth, beside: tuple[Growth, ...] = (LINEAR, CONSTANT)
-) -> Fit:
-    """Fit multiples of `growth`, and of what is slower among `beside`, by least squares."""
+) -> GrowthFit:
+    """GrowthFit multiples of `growth`, and of what is slower among `beside`, by least squares."""
     parts = terms(growth, beside)
     values = np.array(
         [[part.at(length) / count for part in parts] for length, count in counts.items()]
     )
     scale = np.abs(values).max(0)
     found = np.linalg.lstsq(values / scale, np.ones(len(counts)), rcond=None)[0] / scale
-    return Fit(float(np.abs(values @ found - 1).max()), float(values[-1, 0] * found[0]))
+    return GrowthFit(float(np.abs(values @ found - 1).max()), float(values[-1, 0] * found[0]))
 
 
 def exact_growth(
@@ -165,7 +165,7 @@ def stepped_growth(counts: Mapping[int, int], declared: Growth) -> tuple[Growth 
     return nearest, possible[nearest]
 
 
-def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Seen:
+def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Result:
     """Compare the growth of one count in training with the declared one.
 
     What does not grow, or grows as n at most, is fitted beside it, and so moves nothing.
@@ -177,13 +177,13 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Seen:
             counts[length] = getattr(count_training(case, length), field)
         return dict(sorted(counts.items()))
 
-    def answer(found: Growth | None, steps: str = "") -> Seen:
+    def answer(found: Growth | None, steps: str = "") -> Result:
         grown = "in no way that is known" if found is None else f"as {found}"
         text = f"{what} grow {grown} up to length {max(counts)}{steps}: declared {declared}"
-        return Seen(found == declared, text)
+        return Result(found == declared, text)
 
     if not all(count(*LENGTHS).values()):
-        return Seen(True, f"{what}: nothing to count")
+        return Result(True, f"{what}: nothing to count")
     if found := exact_growth(count(), declared):
         return answer(found)
     for length in FURTHER_LENGTHS:
@@ -200,7 +200,7 @@ def judge_growth(case: Case, what: str, field: str, declared: Growth) -> Seen:
     return answer(found, f", in steps of {error:.1%}")
 
 
-def check_operations(case: Case) -> Seen:
+def check_operations(case: Case) -> Result:
     """Operations of forward and backward grow as `traits.operations` says.
 
     So do, at most, those of a pass without gradient, and the numbers that are written in it.
@@ -226,14 +226,14 @@ def check_operations(case: Case) -> Seen:
         room = (ends[1] / ends[0]) ** ROOM_BESIDE
         if first and last / first > room * declared.at(ends[1]) / declared.at(ends[0]):
             grown = math.log(last / first) / math.log(ends[1] / ends[0])
-            return Seen(
+            return Result(
                 False,
                 f"{what} grow with length^{grown:.3f}: declared {traits.operations} for training",
             ).because("a mask, a sort or a statistic of all pairs, on the side or under no_grad")
     return seen
 
 
-def check_memory(case: Case) -> Seen:
+def check_memory(case: Case) -> Result:
     """Kept activations grow as `traits.memory` says; a dense mask must be declared."""
     traits = traits_of(case.build())
     if traits.simulated:
@@ -242,5 +242,5 @@ def check_memory(case: Case) -> Seen:
     if not seen.passed:
         shorter, longer = (count_training(case, length).saved for length in LENGTHS[-2:])
         if longer / shorter > 2 ** max(1.5, traits.memory.exponent):
-            return Seen(False, f"{seen.detail}; a dense mask needs traits.simulated=True")
+            return Result(False, f"{seen.detail}; a dense mask needs traits.simulated=True")
     return seen

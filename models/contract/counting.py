@@ -132,15 +132,15 @@ def saved_bytes(run: Callable[[], object], exclude: Iterable[Tensor] = ()) -> in
     Each storage counts once and whole, however many views of it are kept. `exclude`: tensors that
     would be there anyway, such as parameters.
     """
-    kept: dict[int, torch.UntypedStorage] = {}  # holds them, so that no address is used twice
+    storages: dict[int, torch.UntypedStorage] = {}  # holds them, so that no address is used twice
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage
+        storages[storage._cdata] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         run()
     for tensor in exclude:
-        kept.pop(tensor.untyped_storage()._cdata, None)
-    return sum(storage.nbytes() for storage in kept.values())
+        storages.pop(tensor.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in storages.values())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.contract.case import Case, Result, call, seeded, traits_of, worst
 from models.contract.form import tensors_of
 from models.mixer import Layout
 
@@ -18,28 +18,28 @@ DROPS_NOTHING = 1e-12
 """A share so small that no weight of a check is ever dropped, while the path is that of dropout."""
 
 
-def check_repeatable(case: Case) -> Seen:
+def check_repeatable(case: Case) -> Result:
     """In eval two passes are equal to the bit, and so are two builds from one seed."""
     first, second, x = case.mixer(), case.mixer(), case.input()
     with seeded(11):
         once = call(first, x)
     with seeded(12):
         if not torch.equal(call(first, x), once):
-            return Seen(False, "two passes in eval differ: nothing may be drawn inside forward")
+            return Result(False, "two passes in eval differ: nothing may be drawn inside forward")
     for name, value in first.state_dict().items():
         if not torch.equal(value, second.state_dict()[name]):
-            return Seen(False, f"{name} differs between builds: draw from site.generator")
+            return Result(False, f"{name} differs between builds: draw from site.generator")
     if not torch.equal(call(second, x), once):
-        return Seen(False, "two builds from one seed differ; draw from site.generator")
-    return Seen(True, "two passes and two builds are equal to the bit")
+        return Result(False, "two builds from one seed differ; draw from site.generator")
+    return Result(True, "two passes and two builds are equal to the bit")
 
 
-def check_calls(case: Case) -> Seen:
+def check_calls(case: Case) -> Result:
     """No call changes what the next one gives, nor what an earlier one gave."""
     mixer, x = case.mixer(), case.input()
     traits = traits_of(mixer)
     first = call(mixer, x)
-    kept = first.detach().clone()
+    copy = first.detach().clone()
 
     def without_gradient() -> None:
         with torch.inference_mode():
@@ -66,25 +66,25 @@ def check_calls(case: Case) -> Seen:
     }
     for name, meanwhile in between.items():
         meanwhile()
-        if not torch.equal(first, kept):
-            return Seen(
+        if not torch.equal(first, copy):
+            return Result(
                 False, f"a call with {name} overwrote the output of the call before"
             ).because("the output is a view of a buffer that is used again")
-        if not torch.equal(call(mixer, x), kept):
-            return Seen(
+        if not torch.equal(call(mixer, x), copy):
+            return Result(
                 False, f"after a call with {name} the same input gives another output"
             ).because("a cache or a running statistic is read by the next call")
     with torch.no_grad():
-        seen = case.agree("the same input under no_grad", call(mixer, x), kept)
+        seen = case.agree("the same input under no_grad", call(mixer, x), copy)
     if not seen.passed:
         return seen.because("another path is taken where no gradient is asked for")
     torch.autograd.backward(
         call(mixer, x.requires_grad_()).sum()
     )  # raises where an inference tensor was kept
-    return Seen(True, "no call changes another")
+    return Result(True, "no call changes another")
 
 
-def check_recomputation(case: Case) -> Seen:
+def check_recomputation(case: Case) -> Result:
     """Under activation checkpointing with dropout, gradients are those of the plain pass."""
     mixer = case.mixer(attention_dropout=0.1).train()
 
@@ -99,18 +99,18 @@ def check_recomputation(case: Case) -> Seen:
     return case.agree("gradient when recomputed", gradient(True), gradient(False))
 
 
-def check_random_draws(case: Case) -> Seen:
+def check_random_draws(case: Case) -> Result:
     """Draws of the site's generator decide the function exactly where that is declared."""
     declared = traits_of(case.build()).random_draws
     x = case.input()
     changed = not torch.equal(call(case.mixer(), x), call(case.mixer(draw=case.seed + 77), x))
     if changed != declared:
-        return Seen(
+        return Result(
             False,
             f"another site.generator gives {'another' if changed else 'the same'} function: "
             f"traits.random_draws is {declared}",
         )
-    return Seen(True, f"draws decide the function: {changed}")
+    return Result(True, f"draws decide the function: {changed}")
 
 
 def random_states() -> dict[str, bytes]:
@@ -121,7 +121,7 @@ def random_states() -> dict[str, bytes]:
     }
 
 
-def check_untouched(case: Case) -> Seen:
+def check_untouched(case: Case) -> Result:
     """A pass writes to nothing it was given or holds, and draws nothing in evaluation."""
     mixer = case.mixer()
     before = tensors_of(mixer)
@@ -142,21 +142,21 @@ def check_untouched(case: Case) -> Seen:
                 torch.autograd.backward(call(mixer, x.requires_grad_(), mask).sum())
             for what, copied in copies.items():
                 if not torch.equal(given[what], copied):
-                    return Seen(False, f"{what} is another after a pass {mode}").because(
+                    return Result(False, f"{what} is another after a pass {mode}").because(
                         "an operation in place (masked_fill_, mul_) on what belongs to the caller"
                     )
             for what, tensor in tensors_of(mixer).items():
                 if not torch.equal(tensor, before[what]):
-                    return Seen(False, f"{what} is another after a pass {mode}").because(
+                    return Result(False, f"{what} is another after a pass {mode}").because(
                         "forward writes to it; what changes between steps belongs in after_step"
                     )
             drawn = [source for source in states if states[source] != after[source]]
             if drawn and not training:
-                return Seen(False, f"a pass {mode} draws from the random state of {drawn[0]}")
-    return Seen(True, "input, masks, parameters, buffers and random states are left alone")
+                return Result(False, f"a pass {mode} draws from the random state of {drawn[0]}")
+    return Result(True, "input, masks, parameters, buffers and random states are left alone")
 
 
-def check_modes(case: Case) -> Seen:
+def check_modes(case: Case) -> Result:
     """Where nothing is dropped, training and evaluation are one function.
 
     Noise that is declared may come between: then no example, padding or later token does.
@@ -187,7 +187,7 @@ def check_modes(case: Case) -> Seen:
     )
 
 
-def check_dropout(case: Case) -> Seen:
+def check_dropout(case: Case) -> Result:
     """Attention dropout acts in training alone, as declared, and opens no path of its own."""
     plain, mixer = case.mixer(), case.mixer(attention_dropout=DROPPED)
     declared, x = traits_of(mixer).weight_dropout, case.input()
@@ -198,20 +198,20 @@ def check_dropout(case: Case) -> Seen:
     mixer.train()
     acts = not case.agree("", _drawing(mixer, x), _drawing(plain.train(), x)).passed
     if acts != declared:
-        return Seen(
+        return Result(
             False,
             f"attention_dropout={DROPPED} changes {'values' if acts else 'nothing'} in training: "
             f"traits.weight_dropout is {declared}",
         )
     if not acts:
-        return Seen(True, "not applicable: traits.weight_dropout is False, and it has no effect")
+        return Result(True, "not applicable: traits.weight_dropout is False, and it has no effect")
     seen = _apart(case, mixer, "with dropout")
     if seen.passed and not traits_of(mixer).training_noise:
         seen = _nearly_without(case, plain)
     return seen.because("the path with dropout forgets the mask")
 
 
-def _nearly_without(case: Case, plain: nn.Module) -> Seen:
+def _nearly_without(case: Case, plain: nn.Module) -> Result:
     """Compare a dropout that drops nothing, but takes its path, with none.
 
     Padding that stands as zeros hides from outliers, not from its weight in a sum.
@@ -231,7 +231,7 @@ def _drawing(mixer: nn.Module, x: Tensor, keep: Tensor | None = None) -> Tensor:
         return call(mixer, x, keep)
 
 
-def _apart(case: Case, mixer: nn.Module, how: str) -> Seen:
+def _apart(case: Case, mixer: nn.Module, how: str) -> Result:
     """Compare passes of equal draws, other examples, padding or later tokens being replaced."""
     traits, x = traits_of(mixer), case.input()
     loud, wanted = case.noise(x), _drawing(mixer, x)
@@ -239,8 +239,8 @@ def _apart(case: Case, mixer: nn.Module, how: str) -> Seen:
     seen = [case.agree(f"{how}, beside outliers", beside[0], wanted[0])]
     if "keep" in traits.supports:
         keep = case.holes()
-        told = (x, torch.where(keep[..., None], x, loud))
-        here, there = (_drawing(mixer, each, keep)[keep] for each in told)
+        inputs = (x, torch.where(keep[..., None], x, loud))
+        here, there = (_drawing(mixer, each, keep)[keep] for each in inputs)
         seen.append(case.agree(f"{how}, padding replaced by outliers", there, here))
     if traits.causal and not traits.selection_leak:
         for cut in (case.middling - 1, case.max_length - 1):

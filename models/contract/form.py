@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.contract.case import Case, Result, call, seeded, traits_of, worst
 from models.mixer import AfterStep, Growth, Layout, Penalised, Positions, Tuned
 
 EXERCISED: Mapping[str, str] = {
@@ -22,24 +22,26 @@ BEYOND = 3
 """Tokens past the site's longest length, for a mixer that says any length will do."""
 
 
-def check_traits(case: Case) -> Seen:
+def check_traits(case: Case) -> Result:
     """What the mixer says about itself is meaningful and fits the direction."""
     traits = traits_of(case.build())
     if unknown := sorted(traits.supports - set(EXERCISED)):
-        return Seen(False, f"supports names {unknown}: wanted fields of Layout {Layout._fields}")
+        return Result(False, f"supports names {unknown}: wanted fields of Layout {Layout._fields}")
     if unknown := sorted(traits.positions - set(Positions)):
-        return Seen(False, f"positions names {unknown}: wanted some of {[*Positions]}")
+        return Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")
     for name in ("operations", "memory"):
         if not isinstance(grown := getattr(traits, name), Growth):
-            return Seen(False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²")
+            return Result(
+                False, f"{name} is {grown!r}: wanted a Growth, such as Growth(2.0) for n²"
+            )
     if case.causal and not traits.causal:
-        return Seen(False, "built at a causal site: traits.causal is False, wanted True")
+        return Result(False, "built at a causal site: traits.causal is False, wanted True")
     if traits.max_length is not None and traits.max_length < case.max_length:
-        return Seen(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
-    return Seen(True, f"supports {sorted(traits.supports)}, causal={traits.causal}")
+        return Result(False, f"ends at length {traits.max_length}: the site says {case.max_length}")
+    return Result(True, f"supports {sorted(traits.supports)}, causal={traits.causal}")
 
 
-def check_lengths(case: Case) -> Seen:
+def check_lengths(case: Case) -> Result:
     """Shape and dtype are kept, and values finite, at awkward lengths and in float32 too."""
     lengths = case.lengths
     if traits_of(case.build()).max_length is None:
@@ -53,23 +55,23 @@ def check_lengths(case: Case) -> Seen:
             except ValueError as refusal:
                 if length <= case.max_length:
                     raise
-                return Seen(
+                return Result(
                     False,
                     f"length {length}, where the site says {case.max_length}: {refusal}; "
                     "traits.max_length is None, which says that any length will do",
                 )
             if y.shape != x.shape or y.dtype != dtype:
-                return Seen(
+                return Result(
                     False,
                     f"length {length}: got {tuple(y.shape)} {y.dtype}, "
                     f"wanted {tuple(x.shape)} {dtype}",
                 )
             if not y.isfinite().all():
-                return Seen(False, f"length {length}, {dtype}: output is not finite")
-    return Seen(True, f"shape and dtype kept at lengths {lengths}")
+                return Result(False, f"length {length}, {dtype}: output is not finite")
+    return Result(True, f"shape and dtype kept at lengths {lengths}")
 
 
-def check_empty(case: Case) -> Seen:
+def check_empty(case: Case) -> Result:
     """A batch without rows, as the last rank of several may get, passes in both directions."""
     mixer, length = case.mixer(), case.middling
     for name, mask in case.masks(traits_of(mixer)).items():
@@ -78,15 +80,17 @@ def check_empty(case: Case) -> Seen:
             y = call(mixer, x, None if mask is None else mask[:0, :length])
             torch.autograd.backward(y.sum())
         except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
-            return Seen(
+            return Result(
                 False, f"a batch of 0 rows, {name}: {type(error).__name__}: {error}"
             ).because("a shape of -1, a maximum or a mean over the batch")
         if y.shape != x.shape:
-            return Seen(False, f"a batch of 0 rows: got {tuple(y.shape)}, wanted {tuple(x.shape)}")
-    return Seen(True, "a batch of 0 rows passes")
+            return Result(
+                False, f"a batch of 0 rows: got {tuple(y.shape)}, wanted {tuple(x.shape)}"
+            )
+    return Result(True, "a batch of 0 rows passes")
 
 
-def check_half(case: Case) -> Seen:
+def check_half(case: Case) -> Result:
     """bfloat16 goes in and comes out; under autocast the output is bfloat16 or float32."""
     length = case.middling
     x = case.input(length).float()
@@ -95,27 +99,27 @@ def check_half(case: Case) -> Seen:
         with torch.autocast("cpu", torch.bfloat16):
             z = call(case.mixer().float(), x)
     if y.dtype != torch.bfloat16:
-        return Seen(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(
+        return Result(False, f"a bfloat16 mixer gives {y.dtype} for bfloat16").because(
             "a table or a constant that is no parameter or buffer, or a cast that is not undone"
         )
     if z.dtype not in (torch.bfloat16, torch.float32):
-        return Seen(False, f"under autocast float32 gives {z.dtype}: wanted bfloat16 or float32")
+        return Result(False, f"under autocast float32 gives {z.dtype}: wanted bfloat16 or float32")
     if not (y.isfinite().all() and z.isfinite().all()):
-        return Seen(False, "bfloat16 gives values that are not finite")
-    return Seen(True, f"bfloat16 gives bfloat16, autocast gives {z.dtype}")
+        return Result(False, "bfloat16 gives values that are not finite")
+    return Result(True, f"bfloat16 gives bfloat16, autocast gives {z.dtype}")
 
 
-def check_meta(case: Case) -> Seen:
+def check_meta(case: Case) -> Result:
     """Builds on the meta device, where nothing is allocated."""
     with torch.device("meta"):
         mixer = case.build()
     elsewhere = [name for name, p in mixer.named_parameters() if p.device.type != "meta"]
     if elsewhere:
-        return Seen(False, f"parameters outside the meta device: {elsewhere}")
-    return Seen(True, "builds on the meta device")
+        return Result(False, f"parameters outside the meta device: {elsewhere}")
+    return Result(True, "builds on the meta device")
 
 
-def check_strides(case: Case) -> Seen:
+def check_strides(case: Case) -> Result:
     """How the input lies in memory, or the gradient that comes back, changes no value."""
     mixer, x = case.mixer(), case.input(case.middling)
     spaced = torch.stack((x, x), dim=-1)[..., 0]
@@ -146,7 +150,7 @@ def check_strides(case: Case) -> Seen:
     return worst(seen)
 
 
-def check_copies(case: Case) -> Seen:
+def check_copies(case: Case) -> Result:
     """What `state_dict` and a deep copy hold is the whole function, and nothing but it."""
     first, x = case.mixer(), case.input(case.middling)
     wanted = call(first, x)
@@ -182,7 +186,7 @@ def tensors_of(mixer: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in named}
 
 
-def check_hooks(case: Case) -> Seen:
+def check_hooks(case: Case) -> Result:
     """What is offered beside the pass works: after_step, penalties, tuning."""
     mixer = case.mixer()
     for module in mixer.modules():
@@ -197,15 +201,15 @@ def check_hooks(case: Case) -> Seen:
             here, there = map(tensors_of, twins)
             differ = [name for name in here if not torch.equal(here[name], there[name])]
             if differ:
-                return Seen(
+                return Result(
                     False, f"{kind}.after_step gives another {differ[0]} on another rank"
                 ).because("it draws from the global random state, not from the given generator")
             if not call(twins[0], case.input(case.middling)).isfinite().all():
-                return Seen(False, f"values are not finite after {kind}.after_step")
+                return Result(False, f"values are not finite after {kind}.after_step")
         if isinstance(module, Penalised):
             for name, value in module.penalties().items():
                 if value.shape != () or not value.isfinite() or not value.requires_grad:
-                    return Seen(
+                    return Result(
                         False,
                         f"{kind}.penalties()[{name!r}] is {value}: wanted a finite scalar "
                         "that depends on parameters",
@@ -213,5 +217,5 @@ def check_hooks(case: Case) -> Seen:
         if isinstance(module, Tuned):
             known = dict(module.named_parameters())
             if unknown := [name for name in module.tuning() if name not in known]:
-                return Seen(False, f"{kind}.tuning() names {unknown}: wanted some of {[*known]}")
-    return Seen(True, "after_step, penalties and tuning work where they are offered")
+                return Result(False, f"{kind}.tuning() names {unknown}: wanted some of {[*known]}")
+    return Result(True, "after_step, penalties and tuning work where they are offered")

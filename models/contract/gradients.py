@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract.case import Case, Seen, call, seeded, traits_of, worst
+from models.contract.case import Case, Result, call, seeded, traits_of, worst
 from models.mixer import Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
@@ -30,7 +30,7 @@ def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
     return facts
 
 
-def check_gradients(case: Case) -> Seen:
+def check_gradients(case: Case) -> Result:
     """Every parameter receives a finite gradient, in some layout; frozen or not, the same."""
     mixer, x = case.mixer().train(), case.input().requires_grad_()
     direction = case.input(salt=3)
@@ -40,9 +40,9 @@ def check_gradients(case: Case) -> Seen:
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
     for name, parameter in [("the input", x), *learnt.items()]:
         if parameter.grad is None:
-            return Seen(False, f"{name} received no gradient: it is unused or cut off")
+            return Result(False, f"{name} received no gradient: it is unused or cut off")
         if not parameter.grad.isfinite().all():
-            return Seen(False, f"{name} received a gradient that is not finite")
+            return Result(False, f"{name} received a gradient that is not finite")
 
     def gradients(of: list[Tensor]) -> tuple[Tensor, ...]:
         with seeded(30):
@@ -64,24 +64,24 @@ def check_gradients(case: Case) -> Seen:
         ]
     last = worst(seen)
     return (
-        Seen(True, "every parameter received a finite gradient")
+        Result(True, "every parameter received a finite gradient")
         if last.passed
         else last.because(cause)
     )
 
 
-def check_slopes(case: Case) -> Seen:
+def check_slopes(case: Case) -> Result:
     """Gradients of the input and of every parameter are derivatives, by finite differences."""
     mixer = case.mixer().double().train()
     traits = traits_of(mixer)
     if traits.surrogate_gradient:
-        return Seen(True, "not compared: traits.surrogate_gradient says that it is no derivative")
+        return Result(True, "not compared: traits.surrogate_gradient says that it is no derivative")
     x = case.input().double().requires_grad_()
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
     moved = {"the input": x, **learnt}
     for name, facts in situations(case, traits).items():
         direction = case.input(salt=3).double()
-        if "keep" in facts:  # outputs of padding are nobody's
+        if "keep" in facts:  # outputs of padding mean nothing
             direction = direction * facts["keep"][..., None]
 
         def scalar(facts: dict[str, Any] = facts, direction: Tensor = direction) -> Tensor:
@@ -104,7 +104,7 @@ def check_slopes(case: Case) -> Seen:
                     "a path is detached, or a backward pass is not the derivative of its forward; "
                     "one that is not meant to be needs traits.surrogate_gradient=True"
                 )
-    return Seen(
+    return Result(
         True,
         f"derivatives agree with central differences for {len(moved)} tensors in {DIRECTIONS} "
         "random directions each",
@@ -113,7 +113,7 @@ def check_slopes(case: Case) -> Seen:
 
 def compare_slope(
     what: str, parts: list[tuple[Tensor, Tensor]], scalar: Callable[[], Tensor], seed: int
-) -> Seen:
+) -> Result:
     """Compare the slope along a random direction of tensors that are given with their gradients.
 
     Each moves by its own size times one of `STEPS`. One agreement is enough: a wrong gradient
@@ -148,8 +148,8 @@ def compare_slope(
         scale = max(abs(by_gradient), abs(by_difference), typical, 1e-3)
         differs = max(abs(by_gradient - by_difference) - rounding, 0.0) / scale
         if differs <= SLOPE_AGREEMENT:
-            return Seen(True, f"slope of {what}: relative difference {differs:.1e}")
-    return Seen(
+            return Result(True, f"slope of {what}: relative difference {differs:.1e}")
+    return Result(
         False,
         f"slope along a random direction of {what}: {by_gradient:.6g} by the gradient, "
         f"{by_difference:.6g} by finite differences, relative difference {differs:.1e}, wanted "

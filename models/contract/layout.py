@@ -7,18 +7,18 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Seen, call, edges, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
 from models.contract.states import remembering, stream
 from models.contract.values import attention
 from models.mixer import Layout, Positions, Remembers, Unsupported
 from models.state import join
 
-NOT_CLAIMED = Seen(True, "not applicable: traits.supports leaves it out")
+NOT_CLAIMED = Result(True, "not applicable: traits.supports leaves it out")
 STEPS = 3
 """Tokens behind prompts of different lengths."""
 
 
-def check_start(case: Case) -> Seen:
+def check_start(case: Case) -> Result:
     """`start` shifts each row by its own offset: as in a longer sequence, and behind prompts."""
     traits = traits_of(case.build())
     if "start" not in traits.supports:
@@ -29,7 +29,7 @@ def check_start(case: Case) -> Seen:
     return worst(seen)
 
 
-def _shifted(case: Case, positions: Positions) -> Seen:
+def _shifted(case: Case, positions: Positions) -> Result:
     """Compare one pass of shifted rows with each row alone, and with rows that are not shifted."""
     mixer = case.mixer(positions=positions)
     length = max(1, case.max_length // 2)
@@ -38,22 +38,22 @@ def _shifted(case: Case, positions: Positions) -> Seen:
     try:
         y = call(mixer, x, start=start)
     except Unsupported as refusal:
-        return Seen(True, f"refused without a state: {refusal}")
+        return Result(True, f"refused without a state: {refusal}")
     plain = call(mixer, x)
-    told = f"positions={positions.value}"
-    seen = [case.agree(f"start of 0 against none, {told}", y[0], plain[0])]
+    encoding = f"positions={positions.value}"
+    seen = [case.agree(f"start of 0 against none, {encoding}", y[0], plain[0])]
     for row in range(ROWS):
         alone = call(mixer, x[row : row + 1], start=start[row : row + 1])[0]
-        seen.append(case.agree(f"start of row {row} alone, {told}", alone, y[row]))
+        seen.append(case.agree(f"start of row {row} alone, {encoding}", alone, y[row]))
     found = worst(seen)
     if not found.passed:
         return found.because("one row's start is applied to another, or to all")
     return _longer(case, mixer, positions).because(
-        "start reaches queries but not keys, or is not added to the place"
+        "start reaches queries but not keys, or is not added to the position"
     )
 
 
-def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Seen:
+def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Result:
     """Compare shifted rows with the end of a longer sequence.
 
     Their projections are those of the longer one. Where there are none to look at, what lies before
@@ -75,19 +75,19 @@ def _longer(case: Case, mixer: nn.Module, positions: Positions) -> Seen:
         ]
         return worst(seen)
     if positions == Positions.none or "keep" not in traits_of(mixer).supports:
-        return Seen(True, "no positions inside to shift")
+        return Result(True, "no positions inside to shift")
     keep = (torch.arange(case.max_length) >= shift).expand(ROWS, -1)
     return case.agree(what, call(mixer, x, start=start), call(mixer, longer, keep)[:, shift:])
 
 
-def _behind_prompts(case: Case, positions: Positions) -> Seen:
+def _behind_prompts(case: Case, positions: Positions) -> Result:
     """Continue rows that stand at different places in one batch, and compare with one pass."""
     mixer = remembering(case, positions)
     if isinstance(mixer, str):
-        return Seen(True, mixer)
+        return Result(True, mixer)
     x = case.input(case.middling)
     if case.middling < STEPS + 2:
-        return Seen(True, "not applicable: sequences are too short to be continued")
+        return Result(True, "not applicable: sequences are too short to be continued")
     prompts = [0, case.middling // 3, case.middling - STEPS]
     states, pieces, wanted = [], [], []
     whole = call(mixer, x)
@@ -103,10 +103,10 @@ def _behind_prompts(case: Case, positions: Positions) -> Seen:
         f"rows continued behind prompts of {prompts}, positions={positions.value}",
         y,
         torch.stack(wanted),
-    ).because("one row's place in its stream is taken for that of all")
+    ).because("one row's position in its stream is taken for that of all")
 
 
-def check_document(case: Case) -> Seen:
+def check_document(case: Case) -> Result:
     """Tokens of one document see no other: each document gives what it gives alone."""
     mixer = case.mixer()
     traits = traits_of(mixer)
@@ -114,11 +114,11 @@ def check_document(case: Case) -> Seen:
         return NOT_CLAIMED
     length = case.middling
     x, third = case.input(length), length // 3
-    place = torch.arange(length).expand(ROWS, -1)
-    one = torch.full_like(place, 4)
+    index = torch.arange(length).expand(ROWS, -1)
+    one = torch.full_like(index, 4)
     seen = [case.agree("one document", call(mixer, x, document=one), call(mixer, x))]
     # Numbers in no order; the middle one has one token.
-    following = torch.where(place < third, 9, torch.where(place > third, 2, -5))
+    following = torch.where(index < third, 9, torch.where(index > third, 2, -5))
     following[1] = 4
     y = call(mixer, x, document=following)
     for number in (9, -5, 2):
@@ -140,7 +140,7 @@ def check_document(case: Case) -> Seen:
     return worst(seen).because("layout.document is not applied, or not in every path")
 
 
-def check_prefix(case: Case) -> Seen:
+def check_prefix(case: Case) -> Result:
     """The first `prefix` tokens see each other, and all others only what came before."""
     mixer = case.mixer()
     traits = traits_of(mixer)
@@ -149,25 +149,25 @@ def check_prefix(case: Case) -> Seen:
     length = case.middling
     x = case.input(length)
     if not traits.causal:
-        told = torch.full((ROWS,), length // 2)
+        half = torch.full((ROWS,), length // 2)
         return case.agree(
-            "prefix where all see each other", call(mixer, x, prefix=told), call(mixer, x)
+            "prefix where all see each other", call(mixer, x, prefix=half), call(mixer, x)
         ).because("prefix takes sight away: it gives it, and only where a mixer is causal")
     prefixes = [0, length // 3 + 1, length]
     prefix = torch.tensor(prefixes)
     y, plain = call(mixer, x, prefix=prefix), call(mixer, x)
     seen = [case.agree("a prefix of no tokens", y[0], plain[0])]
     for row, count in enumerate(prefixes):
-        told = prefix[row : row + 1]
-        alone = call(mixer, x[row : row + 1], prefix=told)[0]
+        own = prefix[row : row + 1]
+        alone = call(mixer, x[row : row + 1], prefix=own)[0]
         seen.append(case.agree(f"prefix of row {row} alone", alone, y[row]))
         if count:
-            first = call(mixer, x[row : row + 1, :count], prefix=told)[0]
+            first = call(mixer, x[row : row + 1, :count], prefix=own)[0]
             seen.append(case.agree(f"the first {count} tokens alone", first, y[row, :count]))
         for cut in (cut for cut in edges(length) if cut >= count):
             before = (torch.arange(length) < cut)[:, None]
             loud = torch.where(before, x[row], case.noise(x)[row])
-            there = call(mixer, loud[None], prefix=told)[0, :cut]
+            there = call(mixer, loud[None], prefix=own)[0, :cut]
             seen.append(
                 case.agree(f"prefix of {count}, outliers from token {cut} on", there, y[row, :cut])
             )
@@ -180,7 +180,7 @@ def check_prefix(case: Case) -> Seen:
     moved = (call(mixer, loud, prefix=prefix)[1, :count] - y[1, :count]).abs().amax(1)
     if not moved.all():
         blind = int((moved == 0).nonzero()[0])
-        return Seen(
+        return Result(
             False, f"prefix of {count}: token {blind} does not see token {count - 1}"
         ).because("layout.prefix is not applied")
     twin = _bidirectional(case, mixer)
@@ -212,7 +212,7 @@ def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
     return twin if (call(twin, loud) - call(twin, x))[0, 0].any() else None
 
 
-def check_is_global(case: Case) -> Seen:
+def check_is_global(case: Case) -> Result:
     """Global tokens see all and are seen by all, as far as causality and padding let them."""
     mixer = case.mixer()
     traits = traits_of(mixer)
@@ -243,7 +243,7 @@ def check_is_global(case: Case) -> Seen:
     for row, token in flags.nonzero().tolist():
         blind = _unseeing(case, mixer, flags, row, token)
         if blind is not None:
-            return Seen(False, blind).because("layout.is_global is not applied")
+            return Result(False, blind).because("layout.is_global is not applied")
     return found
 
 
@@ -251,18 +251,18 @@ def _unseeing(
     case: Case, mixer: nn.Module, flags: Bool[Tensor, "b l"], row: int, token: int
 ) -> str | None:
     """Say which token a global one does not see, or is not seen by; None where there is none."""
-    told = flags[row : row + 1]
+    own = flags[row : row + 1]
     x = case.input()[row : row + 1].requires_grad_()
-    y = call(mixer, x, is_global=told)
+    y = call(mixer, x, is_global=own)
     direction = case.input(salt=3)[row, token]
     gradient = torch.autograd.grad((y[0, token] * direction).sum(), x)[0][0]
     sees = gradient.abs().amax(1) > 0
     loud = x.detach().clone()
     loud[0, token] = case.noise(loud)[0, token]
-    seen_by = (call(mixer, loud, is_global=told) - y)[0].abs().amax(1) > 0
+    seen_by = (call(mixer, loud, is_global=own) - y)[0].abs().amax(1) > 0
     if mixer_is_causal := traits_of(mixer).causal:
-        place = torch.arange(case.max_length)
-        sees, seen_by = sees | (place > token), seen_by | (place < token)
+        index = torch.arange(case.max_length)
+        sees, seen_by = sees | (index > token), seen_by | (index < token)
     earlier = " earlier" if mixer_is_causal else ""
     if not sees.all():
         return f"global token {token} does not see the{earlier} token {int((~sees).nonzero()[0])}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Seen, call, edges, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
 from models.mixer import Layout, Unsupported
 
 HEADS = 4
@@ -13,8 +13,8 @@ HEADS = 4
 BATCH = 7
 
 
-def check_batch(case: Case) -> Seen:
-    """An example's output depends neither on its neighbours in the batch nor on its place."""
+def check_batch(case: Case) -> Result:
+    """An example's output depends neither on its neighbours in the batch nor on its position."""
     mixer, x = case.mixer(), case.input(rows=BATCH)
     whole = call(mixer, x)
     seen = [case.agree("examples in reverse order", call(mixer, x.flip(0)).flip(0), whole)]
@@ -30,13 +30,13 @@ def check_batch(case: Case) -> Seen:
     return worst(seen).because("a statistic or a product over the batch axis")
 
 
-def check_heads(case: Case) -> Seen:
+def check_heads(case: Case) -> Result:
     """What one head projects reaches that head's share of the output projection, and no other."""
     mixer = _with_heads(case)
     queries = [getattr(mixer, name, None) for name in ("q_proj", "k_proj")]
     value, out = getattr(mixer, "v_proj", None), getattr(mixer, "out_proj", None)
     if not isinstance(value, nn.Linear) or not isinstance(out, nn.Linear):
-        return Seen(True, "skipped: it has no linear v_proj and out_proj to look between")
+        return Result(True, "skipped: it has no linear v_proj and out_proj to look between")
     heads = int(getattr(mixer, "heads", HEADS))
     parts = [value, *(each for each in queries if isinstance(each, nn.Linear))]
     x = case.input(case.middling, rows=1)
@@ -50,21 +50,21 @@ def check_heads(case: Case) -> Seen:
 
     wanted = shares()
     for head in range(heads):
-        kept = [part.weight.detach().clone() for part in parts]
+        weights = [part.weight.detach().clone() for part in parts]
         with torch.no_grad():
             for part in parts:
                 torch.unflatten(part.weight, 0, (heads, -1))[head].mul_(-0.7)
             changed = (shares() - wanted).abs().amax((0, 1, 3)) > 1e-9 * wanted.abs().max()
-            for part, weight in zip(parts, kept, strict=True):
+            for part, weight in zip(parts, weights, strict=True):
                 part.weight.copy_(weight)
         if reached := [other for other in range(heads) if changed[other] != (other == head)]:
-            return Seen(
+            return Result(
                 False,
                 f"of {heads} heads, other weights for head {head} "
                 f"{'change' if changed[reached[0]] else 'do not change'} what head {reached[0]} "
                 "hands on",
             ).because("heads in another order, or folded by reshape in place of transpose")
-    return Seen(True, f"{heads} heads stay apart")
+    return Result(True, f"{heads} heads stay apart")
 
 
 def _with_heads(case: Case) -> nn.Module:
@@ -77,11 +77,13 @@ def _with_heads(case: Case) -> nn.Module:
     return case.mixer()
 
 
-def check_padding(case: Case) -> Seen:
+def check_padding(case: Case) -> Result:
     """Padding changes nothing, neither its content nor its presence, and receives no gradient."""
     mixer, x, keep = case.mixer(), case.input(), case.keep()
     if "keep" not in traits_of(mixer).supports:
-        return Seen(True, "not applicable: traits.supports leaves out keep, so padding is refused")
+        return Result(
+            True, "not applicable: traits.supports leaves out keep, so padding is refused"
+        )
     padded = call(mixer, x, keep)
     loud = torch.where(keep[..., None], x, case.noise(x))
     seen = [case.agree("padding replaced by outliers", call(mixer, loud, keep)[keep], padded[keep])]
@@ -112,61 +114,63 @@ def check_padding(case: Case) -> Seen:
     return worst(seen).because("a backward pass that does not know the mask")
 
 
-def _lone_token(case: Case, mixer: nn.Module) -> Seen:
-    """Compare one token that has but padding beside it with itself at other places.
+def _lone_token(case: Case, mixer: nn.Module) -> Result:
+    """Compare one token that has but padding beside it with itself at other positions.
 
-    When causal, only padding comes before it. Where length is limited, tables may know the place.
-    The first place is left out: a vector that a classifier reads may stand there.
+    When causal, only padding comes before it. Where length is limited, tables may know
+    the position. The first is left out: a vector that a classifier reads may stand there.
     """
-    traits, places = traits_of(mixer), edges(case.max_length)[::3]
-    if traits.max_length is not None or len(places) < 2:
-        return Seen(True, "tokens have places in tables")
-    x = case.input(rows=1).repeat(len(places), 1, 1)
-    index, rows = torch.tensor(places), torch.arange(len(places))
+    traits, positions = traits_of(mixer), edges(case.max_length)[::3]
+    if traits.max_length is not None or len(positions) < 2:
+        return Result(True, "tokens have positions in tables")
+    x = case.input(rows=1).repeat(len(positions), 1, 1)
+    index, rows = torch.tensor(positions), torch.arange(len(positions))
     x[rows, index] = case.input(1, rows=1, salt=9)[0]
-    place = torch.arange(case.max_length)
-    keep = place >= index[:, None] if traits.causal else place == index[:, None]
+    every = torch.arange(case.max_length)
+    keep = every >= index[:, None] if traits.causal else every == index[:, None]
     y = call(mixer, x, keep)[rows, index]
-    return case.agree("a token behind padding against it at other places", y, y[:1].expand_as(y))
+    return case.agree("a token behind padding against it at other positions", y, y[:1].expand_as(y))
 
 
-def check_masked_rows(case: Case) -> Seen:
+def check_masked_rows(case: Case) -> Result:
     """An example of nothing but padding gives finite values and gradients."""
     mixer = case.mixer()
     if "keep" not in traits_of(mixer).supports:
-        return Seen(True, "not applicable: traits.supports leaves out keep")
+        return Result(True, "not applicable: traits.supports leaves out keep")
     x, keep = case.input().requires_grad_(), case.keep()
     keep[1] = False
     y = call(mixer, x, keep)
     if not y.isfinite().all():
-        return Seen(False, "a row of padding alone gives values that are not finite; wanted any")
+        return Result(False, "a row of padding alone gives values that are not finite; wanted any")
     learnt = [parameter for parameter in mixer.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(y.sum(), [x, *learnt], allow_unused=True)
     if not all(part.isfinite().all() for part in gradients if part is not None):
-        return Seen(False, "a row of padding alone gives gradients that are not finite")
-    return Seen(True, "a row of padding alone gives finite values and gradients")
+        return Result(False, "a row of padding alone gives gradients that are not finite")
+    return Result(True, "a row of padding alone gives finite values and gradients")
 
 
-def check_cross(case: Case) -> Seen:
+def check_cross(case: Case) -> Result:
     """Cross attention over its own input is self-attention; the source's padding is left out."""
     mixer = case.mixer()
     traits, attend = traits_of(mixer), getattr(mixer, "attend", None)
     if not traits.cross or traits.causal:
-        return Seen(True, "not applicable: traits.cross is False, or it is causal")
+        return Result(True, "not applicable: traits.cross is False, or it is causal")
     if not callable(attend):
-        return Seen(False, "traits.cross is True: it needs attend(x, layout, source, layout)")
+        return Result(False, "traits.cross is True: it needs attend(x, layout, source, layout)")
     x, source = case.input(), case.input(case.lengths[-2], salt=4)
     keep = case.keep()[:, : source.shape[1]]
     seen = [case.agree("source equal to x", attend(x, Layout(), x, Layout()), call(mixer, x))]
     if "keep" in traits.supports:
         loud = torch.where(keep[..., None], source, case.noise(source))
-        told = Layout(keep=keep)
-        wanted = attend(x, Layout(), source, told)
-        seen.append(case.agree("padded source, outliers", attend(x, Layout(), loud, told), wanted))
+        padded = Layout(keep=keep)
+        wanted = attend(x, Layout(), source, padded)
+        seen.append(
+            case.agree("padded source, outliers", attend(x, Layout(), loud, padded), wanted)
+        )
     lone = attend(x[:, :1], Layout(), source, Layout())
     whole = attend(torch.cat((x[:, :1], x[:, :1]), dim=1), Layout(), source, Layout())
     if lone.shape != x[:, :1].shape or not lone.isfinite().all():
-        return Seen(False, f"one query over {source.shape[1]} keys gives {tuple(lone.shape)}")
+        return Result(False, f"one query over {source.shape[1]} keys gives {tuple(lone.shape)}")
     if not traits.random_draws:
         seen.append(case.agree("one query beside its twin", whole[:, :1], lone))
     return worst(seen)

@@ -5,7 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from models.contract.case import ROWS, Case, Seen, call, traits_of, worst
+from models.contract.case import ROWS, Case, Result, call, traits_of, worst
 from models.mixer import Extends, Flow, Layout, Positions, Remembers, State, Unsupported
 from models.state import join, select
 
@@ -33,11 +33,11 @@ def stream(
     mixer: nn.Module, pieces: list[Tensor], state: State, *, first: int | list[int] = 0
 ) -> tuple[Tensor, State]:
     """Extend piece by piece from `first`, of all rows or of each; return outputs and last state."""
-    place, out = torch.tensor(first).expand(pieces[0].shape[0]), []
+    position, out = torch.tensor(first).expand(pieces[0].shape[0]), []
     for piece in pieces:
-        start = place if "start" in traits_of(mixer).supports else None
+        start = position if "start" in traits_of(mixer).supports else None
         flow = cast(Remembers, mixer).extend(Flow(piece, state), Layout(start=start))
-        place, state = place + piece.shape[1], flow.state
+        position, state = position + piece.shape[1], flow.state
         out.append(flow.x)
     return torch.cat(out, dim=1), state
 
@@ -57,14 +57,14 @@ def partitions(length: int) -> dict[str, list[int]]:
     }
 
 
-def check_without_state(case: Case) -> Seen:
+def check_without_state(case: Case) -> Result:
     """Without a state `extend` is the pass, under a mask as well, and keeps the rest of the flow.
 
     The frame calls `extend` wherever it is offered, also where there is no state along time.
     """
     mixer = case.mixer()
     if not isinstance(mixer, Extends):
-        return Seen(True, "not offered: it has no `extend`")
+        return Result(True, "not offered: it has no `extend`")
     penalty = {"of another": torch.ones((), dtype=case.dtype)}
     seen = []
     for name, mask in case.masks(traits_of(mixer)).items():
@@ -75,20 +75,20 @@ def check_without_state(case: Case) -> Seen:
             y, wanted = y[mask], wanted[mask]
         seen.append(case.agree(f"extend without a state, {name}", y, wanted))
         if flow.state is not None or not penalty.items() <= flow.penalties.items():
-            return Seen(
+            return Result(
                 False, "extend without a state loses penalties, or invents a state"
             ).because("it makes a new Flow: return flow._replace(x=...)")
     return worst(seen).because("extend goes another way than forward and forgets the layout")
 
 
-def check_extend(case: Case) -> Seen:
+def check_extend(case: Case) -> Result:
     """However a stream is cut, `extend` gives what one pass gives; with positions inside, too."""
     length, seen = case.middling, []
     x = case.input(length)
     for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         mixer = remembering(case, positions)
         if isinstance(mixer, str):
-            return Seen(True, mixer)
+            return Result(True, mixer)
         wanted = call(mixer, x)
         for name, cut in partitions(length).items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
@@ -107,12 +107,12 @@ def prefills(longest: int) -> list[int]:
     return sorted(length for length in near if 0 <= length <= longest - STEPS)
 
 
-def check_prefill(case: Case) -> Seen:
+def check_prefill(case: Case) -> Result:
     """Single steps behind a prompt of whatever length give what one pass gives."""
     longest = case.max_length + 1 + STEPS  # so that a chunk of the longest length is among them
     mixer = remembering(case, max_length=longest)
     if isinstance(mixer, str):
-        return Seen(True, mixer)
+        return Result(True, mixer)
     x, seen = case.input(longest), []
     with torch.no_grad():
         wanted = call(mixer, x)
@@ -120,7 +120,7 @@ def check_prefill(case: Case) -> Seen:
             state = empty(mixer, case, longest)
             if cut:
                 _, state = stream(mixer, [x[:, :cut]], state)
-            steps = [x[:, place : place + 1] for place in range(cut, cut + STEPS)]
+            steps = list(x[:, cut : cut + STEPS].split(1, dim=1))
             y, _ = stream(mixer, steps, state, first=cut)
             what = f"{STEPS} steps behind a prompt of {cut}"
             seen.append(case.agree(what, y, wanted[:, cut : cut + STEPS]))
@@ -139,40 +139,40 @@ def describe(state: State) -> list[tuple[tuple[int, ...], torch.dtype]]:
     return [(tuple(tensor.shape), tensor.dtype) for tensor in tensors(state)]
 
 
-def check_state(case: Case) -> Seen:
+def check_state(case: Case) -> Result:
     """A state starts as zeros, has the batch first, keeps its shape, and can be cut and joined."""
     mixer = remembering(case)
     if isinstance(mixer, str):
-        return Seen(True, mixer)
+        return Result(True, mixer)
     length = case.middling
     cut = length // 2 + 1
     early, late = torch.split(case.input(length), [cut, length - cut], dim=1)
     fresh = empty(mixer, case)
     if any(tensor.any() for tensor in tensors(fresh)):
-        return Seen(False, "the empty state is not zeros: zeros mean empty")
+        return Result(False, "the empty state is not zeros: zeros mean empty")
     before = describe(fresh)
     if any(not shape or shape[0] != ROWS for shape, _ in before):
-        return Seen(False, f"the batch is not the first axis of every tensor: {before}")
+        return Result(False, f"the batch is not the first axis of every tensor: {before}")
     _, state = stream(mixer, [early], fresh)
     if any(tensor.any() for tensor in tensors(fresh)):
-        return Seen(False, "extend wrote into the state that it was given: return a new one")
+        return Result(False, "extend wrote into the state that it was given: return a new one")
     wanted, after = stream(mixer, [late], state, first=cut)
-    for told in (describe(state), describe(after)):
-        if told != before:
-            return Seen(False, f"the state changed shape: {told}, wanted {before}")
+    for shapes in (describe(state), describe(after)):
+        if shapes != before:
+            return Result(False, f"the state changed shape: {shapes}, wanted {before}")
     turned = join(*(select(state, slice(row, row + 1)) for row in reversed(range(ROWS))))
     y, _ = stream(mixer, [late.flip(0)], turned, first=cut)
     return case.agree("rows selected and joined in reverse", y.flip(0), wanted)
 
 
-def check_history(case: Case) -> Seen:
+def check_history(case: Case) -> Result:
     """Gradients flow from one segment into the one before: the mixer does not detach.
 
     Those of the input and of every parameter are those of one pass, whose are finite differences.
     """
     mixer = remembering(case)
     if isinstance(mixer, str):
-        return Seen(True, mixer)
+        return Result(True, mixer)
     length = case.middling
     cut = length // 2 + 1
     x = case.input(length).requires_grad_()

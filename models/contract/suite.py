@@ -12,7 +12,7 @@ from dataclasses import fields
 
 import torch
 
-from models.contract.case import AGREEMENT, Case, Check, Finding, Seen
+from models.contract.case import AGREEMENT, Case, Check, Finding, Result
 from models.contract.causality import check_no_lookahead
 from models.contract.costs import check_memory, check_operations
 from models.contract.effects import (
@@ -181,8 +181,8 @@ def _name(make: MixerFactory) -> str:
     return getattr(make, "__name__", repr(make))
 
 
-def _run(check: Check, case: Case) -> Seen:
+def _run(check: Check, case: Case) -> Result:
     try:
         return check(case)
     except Exception as error:  # noqa: BLE001 - whatever a stranger's code raises is a finding
-        return Seen(False, f"raised {type(error).__name__}: {error}")
+        return Result(False, f"raised {type(error).__name__}: {error}")

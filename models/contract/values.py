@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.contract.case import Case, Seen, call, traits_of, worst
+from models.contract.case import Case, Result, call, traits_of, worst
 from models.mixer import Layout
 
 SINGLE_PRECISION = 1e-4
@@ -18,14 +18,14 @@ STEP, STRAIGHT = 1e-6, 1e-2
 """A step, relative to the input, and how near to straight a smooth response is over two of it."""
 
 
-def check_precisions(case: Case) -> Seen:
+def check_precisions(case: Case) -> Result:
     """float64 is not rounded inside, float32 is near it, bfloat16 under autocast is finite."""
     exact, single = case.mixer(), case.mixer().float()
     x = case.input()
     traits = traits_of(exact)
     if case.dtype is torch.float64:
         if not _responds(case):
-            return Seen(False, "float64 does not respond evenly to a small step").because(
+            return Result(False, "float64 does not respond evenly to a small step").because(
                 "values are rounded inside: .float(), .half(), or a table in a lower precision"
             )
         if not traits.selection_leak:
@@ -43,8 +43,10 @@ def check_precisions(case: Case) -> Seen:
     torch.autograd.backward(y.float().square().sum())
     parts = [y, half.grad, *(parameter.grad for parameter in single.parameters())]
     if not all(part.isfinite().all() for part in parts if part is not None):
-        return Seen(False, "bfloat16 under autocast gives values or gradients that are not finite")
-    return Seen(True, "float32 is near float64; bfloat16 under autocast is finite")
+        return Result(
+            False, "bfloat16 under autocast gives values or gradients that are not finite"
+        )
+    return Result(True, "float32 is near float64; bfloat16 under autocast is finite")
 
 
 def _responds(case: Case) -> bool:
@@ -65,7 +67,7 @@ def _responds(case: Case) -> bool:
     return False
 
 
-def check_large_inputs(case: Case) -> Seen:
+def check_large_inputs(case: Case) -> Result:
     """Large logits give finite values and gradients, and weighted means that are still means."""
     mixer, passes = case.mixer().float(), []
     for scale in LARGE:
@@ -76,7 +78,7 @@ def check_large_inputs(case: Case) -> Seen:
             passes.append((f"inputs x {scale:g} in {name}", x, y))
     for what, _, y in passes:
         if not y.isfinite().all():
-            return Seen(False, f"{what}: values are not finite").because(
+            return Result(False, f"{what}: values are not finite").because(
                 "exp() of a logit that was not shifted by the largest"
             )
     if traits_of(mixer).row_stochastic:
@@ -86,17 +88,17 @@ def check_large_inputs(case: Case) -> Seen:
                 return seen.because("weights, or their sum, underflow to 0 or overflow")
     for what, x, y in passes:
         if not torch.autograd.grad(y.float().sum(), x)[0].isfinite().all():
-            return Seen(False, f"{what}: gradients are not finite").because(
+            return Result(False, f"{what}: gradients are not finite").because(
                 "a quotient or a root of what underflows to 0"
             )
-    return Seen(True, f"finite for inputs x {', '.join(f'{scale:g}' for scale in LARGE)}")
+    return Result(True, f"finite for inputs x {', '.join(f'{scale:g}' for scale in LARGE)}")
 
 
-def _means(case: Case, mixer: nn.Module, scale: float) -> Seen:
+def _means(case: Case, mixer: nn.Module, scale: float) -> Result:
     """Compare weighted means of ones with ones, in float32 and at large logits."""
     parts = attention(mixer)
     if parts is None:
-        return Seen(True, "no core and projections")
+        return Result(True, "no core and projections")
     core, project = parts
     q, k, v = project(case.input(case.middling, scale=scale).float(), Layout())
     o = core(q, k, torch.ones_like(v), Layout())
@@ -109,15 +111,15 @@ def attention(mixer: nn.Module) -> tuple[Any, Any] | None:
     return (core, project) if callable(core) and callable(project) else None
 
 
-def check_weighted_mean(case: Case) -> Seen:
+def check_weighted_mean(case: Case) -> Result:
     """A core that declares weighted means gives ones for values of ones."""
     mixer = case.mixer()
     traits = traits_of(mixer)
     if not traits.row_stochastic:
-        return Seen(True, "not applicable: traits.row_stochastic is False")
+        return Result(True, "not applicable: traits.row_stochastic is False")
     parts = attention(mixer)
     if parts is None:
-        return Seen(True, "skipped: it has no core and projections to give values of ones to")
+        return Result(True, "skipped: it has no core and projections to give values of ones to")
     core, project = parts
     seen = []
     for name, mask in case.masks(traits).items():

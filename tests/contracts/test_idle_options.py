@@ -11,13 +11,13 @@ from typing import Union, get_args, get_origin
 
 import pytest
 import torch
-from choices_of_configs import MODELS, STACKS, outcome
 from torch.utils.flop_counter import FlopCounterMode
 
 from lra.binding import schema
 from models.backbone.model import BackboneConfig, Pooling
 from models.idle import defaults, fixed_in, idle_in
 from models.mixer import AfterStep, Flow, Layout, Positions, Remembers, Site, Unsupported
+from tests.contracts.choices_of_configs import MODELS, STACKS, outcome
 
 LENGTH, WIDTH, HEADS = 40, 16, 2
 BUILT = {family: name in STACKS for name, family in MODELS.items()}

@@ -13,7 +13,14 @@ from typing import get_type_hints
 
 import pytest
 import torch
-from choices_of_configs import (
+from torch import nn
+
+from conf.choices import ByName, by_name
+from lra.binding import schema
+from models.backbone.model import Backbone, BackboneConfig, TaskFacts
+from models.mixer import Layout, Site, Traits, Variant
+from models.multi_head import MultiHead
+from tests.contracts.choices_of_configs import (
     CONFIGS,
     MODELS,
     NEEDED,
@@ -25,13 +32,6 @@ from choices_of_configs import (
     outcome,
     refuse_unknown_names,
 )  # fmt: skip
-from torch import nn
-
-from conf.choices import ByName, by_name
-from lra.binding import schema
-from models.backbone.model import Backbone, BackboneConfig, TaskFacts
-from models.mixer import Layout, Site, Traits, Variant
-from models.multi_head import MultiHead
 
 
 def site(**facts):

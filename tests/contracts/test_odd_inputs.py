@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 import torch
-from choices_of_configs import MODELS, SPELT, STACKS
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Residual, TaskFacts
 from models.mixer import Flow, Layout, Positions, Site, Unsupported
 from models.multi_head import MultiHead
+from tests.contracts.choices_of_configs import MODELS, SPELT, STACKS
 
 LENGTH, WIDTH = 100, 16
 MIXERS = [family for name, family in MODELS.items() if name not in STACKS]

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.linear import LinearAttention
@@ -12,6 +11,7 @@ from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Positions, Site, Unsupported
 from models.relative import BucketScores, bucket
+from tests.attention import drawn
 
 LENGTH = 150
 
@@ -42,11 +42,6 @@ def test_buckets_by_hand(causal: bool) -> None:
     wanted = [literal(int(d), causal) for d in distance]
     assert bucket(distance, causal=causal).tolist() == wanted
     assert set(wanted) == set(range(32)) - (set() if causal else {16})  # 16: distance -0
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("padded", [False, True])

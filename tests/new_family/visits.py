@@ -74,7 +74,7 @@ def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
         "model=all": spelt_out("model=all").partition("=")[2].split(","),
         "families": swept("+experiment=families"),
         "families_train": swept("+experiment=families_train"),
-        "verify": said("verify", family, "--quiet"),
+        "verify": said("verify", family, "--max-length", "64", "--quiet"),
         "tables": {name: [row for row in rows if family in row] for name, rows in tables.items()},
         "figures": sorted(file.name for file in report.glob("*.png")),
         "page": Path("pages", f"{family}.md").read_text(),

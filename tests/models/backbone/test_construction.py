@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from small_backbones import CONFIG, build, facts
 from torch import nn
 
 from models.backbone.model import (
@@ -10,6 +9,7 @@ from models.backbone.model import (
     Head,
 )
 from models.mixer import Site
+from tests.models.backbone.small_backbones import CONFIG, build, facts
 
 
 def test_the_seed_alone_decides(averaging):

@@ -14,13 +14,9 @@ from models.families.sdpa import SDPA
 from models.families.sliding_window import SlidingWindow
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.multi_head import MultiHead
+from tests.attention import drawn
 
 WIDTH, HEADS, DEPTH, SOURCE, TARGET = 16, 4, 2, 41, 13
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def site(*, causal: bool = False, layer: int = 0) -> Site:

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.backbone import heads
 from models.backbone.heads import (
@@ -15,6 +14,7 @@ from models.backbone.heads import (
     judge,
     pool,
 )
+from tests.attention import Largest
 
 X = torch.arange(12.0).view(2, 3, 2)
 KEEP = torch.tensor([[True, True, False], [False, False, False]])
@@ -80,21 +80,6 @@ def test_classifier_is_two_layers():
     torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
 
 
-class LargestResult(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operator returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for part in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.numel())
-        return result
-
-
 def test_chunks_change_nothing_but_the_memory(monkeypatch):
     torch.manual_seed(0)
     head = LanguageHead(6, 50, None).double()
@@ -104,7 +89,7 @@ def test_chunks_change_nothing_but_the_memory(monkeypatch):
     def run(limit: int):
         monkeypatch.setattr(heads, "CHUNK_ELEMENTS", limit)
         x.grad = head.weight.grad = None
-        with LargestResult() as largest:
+        with Largest() as largest:
             nll, hit = head.judge(x, target)
             (nll * torch.linspace(0, 1, nll.numel()).view_as(nll)).sum().backward()
         return nll, hit, x.grad, head.weight.grad, largest.elements

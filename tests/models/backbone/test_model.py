@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-from small_backbones import CLASSES, CONFIG, KEEP, LENGTH, VOCABULARY, build, facts, tokens
 from torch import Tensor, nn
 
 from models.backbone.model import (
@@ -17,6 +16,16 @@ from models.backbone.model import (
 )
 from models.mixer import Flow, Layout, Site, Traits, Unsupported
 from models.state import detach, join, select
+from tests.models.backbone.small_backbones import (
+    CLASSES,
+    CONFIG,
+    KEEP,
+    LENGTH,
+    VOCABULARY,
+    build,
+    facts,
+    tokens,
+)
 
 
 @pytest.mark.parametrize("pooling", list(Pooling))

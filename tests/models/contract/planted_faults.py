@@ -98,7 +98,7 @@ PLANTED = [
     whole("cross", "padded source", layouts.CrossForgetsMask),
     whole("start", "one row's start", layouts.StartOfTheFirst),
     whole("start", "not keys", layouts.KeysWithoutStart),
-    whole("start", "not added to the place", layouts.StartOffByOne),
+    whole("start", "not added to the position", layouts.StartOffByOne),
     whole("start", "behind prompts", layouts.ContinuesAsTheFirst, causal=True),
     core("document", "document 9 alone", layouts.IgnoresDocument),
     core("document", "document", layouts.DocumentOfTheFirst),

@@ -5,7 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from spoilt_mixers import (
+from torch import nn
+
+from models.contract import CHECKS, check_mixer, verify
+from models.mixer import Growth, Positions, Site, Traits, Unsupported
+from tests.models.contract.spoilt_mixers import (
     BatchLast,
     Cutting,
     Decoder,
@@ -23,10 +27,6 @@ from spoilt_mixers import (
     declaring,
     with_core,
 )
-from torch import nn
-
-from models.contract import CHECKS, check_mixer, verify
-from models.mixer import Growth, Positions, Site, Traits, Unsupported
 
 SMALL = {"max_length": 128, "width": 16}
 

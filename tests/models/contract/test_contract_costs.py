@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from spoilt_mixers import Plain
 
 from models.contract import check_mixer
 from models.contract.case import Case, traits_of
@@ -25,6 +24,7 @@ from models.families.softmax import SoftmaxAttention
 from models.families.sparse_transformer import HeadUse, SparseTransformer
 from models.families.yoso import Yoso, YosoEstimator
 from models.mixer import Growth, Site, Traits, Variant
+from tests.models.contract.spoilt_mixers import Plain
 
 N, N_LOG, ROOT, SQUARE, CUBE = (
     Growth(1.0), Growth(1.0, log=True), Growth(1.5), Growth(2.0), Growth(3.0)
@@ -54,6 +54,25 @@ def test_growths_are_ordered_and_have_a_value():
     assert [each.at(16) for each in (N, N_LOG, ROOT, SQUARE)] == [16, 64, 64, 256]
     with pytest.raises(ValueError, match=r"0 or more, and finite: got -1\.0"):
         Growth(-1.0)
+
+
+class Declaring:
+    """A family with another declaration; equal to those of the same family, which count alike."""
+
+    def __init__(self, make, **traits: Growth) -> None:
+        self.make, self.traits = make, traits
+        self.family = repr(make)
+
+    def __call__(self, site: Site):
+        mixer = self.make(site)
+        mixer.traits = replace(mixer.traits, **self.traits)
+        return mixer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Declaring) and other.family == self.family
+
+    def __hash__(self) -> int:
+        return hash(self.family)
 
 
 # --- what is declared is what is counted ----------------------------------------------------
@@ -90,7 +109,7 @@ def test_growths_are_ordered_and_have_a_value():
     ids=lambda each: f"{each.func.__name__} {each.keywords}" if isinstance(each, partial) else None,
 )  # fmt: skip
 def test_options_decide_the_growth_and_counting_confirms_it(make, operations, memory, causal):
-    case = Case(make=make, causal=causal)
+    case = Case(make=Declaring(make), causal=causal)
     traits = traits_of(case.build())
     assert (traits.operations, traits.memory) == (operations, memory)
     assert check_operations(case).passed, check_operations(case).detail
@@ -98,25 +117,6 @@ def test_options_decide_the_growth_and_counting_confirms_it(make, operations, me
 
 
 # --- wrong declarations ---------------------------------------------------------------------
-
-
-class Declaring:
-    """A family with another declaration; equal to those of the same family, which count alike."""
-
-    def __init__(self, make, **traits: Growth) -> None:
-        self.make, self.traits = make, traits
-        self.family = repr(make)
-
-    def __call__(self, site: Site):
-        mixer = self.make(site)
-        mixer.traits = replace(mixer.traits, **self.traits)
-        return mixer
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Declaring) and other.family == self.family
-
-    def __hash__(self) -> int:
-        return hash(self.family)
 
 
 HALF = Growth(0.5)

@@ -4,13 +4,13 @@ import random
 
 import pytest
 import torch
-from fuzz import cases
-from spoilt_mixers import Honest, KernelCore, with_core
-from spoilt_numbers import glimpsing, scaled
 from torch import Tensor
 
 from models.contract import CHECKS, Case
 from models.mixer import Layout
+from tests.fuzz import cases
+from tests.models.contract.spoilt_mixers import Honest, KernelCore, with_core
+from tests.models.contract.spoilt_numbers import glimpsing, scaled
 
 pytestmark = pytest.mark.fuzz
 LONGEST = 128

@@ -1,5 +1,7 @@
 """Big Bird as a dense mask of its own plan: what its tests compare with."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,16 +10,15 @@ from models.families.big_bird import BigBird
 from models.mixer import Site, Variant
 from models.ops.sparse.reference import attention_in_sight, big_bird_pairs
 from models.positions import alibi_slopes
+from tests import attention
+from tests.attention import drawn
+
+agree = partial(attention.compare, looser=10)
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 HEADS, WIDTH = 2, 4
 PLAN = [[12, 4], [10, 3], [3, 1]]
 """What rows 7 to 9 of head 0 draw with seed 0."""
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int) -> list[Tensor]:
@@ -59,11 +60,3 @@ def dense(mixer: BigBird, q, k, v, keep=None) -> Tensor:
     slopes = None if mixer.core.slopes is None else alibi_slopes(HEADS)
     sees = dense_mask(mixer, q.shape[2])
     return attention_in_sight(q, k, v, sees, keep=keep, slopes=slopes)
-
-
-def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=9)
-    first, second = (torch.autograd.grad(y, inputs, g) for y in (seen, wanted))
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)

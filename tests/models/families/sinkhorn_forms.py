@@ -7,16 +7,12 @@ from torch import Tensor
 from models.families.sinkhorn import Sinkhorn, Sort, SortNet
 from models.mixer import Site
 from models.ops.reference.sorting import sinkhorn_attention
+from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SORTS = pytest.mark.parametrize("sort", list(Sort))
 NETS = pytest.mark.parametrize("sort_net", list(SortNet))
 BLOCK = 4
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, width: int = 5) -> list[Tensor]:

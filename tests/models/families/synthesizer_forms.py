@@ -22,11 +22,6 @@ COMMON = [Component.random, Component.fixed_random, Component.factorised_random]
 LONGEST, WIDTH, HEADS = 23, 12, 3
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
 def built(*components: Component, dropout: float = 0.0, **options) -> Synthesizer:
     """A mixer all of whose parameters matter: none is near zero."""
     facts = {name: options.pop(name) for name in ("causal", "positions") if name in options}

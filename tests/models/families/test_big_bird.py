@@ -4,23 +4,23 @@ import logging
 
 import pytest
 import torch
-from big_bird_forms import (
-    DIRECTIONS,
-    HEADS,
-    WIDTH,
-    agree,
-    built,
-    dense,
-    drawn,
-    heads,
-    table,
-)
 
 from models.families import big_bird
 from models.mixer import Layout, Positions
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
 from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
+from tests.attention import drawn
+from tests.models.families.big_bird_forms import (
+    DIRECTIONS,
+    HEADS,
+    WIDTH,
+    agree,
+    built,
+    dense,
+    heads,
+    table,
+)
 
 
 @DIRECTIONS

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.h_transformer import HTransformer
@@ -14,13 +13,10 @@ from models.ops.exact import softmax_attention
 from models.ops.hierarchical.attention import hierarchical_attention
 from models.ops.hierarchical.clusters import Plan
 from models.ops.hierarchical.reference import hierarchical_attention as literal
+from tests import attention
+from tests.attention import Largest, drawn, holes
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, *, width: int = 5, values: int = 4) -> list[Tensor]:
@@ -28,24 +24,8 @@ def heads(length: int, *, width: int = 5, values: int = 4) -> list[Tensor]:
     return [drawn(2, 3, length, w, seed=s).requires_grad_() for s, w in enumerate(widths)]
 
 
-def holes(length: int) -> Tensor:
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(3)) < 0.6
-    keep[0, length // 2 :] = False
-    return keep
-
-
 def compare(run, reference, inputs, rows=None) -> None:
-    out, wanted = run(), reference()
-    cotangent = drawn(*wanted.shape, seed=9)
-    if rows is not None:
-        out, wanted, cotangent = (x * rows[:, None, :, None] for x in (out, wanted, cotangent))
-    torch.testing.assert_close(out, wanted, rtol=0, atol=1e-12)
-    for found, want in zip(
-        torch.autograd.grad(out, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, want, rtol=0, atol=1e-11)
+    attention.compare(run(), reference(), inputs, keep=rows, looser=10)
 
 
 @DIRECTIONS
@@ -55,7 +35,7 @@ def compare(run, reference, inputs, rows=None) -> None:
 )
 def test_outputs_and_gradients_equal_the_literal_form(length, block, padded, causal):
     qkv = heads(length)
-    keep = holes(length) if padded else None
+    keep = holes(length, end=length // 2) if padded else None
     options = {"block": block, "causal": causal, "keep": keep}
     compare(
         lambda: hierarchical_attention(*qkv, **options),
@@ -70,7 +50,7 @@ def test_the_relative_bias_is_that_of_distances_in_clusters(causal):
     qkv = heads(40)
     mixer = built(causal=causal, width=15, heads=3, block=4, relative_bias=True)
     relative = mixer.core.relative
-    options = {"block": 4, "causal": causal, "keep": holes(40)}
+    options = {"block": 4, "causal": causal, "keep": holes(40, end=40 // 2)}
     compare(
         lambda: hierarchical_attention(*qkv, bias=mixer.core.bias(torch.float64), **options),
         lambda: literal(*qkv, bias=relative, **options),
@@ -145,7 +125,7 @@ def test_larger_blocks_come_nearer_to_full_attention():
 @pytest.mark.parametrize("length", [5, 63, 64, 200])
 def test_weights_sum_to_one_and_stay_where_they_belong(length, causal):
     q, k, _ = heads(length)
-    keep = holes(length)
+    keep = holes(length, end=length // 2)
     identity = torch.eye(length, dtype=torch.float64).expand(2, 3, length, length)
     weights = hierarchical_attention(q, k, identity, block=4, causal=causal, keep=keep)
     visible = keep[:, None, None] & torch.ones(length, length, dtype=torch.bool)
@@ -161,7 +141,7 @@ def test_weights_sum_to_one_and_stay_where_they_belong(length, causal):
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_without_queries_every_key_counts_once(length, padded, causal):
     _, k, v = heads(length)
-    keep = holes(length) if padded else torch.ones(2, length, dtype=torch.bool)
+    keep = holes(length, end=length // 2) if padded else torch.ones(2, length, dtype=torch.bool)
     seen = hierarchical_attention(
         torch.zeros_like(k), k, v, block=4, causal=causal, keep=keep if padded else None
     )
@@ -252,14 +232,6 @@ def test_half_precision_is_summed_in_float32(causal):
 
 def cost(length: int, causal: bool) -> tuple[int, int, int]:
     """Operations forward, bytes kept, bytes of the largest tensor made."""
-    sizes = [0]
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            made = func(*args, **(kwargs or {}))
-            if isinstance(made, Tensor):
-                sizes.append(made.untyped_storage().nbytes())
-            return made
 
     with pretending():
         qkv = [torch.randn(1, 2, length, 64, requires_grad=True) for _ in range(3)]
@@ -268,9 +240,9 @@ def cost(length: int, causal: bool) -> tuple[int, int, int]:
             return hierarchical_attention(*qkv, block=16, causal=causal)
 
         kept = []
-        with Watch():
+        with Largest() as largest:
             forward = count_operations(lambda: kept.append(saved_bytes(run, qkv)))
-    return forward, kept[0], max(sizes)
+    return forward, kept[0], largest.nbytes
 
 
 @DIRECTIONS

@@ -16,6 +16,10 @@ from models.mixer import Layout, Positions, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
 from models.ops.low_rank import reference
 from models.ops.low_rank.length_map import POOL, Projection, Sharing
+from tests import attention
+from tests.attention import drawn
+
+compare = partial(attention.compare, looser=10)
 
 PROJECTIONS = pytest.mark.parametrize("projection", [*Projection])
 MATRIX = [Projection.learned, Projection.frozen_jl]
@@ -24,11 +28,6 @@ NORMALISED = pytest.mark.parametrize(
 )
 LINEAR = [*MATRIX, Projection.mean_pool]
 LENGTH, HEADS, WIDTH = 40, 3, 4
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def site(**facts) -> Site:
@@ -72,22 +71,13 @@ def shared_by(sharing: Sharing, projection: Projection) -> dict[str, Sharing]:
     return {} if projection in POOL and sharing != Sharing.kv else {"sharing": sharing}
 
 
-def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=9)
-    inputs = [x for x in inputs if x.requires_grad]
-    first, second = (torch.autograd.grad(y, inputs, g) for y in (seen, wanted))
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
-
-
 @PROJECTIONS
 @pytest.mark.parametrize("sharing", [*Sharing])
 @pytest.mark.parametrize("length", [1, 23, LENGTH])
 def test_equals_the_map_written_out(projection: Projection, sharing: Sharing, length: int) -> None:
     mixer = built(projection=projection, **shared_by(sharing, projection))
     qkv = heads(length)
-    agree(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
+    compare(mixer.core(*qkv, Layout()), literal(mixer, *qkv), [*qkv, *mixer.core.parameters()])
 
 
 @pytest.mark.parametrize("sharing", [*Sharing])
@@ -96,17 +86,17 @@ def test_identity_maps_are_full_attention(sharing: Sharing) -> None:
     with torch.no_grad():
         for weight in mixer.core.length_map.parameters():
             weight.copy_(torch.eye(LENGTH))
-    agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
+    compare(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
 
 
 @pytest.mark.parametrize("projection", [Projection.mean_pool, Projection.max_pool])
 @pytest.mark.parametrize("length", [17, LENGTH])
 def test_pooling_windows_of_one_token_are_full_attention(projection, length: int) -> None:
     mixer, qkv = built(LENGTH, projection=projection), heads(length)
-    agree(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
+    compare(mixer.core(*qkv, Layout()), softmax_attention(*qkv), qkv)
     keep = torch.rand(2, length, generator=torch.Generator().manual_seed(2)) < 0.5
     wanted = softmax_attention(*qkv, visible=keep[:, None, None])
-    agree(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
+    compare(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
 
 
 @pytest.mark.parametrize(("sharing", "matrices"), [*zip(Sharing, (288, 24, 12, 1), strict=True)])
@@ -152,7 +142,7 @@ def test_slots_of_x_equal_slots_of_keys_and_values(projection, normalised, bias,
     keep = torch.rand(2, 31, generator=torch.Generator().manual_seed(2)) < 0.6
     layout = Layout(keep=keep if padded else None)
     late = super(Linformer, mixer).forward(x, layout)
-    agree(mixer(x, layout), late, [x, *mixer.parameters()])
+    compare(mixer(x, layout), late, [x, *mixer.parameters()])
 
 
 def test_slots_of_x_need_unrotated_keys_and_few_slots() -> None:

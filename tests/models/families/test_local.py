@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from largest_tensor import LargestTensor
 from torch import Tensor
 
 from models.contract.counting import count_operations, pretending, saved_bytes
@@ -14,6 +13,7 @@ from models.ops.sparse import key_sets, reference
 from models.ops.sparse.reference import attention_in_sight as softmax_over, blocks_in_sight
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
+from tests.attention import Largest, compare, drawn, holes
 
 # block, look_back, look_forward, causal
 PATTERNS = pytest.mark.parametrize(
@@ -23,19 +23,8 @@ PATTERNS = pytest.mark.parametrize(
 )
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
 def heads(length: int, width: int = 4) -> list[Tensor]:
     return [drawn(2, 3, length, width, seed=s).requires_grad_() for s in range(3)]
-
-
-def holes(length: int) -> Tensor:
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
-    keep[1, length // 3 :] = False
-    return keep
 
 
 def support(length: int, pattern: tuple[int, int, int, bool]) -> Tensor:
@@ -46,29 +35,21 @@ def options(pattern: tuple[int, int, int, bool]) -> dict[str, int | bool]:
     return dict(zip(("block", "look_back", "look_forward", "causal"), pattern, strict=True))
 
 
-def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=7)
-    found, want = (torch.autograd.grad(o, inputs, g) for o in (seen, wanted))
-    for one, other in zip(found, want, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
-
-
 @PATTERNS
 @pytest.mark.parametrize("length", [1, 2, 37, 64])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_equals_dense_attention_with_a_mask_of_blocks(length, pattern, padded):
-    qkv, keep = heads(length), holes(length) if padded else None
+    qkv, keep = heads(length), holes(length, real=0.4, end=length // 3) if padded else None
     seen = local_attention(*qkv, **options(pattern), keep=keep)
-    agree(seen, softmax_over(*qkv, support(length, pattern), keep=keep), qkv)
+    compare(seen, softmax_over(*qkv, support(length, pattern), keep=keep), qkv)
 
 
 @PATTERNS
 def test_alibi_lowers_scores_with_distance(pattern):
-    qkv, slopes, keep = heads(37), alibi_slopes(3), holes(37)
+    qkv, slopes, keep = heads(37), alibi_slopes(3), holes(37, real=0.4, end=12)
     seen = local_attention(*qkv, **options(pattern), keep=keep, slopes=slopes)
     wanted = softmax_over(*qkv, support(37, pattern), keep=keep, slopes=slopes)
-    agree(seen, wanted, qkv)
+    compare(seen, wanted, qkv)
 
 
 def test_rows_without_keys_are_zero_and_so_are_their_gradients():
@@ -88,7 +69,9 @@ def test_rows_without_keys_are_zero_and_so_are_their_gradients():
 def test_the_size_of_a_pass_changes_nothing(elements, pattern, monkeypatch):
     monkeypatch.setitem(key_sets.PASS_ELEMENTS, "cpu", elements)
     qkv = heads(37)
-    agree(local_attention(*qkv, **options(pattern)), softmax_over(*qkv, support(37, pattern)), qkv)
+    compare(
+        local_attention(*qkv, **options(pattern)), softmax_over(*qkv, support(37, pattern)), qkv
+    )
 
 
 @PATTERNS
@@ -113,7 +96,7 @@ def test_blocks_that_cover_the_sequence_are_full_attention(block, look, causal):
         *qkv, block=block, look_back=look, look_forward=0 if causal else look, causal=causal
     )
     everything = torch.ones(30, 30, dtype=torch.bool)
-    agree(seen, softmax_over(*qkv, everything.tril() if causal else everything), qkv)
+    compare(seen, softmax_over(*qkv, everything.tril() if causal else everything), qkv)
     assert not torch.allclose(local_attention(*qkv, block=29, causal=causal), seen)
 
 
@@ -144,7 +127,7 @@ def test_weights_sum_to_one_inside_the_blocks_and_are_zero_outside(pattern):
 
 def test_values_may_have_another_width_than_keys():
     q, k, v = heads(21)[0], heads(21)[1], drawn(2, 3, 21, 7, seed=4).requires_grad_()
-    agree(
+    compare(
         local_attention(q, k, v, block=6, look_back=1),
         softmax_over(q, k, v, support(21, (6, 1, 0, False))),
         [q, k, v],
@@ -243,7 +226,7 @@ def cost(length: int, causal: bool) -> tuple[int, int, int]:
             return local_attention(*qkv, block=64, look_back=1, causal=causal)
 
         operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run)
-        with LargestTensor() as largest:
+        with Largest() as largest:
             run()
     return operations, kept, largest.nbytes
 
@@ -263,9 +246,9 @@ def test_cost_grows_with_the_length_and_no_scores_are_kept(causal):
 @pytest.mark.parametrize("length", [1, 20, 32])
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 def test_the_lra_variant_attends_in_combs_with_zeros_between(length, longest, padded):
-    qkv, keep = heads(length), holes(length) if padded else None
+    qkv, keep = heads(length), holes(length, real=0.4, end=length // 3) if padded else None
     facts = {"block": 8, "longest": longest, "keep": keep}
-    agree(comb_attention(*qkv, **facts), reference.comb_attention(*qkv, **facts), qkv)
+    compare(comb_attention(*qkv, **facts), reference.comb_attention(*qkv, **facts), qkv)
 
 
 def test_a_comb_has_one_group_more_than_the_length_has_blocks():

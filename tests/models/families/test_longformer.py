@@ -16,15 +16,11 @@ from models.mixer import Flow, Layout, Positions, Site, Unsupported, Variant
 from models.ops.banded.reference import longformer_attention
 from models.positions import alibi_slopes, rotate
 from models.state import size_bytes
+from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PLACES = [Positions.none, Positions.rotary, Positions.alibi]
 SITE = {"width": 16, "heads": 4, "max_length": 64}
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def some(rate: float, length: int, seed: int = 5) -> Tensor:

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.contract import check_mixer
@@ -15,13 +14,9 @@ from models.mixer import Flow, Layout, Site, Unsupported
 from models.ops.exact import softmax_attention
 from models.ops.linear.running_product import running_product
 from models.state import size_bytes
+from tests.attention import Largest, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def built(*, seed: int = 0, **facts) -> Luna:
@@ -313,18 +308,10 @@ def test_sums_do_not_round_in_half_precision():
 
 @DIRECTIONS
 def test_operations_and_saved_bytes_grow_with_the_length(causal):
-    sizes = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            made = func(*args, **(kwargs or {}))
-            if isinstance(made, Tensor):
-                sizes.append(made.untyped_storage().nbytes())
-            return made
 
     found = []
     for length in (4096, 16384):
-        with pretending(), Watch():
+        with pretending(), Largest() as largest:
             place = Site(width=128, heads=2, max_length=length, causal=causal)
             mixer, kept = Luna(place, slots=16), []
             x = torch.empty(1, length, 128, requires_grad=True)
@@ -342,7 +329,7 @@ def test_operations_and_saved_bytes_grow_with_the_length(causal):
     if causal:
         wanted = 8 * 128**2 + 10 * 16 * 128 + 2 * 2 * 32 * (64 + 16) * 2
     assert found[1][0] / 16384 == pytest.approx(wanted, rel=0.01)
-    assert max(sizes) <= 4 * 16384 * 128 * 2  # never length x width x slots
+    assert largest.nbytes <= 4 * 16384 * 128 * 2  # never length x width x slots
 
 
 @pytest.mark.parametrize(

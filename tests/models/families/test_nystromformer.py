@@ -20,6 +20,10 @@ from models.ops.low_rank.iterative_inverse import (
 )
 from models.ops.low_rank.reference import ridge_inverse, six_step_inverse
 from models.ops.value_convolution import ValueConvolution
+from tests import attention
+from tests.attention import drawn
+
+compare = partial(attention.compare, atol=1e-11, rtol=1e-10, looser=100)
 
 EXACT = InverseRule(inverse=Inverse.exact)
 RULES = {
@@ -28,11 +32,6 @@ RULES = {
     "ridge": InverseRule(inverse=Inverse.ridge, ridge=0.1),
     "together": InverseRule(initialisation=Initialisation.original),
 }
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, width: int = 6) -> list[Tensor]:
@@ -48,21 +47,6 @@ INVERSES = {
 
 def literal(qkv: list[Tensor], m: int, inverse, keep: Tensor | None = None) -> Tensor:
     return reference.nystrom_attention(*qkv, m, inverse=inverse, keep=keep)
-
-
-def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):
-    """Compare values and gradients, at real tokens."""
-    cotangent = drawn(*wanted.shape, seed=9)
-    if keep is not None:
-        cotangent = cotangent * keep[:, None, :, None]
-        found, wanted = (x * keep[:, None, :, None] for x in (found, wanted))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-11)
-    for seen, want in zip(
-        torch.autograd.grad(found, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(seen, want, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("rule", ["six", "exact", "ridge"])

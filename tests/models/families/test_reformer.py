@@ -14,7 +14,8 @@ from models.ops.hashing.lsh import Rules
 from models.ops.hashing.lsh_lists import hash_buckets
 from models.ops.hashing.reference import lra_reformer_attention
 from models.positions import alibi_slopes, rotate
-from tests.models.ops.hashing.lsh_forms import drawn, literal, logits
+from tests.attention import drawn
+from tests.models.ops.hashing.lsh_forms import literal, logits
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 FACTS = {"width": 12, "heads": 3, "max_length": 64}

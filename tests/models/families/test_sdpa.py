@@ -4,18 +4,13 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Layout, Site
 from models.ops.exact import sdpa, softmax_attention
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+from tests.attention import drawn
 
 
 def pair(**facts) -> tuple[SDPA, SoftmaxAttention]:

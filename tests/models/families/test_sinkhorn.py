@@ -2,12 +2,22 @@
 
 import pytest
 import torch
-from sinkhorn_forms import BLOCK, DIRECTIONS, NETS, SORTS, built, drawn, heads, literal, padding
 
 from models.families.sinkhorn import Sort, SortNet
 from models.mixer import Layout
 from models.ops import sorting
 from models.ops.exact import softmax_attention
+from tests.attention import drawn
+from tests.models.families.sinkhorn_forms import (
+    BLOCK,
+    DIRECTIONS,
+    NETS,
+    SORTS,
+    built,
+    heads,
+    literal,
+    padding,
+)
 
 
 @DIRECTIONS

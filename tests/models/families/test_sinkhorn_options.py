@@ -4,20 +4,20 @@ from functools import partial
 
 import pytest
 import torch
-from sinkhorn_forms import (
-    BLOCK,
-    DIRECTIONS,
-    SORTS,
-    built,
-    drawn,
-    heads,
-)
 
 from models.contract import check_mixer
 from models.families.sinkhorn import Sinkhorn, Sort, SortNet, balanced_block
 from models.mixer import Layout, Site, Unsupported, Variant
 from models.ops import sorting
 from models.ops.exact import softmax_attention
+from tests.attention import drawn
+from tests.models.families.sinkhorn_forms import (
+    BLOCK,
+    DIRECTIONS,
+    SORTS,
+    built,
+    heads,
+)
 
 
 @DIRECTIONS

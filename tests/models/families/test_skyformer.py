@@ -1,6 +1,7 @@
 """Gaussian attention and the Skyformer against their literal forms, limits and draws."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -22,13 +23,12 @@ from models.ops.linear.gaussian_product import gaussian_product
 from models.ops.linear.reference import gaussian_weights as kernel
 from models.ops.low_rank import reference
 from models.ops.low_rank.iterative_inverse import Inverse, InverseRule
+from tests import attention
+from tests.attention import drawn, holes
+
+compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=100)
 
 EXACT = InverseRule(inverse=Inverse.exact)
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, width: int = 5, scale: float = 1.0) -> list[Tensor]:
@@ -38,28 +38,9 @@ def heads(length: int, width: int = 5, scale: float = 1.0) -> list[Tensor]:
     ]
 
 
-def holes(length: int) -> Tensor:
-    return torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
-
-
 def literal(qkv: list[Tensor], draws: Tensor, keep: Tensor | None = None) -> Tensor:
     places = draws.double() / 2**DRAW_BITS
     return reference.skyformer_attention(*qkv, places, kernel=kernel, keep=keep)
-
-
-def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor], keep: Tensor | None = None):
-    """Compare values and gradients, at real tokens."""
-    cotangent = drawn(*wanted.shape, seed=9)
-    if keep is not None:
-        cotangent = cotangent * keep[:, None, :, None]
-        found, wanted = (x * keep[:, None, :, None] for x in (found, wanted))
-    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
-    for seen, want in zip(
-        torch.autograd.grad(found, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(seen, want, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize(("length", "keys"), [(1, 1), (33, 33), (41, 70), (70, 3)])

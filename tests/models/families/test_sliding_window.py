@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.sliding_window import SlidingWindow
@@ -14,13 +13,9 @@ from models.ops.banded import layout as banded
 from models.ops.banded.reference import band, window_attention as dense
 from models.ops.banded.sliding_window import best_block, window_attention
 from models.state import reset, size_bytes
+from tests.attention import Largest, drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, width: int = 4) -> list[Tensor]:
@@ -196,14 +191,6 @@ def test_half_precision_is_summed_in_float32(causal: bool) -> None:
 
 def cost(length: int, causal: bool) -> tuple[int, int, int]:
     """Operations forward and backward, bytes kept, bytes of the largest tensor made."""
-    sizes = [0]
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            made = func(*args, **(kwargs or {}))
-            if isinstance(made, Tensor):
-                sizes.append(made.untyped_storage().nbytes())
-            return made
 
     with pretending():
         qkv = [torch.randn(1, 2, length, 64, requires_grad=True) for _ in range(3)]
@@ -212,9 +199,9 @@ def cost(length: int, causal: bool) -> tuple[int, int, int]:
             return window_attention(*qkv, window=128, block=64, causal=causal)
 
         operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run, qkv)
-        with Watch():
+        with Largest() as largest:
             run()
-    return operations, kept, max(sizes)
+    return operations, kept, largest.nbytes
 
 
 @DIRECTIONS

@@ -14,14 +14,10 @@ from models.ops.banded.scores import GlobalKeys
 from models.ops.banded.sliding_window import window_attention
 from models.positions import alibi_slopes
 from models.state import size_bytes
+from tests.attention import drawn
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SLOPES = pytest.mark.parametrize("sloped", [False, True], ids=["plain", "alibi"])
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def heads(length: int, total: int | None = None) -> list[Tensor]:

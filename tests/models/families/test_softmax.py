@@ -15,11 +15,7 @@ from models.ops.exact import softmax_attention, visibility
 from models.ops.reference.exact import softmax_attention as literal
 from models.positions import alibi_slopes
 from models.state import join, reset, select
-
-
-def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64) * scale
+from tests.attention import drawn
 
 
 def heads(length: int, *, scale: float = 1.0, width: int = 4) -> list[Tensor]:

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from largest_tensor import LargestTensor
 from torch import Tensor
 
 from models.contract.counting import pretending, saved_bytes
@@ -20,33 +19,15 @@ from models.ops.sparse.strided_and_fixed import SparsePattern, Sparsity
 from models.ops.sparse.union import union_attention
 from models.positions import alibi_slopes
 from models.state import reset, size_bytes
+from tests.attention import Largest, compare, drawn, holes
 
 PATTERNS = pytest.mark.parametrize("pattern", list(SparsePattern))
 USES = pytest.mark.parametrize("use", list(HeadUse))
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
 def heads(length: int, width: int = 4, count: int = 4) -> list[Tensor]:
     return [drawn(2, count, length, width, seed=s).requires_grad_() for s in range(3)]
-
-
-def holes(length: int) -> Tensor:
-    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < 0.4
-    keep[1, length // 3 :] = False
-    return keep
-
-
-def agree(seen: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
-    g = drawn(*seen.shape, seed=7)
-    found, want = (torch.autograd.grad(o, inputs, g) for o in (seen, wanted))
-    for one, other in zip(found, want, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
 
 
 def built(
@@ -100,10 +81,10 @@ def test_equals_dense_attention_with_the_mask_of_the_paper(
     length, padded, pattern, use_and_layer, causal
 ):
     use, layer = use_and_layer
-    qkv, keep = heads(length), holes(length) if padded else None
+    qkv, keep = heads(length), holes(length, real=0.4, end=length // 3) if padded else None
     core = built(pattern=pattern, use=use, layer=layer, depth=4, causal=causal).core
     wanted = dense(*qkv, support(length, pattern, use, layer, causal=causal), keep=keep)
-    agree(core(*qkv, Layout(keep=keep)), wanted, qkv)
+    compare(core(*qkv, Layout(keep=keep)), wanted, qkv)
 
 
 @DIRECTIONS
@@ -125,7 +106,7 @@ def test_long_rows_in_passes_of_any_size(elements, pattern, causal, monkeypatch)
     qkv = heads(61, count=2)
     core = built(pattern=pattern, stride=7, summary=3, causal=causal, heads=2).core
     sees = near(61, pattern, 7, causal=causal) | far(61, pattern, 7, 3, causal=causal)
-    agree(core(*qkv, Layout()), dense(*qkv, sees), qkv)
+    compare(core(*qkv, Layout()), dense(*qkv, sees), qkv)
 
 
 @DIRECTIONS
@@ -195,10 +176,10 @@ def test_far_heads_take_the_columns_of_a_block_in_turns(causal):
 @USES
 def test_alibi_lowers_scores_with_distance(pattern, use, causal):
     mixer = built(pattern=pattern, use=use, positions=Positions.alibi, causal=causal)
-    qkv, keep = heads(29), holes(29)
+    qkv, keep = heads(29), holes(29, real=0.4, end=9)
     sees = support(29, pattern, use, 0, causal=causal)
     wanted = dense(*qkv, sees, keep=keep, slopes=alibi_slopes(4))
-    agree(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
+    compare(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
     assert mixer.traits.positions == {"alibi", "rotary"}
 
 
@@ -281,9 +262,9 @@ def test_the_cls_vector_of_the_lra_variant_sees_all_and_is_seen_by_all(length, p
     rest = length - 1
     sees[1:, 1:] = near(rest, SparsePattern.fixed, 6, causal=True)
     sees[1:, 1:] |= far(rest, SparsePattern.fixed, 6, 2, causal=True)
-    qkv, keep = heads(length), holes(length) if padded else None
+    qkv, keep = heads(length), holes(length, real=0.4, end=length // 3) if padded else None
     slopes = alibi_slopes(4) if positions is Positions.alibi else None
-    agree(mixer.core(*qkv, Layout(keep=keep)), dense(*qkv, sees, keep=keep, slopes=slopes), qkv)
+    compare(mixer.core(*qkv, Layout(keep=keep)), dense(*qkv, sees, keep=keep, slopes=slopes), qkv)
     assert not mixer.traits.causal
 
 
@@ -302,7 +283,7 @@ def test_neither_scores_nor_masks_of_the_square_are_made_or_kept(pattern):
         core = SparseTransformer(site, pattern=pattern).core
         qkv = [torch.randn(1, 4, 4096, 64, requires_grad=True) for _ in range(3)]
         kept = saved_bytes(partial(core, *qkv, Layout()))
-        with LargestTensor() as largest:
+        with Largest() as largest:
             core(*qkv, Layout()).sum().backward()
     assert kept == 4 * 4 * 4096 * (4 * 64 + 1)  # q, k, v, o and a number per query
     assert largest.nbytes <= 4 * 4 * 4096 * 64 * 1.05  # a copy of the values

@@ -2,18 +2,6 @@
 
 import pytest
 import torch
-from synthesizer_forms import (
-    DIRECTIONS,
-    HEADS,
-    KINDS,
-    LONGEST,
-    MIXTURES,
-    WIDTH,
-    built,
-    drawn,
-    literal,
-    padding,
-)
 
 from models.families.synthesizer import Component
 from models.mixer import Layout, Positions, Variant, blanked
@@ -21,6 +9,18 @@ from models.ops import synthetic as blocked
 from models.ops.exact import softmax_attention
 from models.ops.synthetic import Logits, fused_attention, synthetic_attention
 from models.positions import alibi_slopes, rotate
+from tests.attention import drawn
+from tests.models.families.synthesizer_forms import (
+    DIRECTIONS,
+    HEADS,
+    KINDS,
+    LONGEST,
+    MIXTURES,
+    WIDTH,
+    built,
+    literal,
+    padding,
+)
 
 
 @pytest.fixture

@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from synthesizer_forms import (
+
+from models.contract import check_mixer
+from models.contract.counting import count_operations, pretending, saved_bytes
+from models.families.synthesizer import Component, Synthesizer, factors
+from models.mixer import Flow, Layout, Site, Unsupported, Variant
+from tests.attention import drawn
+from tests.models.families.synthesizer_forms import (
     COMMON,
     DIRECTIONS,
     EACH,
@@ -12,13 +18,7 @@ from synthesizer_forms import (
     MIXTURES,
     WIDTH,
     built,
-    drawn,
 )
-
-from models.contract import check_mixer
-from models.contract.counting import count_operations, pretending, saved_bytes
-from models.families.synthesizer import Component, Synthesizer, factors
-from models.mixer import Flow, Layout, Site, Unsupported, Variant
 
 
 def test_alpha_is_learned_by_component_and_head_and_starts_even():

@@ -11,6 +11,7 @@ from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.tlb import TemporalLatentBottleneck
 from models.mixer import Flow, Layout, Site, Unsupported
 from models.positions import position_ids, sinusoid
+from tests.attention import drawn
 
 FRAME = BackboneConfig(
     width=16, feed_forward_width=24, pooling=Pooling.mean, positions=Positions.none
@@ -25,11 +26,6 @@ def build(frame: BackboneConfig = FRAME, **options: int) -> TemporalLatentBottle
     torch.manual_seed(0)
     options = {"state_tokens": 3, "chunk": 5, **options}
     return TemporalLatentBottleneck(site(), frame, **options).double().eval()
-
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 def sequential(stack: TemporalLatentBottleneck, x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """YOSO against its literal forms: both modes, both gradients, tables, chunks and padding."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,34 +20,18 @@ from models.ops.hashing.reference import (
     yoso_attention as literal,
 )
 from models.ops.linear import gaussian_product
+from tests import attention
+from tests.attention import drawn, holes
 
-
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+compare = partial(attention.compare, atol=1e-12, rtol=1e-11, looser=10)
 
 
 def heads(length: int, width: int = 5) -> list[Tensor]:
     return [drawn(2, length, 3, width, seed=s).transpose(1, 2).requires_grad_() for s in range(3)]
 
 
-def holes(length: int) -> Tensor:
-    return torch.rand(2, length, generator=torch.Generator().manual_seed(2)) > 0.4
-
-
 def planes(hashes: int, tau: int, width: int = 5, seed: int = 0) -> Tensor:
     return draw_planes(3, width, hashes * tau, torch.Generator().manual_seed(seed))
-
-
-def compare(found: Tensor, wanted: Tensor, inputs: list[Tensor]) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-11, atol=1e-12)
-    cotangent = drawn(*wanted.shape, seed=9)
-    for seen, want in zip(
-        torch.autograd.grad(found, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(seen, want, rtol=1e-10, atol=1e-11)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from gpt2_and_bert import Tensors, bert, bert_tensors, gpt2, gpt2_tensors
 from safetensors.torch import save_file
 
 from models.backbone.model import (
@@ -24,6 +23,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
 from models.transfer.checkpoints import read_checkpoint
 from models.transfer.weights import Origin, transfer
+from tests.models.transfer.gpt2_and_bert import Tensors, bert, bert_tensors, gpt2, gpt2_tensors
 
 HEADS = 3
 FRAME = {"width": 12, "heads": HEADS, "feed_forward_width": 20}

@@ -14,11 +14,6 @@ def of(rules: Rules, names: tuple[str, ...]) -> dict[str, object]:
     return {name: getattr(rules, name) for name in names}
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
 def drawn_buckets(*shape: int, count: int, seed: int = 0) -> Tensor:
     return torch.randint(count, shape, generator=torch.Generator().manual_seed(seed))
 

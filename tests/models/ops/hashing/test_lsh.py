@@ -5,14 +5,20 @@ from itertools import pairwise
 
 import pytest
 import torch
-from lsh_forms import drawn, drawn_buckets, exact, literal, logits, meetings
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.ops.hashing import lsh_lists
 from models.ops.hashing.lsh import Rules, lsh_attention
 from models.ops.hashing.lsh_lists import hash_buckets
+from tests.attention import Largest, drawn
+from tests.models.ops.hashing.lsh_forms import (
+    drawn_buckets,
+    exact,
+    literal,
+    logits,
+    meetings,
+)
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 SLOPES = torch.tensor([0.5, 0.0625])
@@ -265,14 +271,6 @@ def test_buckets_are_the_nearest_of_the_random_directions(factors: list[int]) ->
 
 def cost(length: int, chunk: int) -> tuple[int, int, int]:
     """Operations forward and backward, bytes kept, bytes of the largest tensor made."""
-    sizes = [0]
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            made = func(*args, **(kwargs or {}))
-            if isinstance(made, Tensor):
-                sizes.append(made.untyped_storage().nbytes())
-            return made
 
     with pretending():
         u, v = (torch.randn(1, 2, length, 64, requires_grad=True) for _ in range(2))
@@ -282,9 +280,9 @@ def cost(length: int, chunk: int) -> tuple[int, int, int]:
             return lsh_attention(u, v, buckets, Rules(chunk, causal=True))
 
         operations, kept = count_operations(lambda: run().sum().backward()), saved_bytes(run)
-        with Watch():
+        with Largest() as largest:
             run()
-    return operations, kept, max(sizes)
+    return operations, kept, largest.nbytes
 
 
 def test_cost_grows_with_the_length_and_memory_not_with_the_chunk() -> None:

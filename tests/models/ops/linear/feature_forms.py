@@ -8,6 +8,7 @@ from models.ops.linear import features as blocked
 from models.ops.linear.causal_product import causal_product, empty_memory
 from models.ops.linear.feature_product import feature_product
 from models.ops.linear.features import FeatureMaps
+from tests import attention
 
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 PADDED = pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
@@ -53,15 +54,7 @@ def in_pieces(q, k, v, maps: FeatureMaps, sizes, *, chunk=4):
 
 def compare(run, reference, inputs, *, tolerance: float = 1e-11):
     """Compare outputs and gradients."""
-    out, wanted = run(), reference()
-    torch.testing.assert_close(out, wanted, rtol=tolerance, atol=0.1 * tolerance)
-    cotangent = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9)).to(wanted)
-    for found, want in zip(
-        torch.autograd.grad(out, inputs, cotangent),
-        torch.autograd.grad(wanted, inputs, cotangent),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, want, rtol=10 * tolerance, atol=tolerance)
+    attention.compare(run(), reference(), inputs, atol=0.1 * tolerance, rtol=tolerance, looser=10)
 
 
 @pytest.fixture

@@ -2,15 +2,24 @@
 
 import pytest
 import torch
-from feature_forms import DIRECTIONS, PADDED, WIDTH, attend, compare, draw, holes, in_pieces
 
 from models.families.performer import Performer
 from models.mixer import Layout, Site
-from models.ops.linear import causal_product as causally, features as wholly
+from models.ops.linear import causal_product as causally, feature_product as wholly
 from models.ops.linear.exponent_sums import Exponential, faint
 from models.ops.linear.features import FeatureMaps
 from models.ops.linear.random_features import Kernel, draw_projection, performer_maps
 from models.ops.linear.reference import attention_from_exponents
+from tests.models.ops.linear.feature_forms import (
+    DIRECTIONS,
+    PADDED,
+    WIDTH,
+    attend,
+    compare,
+    draw,
+    holes,
+    in_pieces,
+)
 
 FEATURES = 7
 SIZES = pytest.mark.parametrize("size", [10, 30])

@@ -14,6 +14,7 @@ from models.mixer import Growth, Layout, Site, Unsupported, Variant
 from models.ops.exact import softmax_attention
 from models.ops.sparse import block_lists
 from models.ops.sparse.big_bird_plan import PlanChoice, choose
+from tests.attention import drawn
 from tests.models.families.big_bird_forms import (
     DIRECTIONS,
     HEADS,
@@ -23,7 +24,6 @@ from tests.models.families.big_bird_forms import (
     built,
     dense,
     dense_mask,
-    drawn,
     heads,
     table,
 )

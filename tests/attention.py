@@ -1,0 +1,67 @@
+"""What tests of attention share: inputs, padding, comparisons with a literal form, a watcher."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def drawn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+    """Return N(0, scale) in float64, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64) * scale
+
+
+def holes(length: int, *, real: float = 0.6, end: int | None = None) -> Tensor:
+    """Return padding of two rows at random places; from `end` on all of the second is padding."""
+    keep = torch.rand(2, length, generator=torch.Generator().manual_seed(5)) < real
+    if end is not None:
+        keep[1, end:] = False
+    return keep
+
+
+def compare(
+    found: Tensor,
+    wanted: Tensor,
+    inputs: Iterable[Tensor],
+    keep: Tensor | None = None,
+    *,
+    atol: float = 1e-12,
+    rtol: float = 0.0,
+    looser: float = 1.0,
+) -> None:
+    """Compare outputs and gradients, of heads at real tokens where `keep` is given.
+
+    Gradients may differ by `looser` times as much.
+    """
+    direction = drawn(*wanted.shape, seed=9).to(wanted)
+    if keep is not None:
+        found, wanted, direction = (x * keep[:, None, :, None] for x in (found, wanted, direction))
+    torch.testing.assert_close(found, wanted, atol=atol, rtol=rtol)
+    leaves = [x for x in inputs if x.requires_grad]
+    here, there = (
+        torch.autograd.grad(o, leaves, direction, materialize_grads=True, retain_graph=True)
+        for o in (found, wanted)
+    )
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=looser * atol, rtol=looser * rtol)
+
+
+class Largest(TorchDispatchMode):
+    """Watches for the largest tensor that any operator returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = self.nbytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
+        for part in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(part, Tensor):
+                self.elements = max(self.elements, part.numel())
+                self.nbytes = max(self.nbytes, part.untyped_storage().nbytes())
+        return made
