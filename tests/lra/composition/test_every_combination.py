@@ -1,0 +1,106 @@
+"""Every protocol, task, model, variant and runner: built without weights, or refused in a sentence.
+
+A model is built once for all combinations that make the same one; data are not touched.
+"""
+
+import copy
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+import torch
+import yaml
+
+from lra.binding import defaults
+from lra.compose import build_model, facts, group_file, locate, typed
+from lra.composition.hydra_entry import entries
+from lra.runner_class import bundled
+from models.backbone.config import TOKEN_HEADS
+
+
+def nodes(group):
+    found = (files("conf") / group).iterdir()
+    return {file.name[:-5]: yaml.safe_load(file.read_text()) for file in found}
+
+
+PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
+MODELS, RUNNERS = nodes("model"), bundled()
+LENGTH, DEPTH = 256, 2
+"""The longest input and the most layers: more of either is more of the same."""
+
+
+def shape(found):
+    """Return what a task says, with numbers that are small."""
+    length = min(found.max_length, LENGTH)
+    return replace(found, vocabulary=11, classes=3, max_length=length)
+
+
+def runs(protocol, task, models=(*MODELS,)):
+    """Yield a run for each model and variant."""
+    words = [f"task={task}", f"model={','.join(models)}", "logger=none"]
+    words += [f"+protocol={protocol}"] if protocol else []
+    if "source" in defaults(locate(group_file("task", task)["class_path"])):
+        words.append("task.source=sample" if task != "listops" else "task.source=generated")
+    if task == "table":
+        # nothing is read before a cell runs
+        words += ["task.dataset=owner/name", "task.labels=[a,b]"]
+    tasks = {}
+    for entry in entries(["-m", *words], execute=list):
+        yield typed(entry.config, tasks)
+        if "variant" in entry.config["model"].get("mixer", {}):
+            config = copy.deepcopy(entry.config)
+            config["model"]["mixer"]["variant"] = "lra"
+            yield typed(config, tasks)
+
+
+def ways():
+    """Return a runner for each way in which runners ask for a model: direction and length."""
+    found = {}
+    for name, kind in RUNNERS.items():
+        for way in ("task", "bidirectional", "causal"):
+            if not kind.models or (name == "peers" and way == "task"):  # which asks for one
+                continue
+            runner = kind(direction=way) if "direction" in defaults(kind) else kind()
+            found[runner.facing, runner.by_length] = runner
+    return found.values()
+
+
+WAYS = ways()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
+def test_every_combination_is_built_or_refused(protocol):
+    seen, refused, built, alike = {}, {}, 0, set()
+    for task in PROTOCOLS[protocol]["for_task"]:
+        (first,) = runs(protocol, task, ["softmax"])
+        said = shape(facts(first))
+        if protocol is None and said in alike:
+            continue  # nothing else of a task reaches a model
+        alike.add(said)
+        for plain in runs(protocol, task):
+            shallow = replace(plain.backbone, depth=min(plain.backbone.depth, DEPTH))
+            for runner in WAYS:
+                run = replace(plain, backbone=shallow, runner=runner)
+                known = shape(facts(run, LENGTH if runner.by_length else None))
+                model = (run.model, run.mixer_options, run.backbone, known, run.runner.facing)
+                if (key := repr(model)) in seen:
+                    continue
+                seen[key] = True
+                try:
+                    with torch.device("meta"):
+                        model = build_model(run, own_facts=known)
+                except ValueError as refusal:
+                    refused.setdefault(str(refusal), []).append(run.model)
+                    continue
+                built += 1
+                devices = {each.device.type for each in model.parameters()}
+                assert devices == {"meta"}, run.model
+                width = run.backbone.width
+                assert model.embedding.weight.shape in {(11, width), (width, 1)}
+                answers = model.head.weight if known.head in TOKEN_HEADS else model.head.out.weight
+                assert answers.shape[0] == (11 if known.head in TOKEN_HEADS else 3)
+    assert built > len(MODELS)
+    for sentence in refused:
+        assert len(sentence) > 30, sentence
+        assert ":" in sentence, sentence
+        assert "Traceback" not in sentence
