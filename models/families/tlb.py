@@ -48,13 +48,13 @@ from models.positions import position_ids, sinusoid
 class CrossBlock(nn.Module):
     """`x + attention(LN x, LN source)`, then `x + network(LN x)`."""
 
-    def __init__(self, site: Site, frame: BackboneConfig) -> None:
+    def __init__(self, site: Site, config: BackboneConfig) -> None:
         super().__init__()
         self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
         self.attention = _exact_attention(site)
         self.network_norm = nn.LayerNorm(site.width)
-        self.network = gelu_network(site.width, frame.feed_forward_width, frame.dropout)
-        self.dropout = nn.Dropout(frame.dropout)
+        self.network = gelu_network(site.width, config.feed_forward_width, config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
@@ -76,7 +76,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
 
     Args:
         site: Where it is built.
-        frame: Width of the networks and dropout.
+        config: Width of the networks and dropout.
         state_tokens: Tokens of the slow state.
         chunk: Tokens read between two updates of the state.
         self_layers: Self-attention layers before each look at the state.
@@ -92,7 +92,7 @@ class TemporalLatentBottleneck(ByName, nn.Module):
     def __init__(
         self,
         site: Site,
-        frame: BackboneConfig,
+        config: BackboneConfig,
         *,
         state_tokens: int = 20,
         chunk: int = 20,
@@ -113,16 +113,16 @@ class TemporalLatentBottleneck(ByName, nn.Module):
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if detach_every < 0:
             raise ValueError(f"detach_every counts chunks, 0 = never: got {detach_every}")
-        _refuse(site, frame)
+        _refuse(site, config)
         self.state_tokens, self.chunk, self.detach_every = state_tokens, chunk, detach_every
         self.groups = nn.ModuleList(
-            nn.ModuleList(_self_block(site, frame) for _ in range(self_layers))
+            nn.ModuleList(_self_block(site, config) for _ in range(self_layers))
             for _ in range(groups)
         )
-        self.looks = nn.ModuleList(CrossBlock(site, frame) for _ in range(groups))
-        self.updates = nn.ModuleList(CrossBlock(site, frame) for _ in range(state_layers))
+        self.looks = nn.ModuleList(CrossBlock(site, config) for _ in range(groups))
+        self.updates = nn.ModuleList(CrossBlock(site, config) for _ in range(state_layers))
         self.norm = nn.LayerNorm(site.width)
-        self.placed = frame.positions == Positions.none
+        self.placed = config.positions == Positions.none
         self.traits = Traits(
             supports=frozenset({"keep"}), reversible=False, weight_dropout=True, keeps_length=False
         )
@@ -183,29 +183,29 @@ def _exact_attention(site: Site) -> MultiHead:
     return MultiHead(site, ExactCore(site, sdpa, memory=Growth(1.0)))
 
 
-def _self_block(site: Site, frame: BackboneConfig) -> TransformerBlock:
+def _self_block(site: Site, config: BackboneConfig) -> TransformerBlock:
     return TransformerBlock(
         _exact_attention(site),
         width=site.width,
         feed_forward=FeedForward.gelu,
-        feed_forward_width=frame.feed_forward_width,
-        dropout=frame.dropout,
+        feed_forward_width=config.feed_forward_width,
+        dropout=config.dropout,
     )
 
 
-def _refuse(site: Site, frame: BackboneConfig) -> None:
+def _refuse(site: Site, config: BackboneConfig) -> None:
     if site.causal:
         raise Unsupported(
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if frame.pooling not in (Pooling.mean, Pooling.mean_over_padded):
+    if config.pooling not in (Pooling.mean, Pooling.mean_over_padded):
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
-            f"set model.backbone.pooling=mean, not {frame.pooling}"
+            f"set model.backbone.pooling=mean, not {config.pooling}"
         )
-    if frame.positions in INSIDE:
+    if config.positions in INSIDE:
         raise Unsupported(
-            f"TemporalLatentBottleneck adds positions per chunk: got {frame.positions.value}; set "
+            f"TemporalLatentBottleneck adds positions per chunk: got {config.positions.value}; set "
             "model.backbone.positions=none, or learned, sinusoidal or axial for the whole sequence"
         )

@@ -59,15 +59,15 @@ def generic_table(rows: pd.DataFrame, title: str, first: Sequence[str] = ()) -> 
     ]
     every = {pair for found in labels for pair in found.items()}
     shared = {key: value for key, value in every if all(f.get(key) == value for f in labels)}
-    told = [{k: v for k, v in found.items() if k not in shared} for found in labels]
-    rows = rows.assign(told=[canonical(found) for found in told])
-    words = {canonical(f): "".join(f", {k}={v}" for k, v in sorted(f.items())) for f in told}
+    differing = [{k: v for k, v in found.items() if k not in shared} for found in labels]
+    rows = rows.assign(differing=[canonical(found) for found in differing])
+    words = {canonical(f): "".join(f", {k}={v}" for k, v in sorted(f.items())) for f in differing}
     lines = []
     for (mode, length), part in rows.groupby(["mode", "length"], sort=True, dropna=False):
         for name in model_order([str(n) for n in part["name"]]):
             own = part[part["name"] == name]
-            for label in sorted(set(own["told"]), key=lambda text: words[text]):
-                here = own[own["told"] == label]
+            for label in sorted(set(own["differing"]), key=lambda text: words[text]):
+                here = own[own["differing"] == label]
                 lines.append(
                     TableRow(
                         title=f"{name}{words[label]}",
