@@ -120,7 +120,7 @@ def check_prefill(case: Case) -> Result:
             state = empty(mixer, case, longest)
             if cut:
                 _, state = stream(mixer, [x[:, :cut]], state)
-            steps = list(x[:, cut : cut + STEPS].split(1, dim=1))
+            steps = list(torch.split(x[:, cut : cut + STEPS], 1, dim=1))
             y, _ = stream(mixer, steps, state, first=cut)
             what = f"{STEPS} steps behind a prompt of {cut}"
             seen.append(case.agree(what, y, wanted[:, cut : cut + STEPS]))
