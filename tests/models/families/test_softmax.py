@@ -253,7 +253,7 @@ def test_rows_of_different_age_slide_by_themselves() -> None:
 
 
 def test_a_memory_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least the one that is asked: got 0"):
+    with pytest.raises(ValueError, match="at least the newest: got 0"):
         kv_cache.empty((2, 3, 0, 4, 4), drawn(1))
 
 
