@@ -111,7 +111,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
-    text = process.communicate(timeout=120)[0].decode()
+    text = process.communicate(timeout=120).decode()
     if process.returncode != 0:  # else it was faster than the signal
         assert process.returncode == 128 + signal.SIGTERM
         assert "1 of 1 cells are left" in text
@@ -123,7 +123,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
 def test_two_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
     pair = [start(tmp_path, *SWEEP) for _ in range(2)]
     for process in pair:
-        text = process.communicate(timeout=300)[0].decode()
+        text = process.communicate(timeout=300).decode()
         assert process.returncode == 0, text
     rows = read_rows(tmp_path)
     assert rows["cell"].nunique() == 4
