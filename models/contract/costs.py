@@ -14,18 +14,19 @@ from models.contract.case import Case, Result, call, traits_of
 from models.contract.counting import ElementCounter, count_operations, pretending, saved_bytes
 from models.mixer import Growth
 
-LENGTHS = (2**10, 2**11, 2**13)
+LENGTHS = (2**10, 2**11, 2**12)
 """At which everything is counted. Counts that grow as n are most often n and a constant, each times
 a whole number: three of them prove it."""
-FURTHER_LENGTHS = (2**12, 2**14)
+FURTHER_LENGTHS = (2**13, 2**14)
 """Counted besides, one after the other, where they are not: another growth f(n) beside these two
 takes four counts, sizes that are rounded, a step or a term in log n a fifth."""
-FAR_LENGTH = 2**18
+FAR_LENGTH = 2**16
 """Counted besides where steps, such as of a number of hash buckets, look like a faster growth."""
 HALF = 0.5
 """A faster growth with less than this share of the longest count may be nothing but steps."""
-PRETENDED = 2**12
-"""From this length on tensors have no contents; below it is quicker to compute."""
+COMPUTED_BYTES = 2**28
+"""Tensors have no contents where activations, if they grew as n², might take more than this; below
+it is quicker to compute."""
 EXACT = 1e-9
 """Relative error of a fit that is none but rounding: counts are whole numbers."""
 SHARE = 1e-7
@@ -67,15 +68,19 @@ class EvaluationCost(NamedTuple):
     """Numbers that operators write."""
 
 
-def counting(length: int) -> AbstractContextManager[object]:
+def counting(case: Case, length: int) -> AbstractContextManager[object]:
     """Return the context in which mixers of this length are counted: the counts are the same."""
-    return pretending() if length >= PRETENDED else nullcontext()
+    shortest = LENGTHS[0]
+    if length <= shortest:
+        return nullcontext()
+    most = count_training(case, shortest).saved * (length / shortest) ** 2
+    return nullcontext() if most <= COMPUTED_BYTES else pretending()
 
 
 @lru_cache(maxsize=256)
 def count_training(case: Case, length: int) -> TrainingCost:
     """Count the work of one row of this length in training."""
-    with counting(length):
+    with counting(case, length):
         mixer = case.build(max_length=length)
         x = case.input(length, rows=1).float().requires_grad_()
         saved = 0
@@ -92,7 +97,7 @@ def count_training(case: Case, length: int) -> TrainingCost:
 
 def count_evaluation(case: Case, length: int) -> EvaluationCost:
     """Count the work of one row of this length without gradient."""
-    with counting(length):
+    with counting(case, length):
         mixer = case.build(max_length=length).requires_grad_(False)
         x = case.input(length, rows=1).float()
         with torch.no_grad(), ElementCounter() as forward:
@@ -211,7 +216,7 @@ def check_operations(case: Case) -> Result:
     seen = judge_growth(case, "operations", "operations", traits.operations)
     if not seen.passed:
         return seen
-    ends = LENGTHS[0], LENGTHS[-1]
+    ends = LENGTHS[0], FURTHER_LENGTHS[0]
     shorter, longer = (count_evaluation(case, length) for length in ends)
     most = max(traits.operations, LINEAR)  # to write what comes out is linear already
     for what, first, last, declared in (
