@@ -269,7 +269,7 @@ def drawings(
 
 
 def test_a_report_shows_it_and_no_cost_table(
-    make: SimpleNamespace, variants: pd.DataFrame, tmp_path: Path
+    make: SimpleNamespace, variants: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [*rows_of(make), *rows_of(make, length=512)]
     labels = {"option": "features", "target": "softmax", "budget": "99"}
@@ -283,6 +283,7 @@ def test_a_report_shows_it_and_no_cost_table(
     wanted |= {f"approximation-random.{form}" for form in ("md", "csv", "tex")}
     assert names == wanted | {"report.md", "report.html"}
     assert f"unsupported: {why} (length 512)" in (tmp_path / "a" / "report.md").read_text()
+    monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))
     names = {p.name for p in write_report(variants, tmp_path / "b", title="x")}
     assert "approximation-features-random.svg" in names
 
