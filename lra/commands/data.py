@@ -108,7 +108,8 @@ def parser() -> argparse.ArgumentParser:
 
 def build(arguments: argparse.Namespace) -> "Task":
     """Build the task that the command line names, with its options read as `lra run` does."""
-    from lra.compose import build_task, task_node
+    from lra.compose import build_task
+    from lra.named_task import task_node
 
     own = (arguments.config_dir, arguments.plugin)
     node, plugins = task_node(arguments.task, arguments.overrides, *own)

@@ -30,7 +30,7 @@ def describe(
     from models.mixer import Remembers, Site, Unsupported
 
     mixers, stack, options = core_of(node, plugins, where)
-    frame = make(BackboneConfig, node.get("backbone"), "model.backbone")
+    config = make(BackboneConfig, node.get("backbone"), "model.backbone")
     found: dict[str, Any] = {
         "directions": [], "refusals": {}, "state": False, "variant": options.get("variant"),
     }  # fmt: skip
@@ -38,13 +38,14 @@ def describe(
         site = Site(width=WIDTH, heads=HEADS, max_length=MAX_LENGTH, causal=causal)
         try:
             with torch.device("meta"):
-                mixer: Any = stack(site, frame) if stack else mixers[0](site)
+                mixer: Any = stack(site, config) if stack else mixers[0](site)
         except Unsupported as error:
             found["refusals"][direction] = str(error)
             continue
         found["directions"].append(direction)
         facts = asdict(mixer.traits)
         facts.pop("causal")
+        facts["cross"] |= found.get("cross", False)  # of another sequence, one direction can
         found |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
         if isinstance(mixer, Remembers):
             try:

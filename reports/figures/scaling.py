@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, drawable, sheet
-from reports.growth import UNRESOLVED, PowerLaw, bounds, fit_exponent
+from reports.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.rows import MARKS, CostPoint, Value, model_order
 from reports.sections.efficiency import describe_pass
 from reports.statistics import percentiles

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from reports.growth import (
+from reports.power_law import (
     FEWEST,
     RESOLVED,
     UNRESOLVED,

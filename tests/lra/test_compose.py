@@ -16,13 +16,13 @@ from lra.compose import (
     ConfigError,
     Control,
     build_task,
-    build_task_by_name,
     core_of,
     group_file,
     locate,
     typed,
 )
 from lra.composition.hydra_entry import entries
+from lra.named_task import build_task_by_name
 from lra.sweep.cells import plan
 from tasks.task import Task
 

@@ -146,9 +146,10 @@ def attempt(
 @pytest.mark.slow
 def test_the_whole_story(folder: Path) -> None:
     """Verify, list, train, measure, show, repeat, report: one after the other."""
-    assert "checks passed" in lra(folder, "verify", "acme_mixer.mixer:Ema", "decay=0.5")
+    short = ("--max-length", "64")
+    assert "checks passed" in lra(folder, "verify", "acme_mixer.mixer:Ema", "decay=0.5", *short)
     own = ("--config-dir", "my_conf", "--plugin", "acme_mixer")
-    assert "checks passed" in lra(folder, "verify", "ema", *own, "--max-length", "64")
+    assert "checks passed" in lra(folder, "verify", "ema", *own, *short)
     assert "a moving average" in lra(folder, "list", "models", "--config-dir", "my_conf")
     assert "ema" in lra(folder, "list", "models", "--traits", *own)
 
@@ -157,7 +158,7 @@ def test_the_whole_story(folder: Path) -> None:
     measured = (
         "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]",
         "runner.references=[]", "runner.timed_steps=3", "runner.long_timed_steps=3",
-        "results=measured", "logger=none",
+        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "results=measured", "logger=none",
     )  # fmt: skip
     lra(folder, "run", "-m", "model=ema,identity", *OWN, *measured)
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2

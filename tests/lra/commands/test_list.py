@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from lra import catalogue
+from lra import catalogue, yaml_text
 from lra.cli import main
 from lra.commands import list as listing
+from lra.commands.traits import describe
 from lra.suggest import UnknownName
 
 
@@ -105,6 +106,12 @@ def test_traits_are_read_off_instances_without_weights(capsys):
     assert linear["operations"] == {"exponent": 1.0, "log": False}
     assert linear["directions"] == ["bidirectional", "causal"]
     assert linear["state"] is True
+
+
+def test_what_one_direction_can_attend_to_is_not_lost_in_the_other():
+    model = yaml_text.load(catalogue.choices("model", [])[0].parent / "linear.yaml")
+    assert describe(model)["directions"] == ["bidirectional", "causal"]
+    assert describe(model)["cross"]
 
 
 def test_traits_as_a_table(capsys):

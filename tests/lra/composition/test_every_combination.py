@@ -35,22 +35,49 @@ def shape(found):
     return replace(found, vocabulary=11, classes=3, max_length=length)
 
 
-def runs(protocol, task, models=(*MODELS,)):
-    """Yield a run for each model and variant."""
-    words = [f"task={task}", f"model={','.join(models)}", "logger=none"]
-    words += [f"+protocol={protocol}"] if protocol else []
+def own_words(task):
+    """Return the words that stand for data that are not here."""
+    words = []
     if "source" in defaults(locate(group_file("task", task)["class_path"])):
         words.append("task.source=sample" if task != "listops" else "task.source=generated")
     if task == "table":
         # nothing is read before a cell runs
         words += ["task.dataset=owner/name", "task.labels=[a,b]"]
-    tasks = {}
-    for entry in entries(["-m", *words], execute=list):
-        yield typed(entry.config, tasks)
-        if "variant" in entry.config["model"].get("mixer", {}):
-            config = copy.deepcopy(entry.config)
-            config["model"]["mixer"]["variant"] = "lra"
-            yield typed(config, tasks)
+    return tuple(words)
+
+
+def configs(protocol, tasks, models):
+    """Yield each configuration; tasks of the same words are composed as one sweep."""
+    alike = {}
+    for task in tasks:
+        alike.setdefault(own_words(task), []).append(task)
+    for own, several in alike.items():
+        words = [f"task={','.join(several)}", f"model={','.join(models)}", "logger=none", *own]
+        words += [f"+protocol={protocol}"] if protocol else []
+        for entry in entries(["-m", *words], execute=list):
+            yield entry.config
+
+
+def runs(protocol, tasks):
+    """Yield a run for each task, model and variant."""
+    known = {}
+    for config in configs(protocol, tasks, MODELS):
+        yield typed(config, known)
+        if "variant" in config["model"].get("mixer", {}):
+            other = copy.deepcopy(config)
+            other["model"]["mixer"]["variant"] = "lra"
+            yield typed(other, known)
+
+
+def tasks_of(protocol):
+    """Return the tasks to try: without a protocol nothing but its shape reaches a model."""
+    tasks = [*PROTOCOLS[protocol]["for_task"]]
+    if protocol is not None:
+        return tasks
+    found = {}
+    for config in configs(protocol, tasks, ["softmax"]):
+        found.setdefault(repr(shape(facts(typed(config)))), config["task"]["name"])
+    return [*found.values()]
 
 
 def ways():
@@ -70,35 +97,29 @@ WAYS = ways()
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
 def test_every_combination_is_built_or_refused(protocol):
-    seen, refused, built, alike = {}, {}, 0, set()
-    for task in PROTOCOLS[protocol]["for_task"]:
-        (first,) = runs(protocol, task, ["softmax"])
-        said = shape(facts(first))
-        if protocol is None and said in alike:
-            continue  # nothing else of a task reaches a model
-        alike.add(said)
-        for plain in runs(protocol, task):
-            shallow = replace(plain.backbone, depth=min(plain.backbone.depth, DEPTH))
-            for runner in WAYS:
-                run = replace(plain, backbone=shallow, runner=runner)
-                known = shape(facts(run, LENGTH if runner.by_length else None))
-                model = (run.model, run.mixer_options, run.backbone, known, run.runner.facing)
-                if (key := repr(model)) in seen:
-                    continue
-                seen[key] = True
-                try:
-                    with torch.device("meta"):
-                        model = build_model(run, own_facts=known)
-                except ValueError as refusal:
-                    refused.setdefault(str(refusal), []).append(run.model)
-                    continue
-                built += 1
-                devices = {each.device.type for each in model.parameters()}
-                assert devices == {"meta"}, run.model
-                width = run.backbone.width
-                assert model.embedding.weight.shape in {(11, width), (width, 1)}
-                answers = model.head.weight if known.head in TOKEN_HEADS else model.head.out.weight
-                assert answers.shape[0] == (11 if known.head in TOKEN_HEADS else 3)
+    seen, refused, built = set(), {}, 0
+    for plain in runs(protocol, tasks_of(protocol)):
+        shallow = replace(plain.backbone, depth=min(plain.backbone.depth, DEPTH))
+        for runner in WAYS:
+            run = replace(plain, backbone=shallow, runner=runner)
+            known = shape(facts(run, LENGTH if runner.by_length else None))
+            model = (run.model, run.mixer_options, run.backbone, known, run.runner.facing)
+            if (key := repr(model)) in seen:
+                continue
+            seen.add(key)
+            try:
+                with torch.device("meta"):
+                    model = build_model(run, own_facts=known)
+            except ValueError as refusal:
+                refused.setdefault(str(refusal), []).append(run.model)
+                continue
+            built += 1
+            devices = {each.device.type for each in model.parameters()}
+            assert devices == {"meta"}, run.model
+            width = run.backbone.width
+            assert model.embedding.weight.shape in {(11, width), (width, 1)}
+            answers = model.head.weight if known.head in TOKEN_HEADS else model.head.out.weight
+            assert answers.shape[0] == (11 if known.head in TOKEN_HEADS else 3)
     assert built > len(MODELS)
     for sentence in refused:
         assert len(sentence) > 30, sentence

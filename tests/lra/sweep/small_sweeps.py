@@ -21,6 +21,13 @@ TINY = (
     "logger=none",
     "report=false",
 )
+BRIEF = (
+    "runner.warmup_steps=1",
+    "runner.timed_steps=3",
+    "runner.long_timed_steps=3",
+    "runner.repeat_limit_s=0",
+)
+"""Of runners that measure time, where no time is looked at."""
 FAULTY = (
     "model=identity",
     "model.mixer.class_path=faulty_mixers.Faulty",

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from small_sweeps import BRIEF
 from torch import Tensor
 
 from lra.cli import main
@@ -159,15 +160,12 @@ def test_a_models_file_that_says_what_cannot_be(word: str, reason: str) -> None:
         typed_runner("model=performer", word)
 
 
-def test_a_sweep_from_random_and_trained_numbers_to_its_report(
-    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))  # the form that the page holds
+@pytest.mark.usefixtures("one_format")
+def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, capsys) -> None:
     words = (
         "-m", "model=performer,sliding_window,fnet", "runner=approximation",
         "runner.qk=random,trained", "runner.lengths=[8,16]", "runner.budgets=[4,64]",
-        "runner.draws=2", "runner.top=[1,4]", "runner.sequences=1", "runner.timed_steps=3",
-        "runner.warmup_steps=1", "runner.long_timed_steps=3", "runner.timeout_s=300",
+        "runner.draws=2", "runner.top=[1,4]", "runner.sequences=1", "runner.timeout_s=300", *BRIEF,
     )  # fmt: skip
     shared = (
         "task=listops", "task.source=sample", "optim.steps=4", "optim.warmup_steps=0",

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from lra.cli import main
 from runners.store import read_rows
 
@@ -11,6 +13,8 @@ TINY = (
     "runner.lengths=[8,16]",
     "runner.timed_tokens=20",
     "runner.timed_prefills=3",
+    "runner.repeat_limit_s=0",
+    "model.backbone.depth=1",
     "hardware.threads=1",
     "logger=none",
 )
@@ -20,11 +24,12 @@ def run(results: Path, *words: str) -> int:
     return main(["run", *TINY, f"results={results}", *words])
 
 
+@pytest.mark.usefixtures("one_format")
 def test_a_sweep_becomes_rows_and_a_report(tmp_path: Path, capsys) -> None:
     assert run(tmp_path, "-m", "model=linear,reformer") == 0
     out = capsys.readouterr().out
     assert "state linear at 8: " in out
-    assert "ms a token, state of 0.02 MiB" in out
+    assert "ms a token, state of 0.01 MiB" in out
     rows = read_rows(tmp_path)
     assert rows["causal"].all()  # whatever the task asks
     times = rows[rows["metric"] == "token_time"].set_index(["model", "mode", "length"])

@@ -85,10 +85,10 @@ def finished(results: Path) -> dict[Path, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LRA_DATA", str(folder / "data"))
+        patch.setenv("LRA_DATA", str(data))
         assert run(folder / "results", *SWEEP) == 0
     return settled(folder / "results")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_sweeps import run, settled, start
+from small_sweeps import BRIEF, run, settled, start
 
 from lra.cli import main
 from runners.store import Store, read_rows
@@ -75,7 +75,7 @@ def test_a_failure_is_a_row_with_its_reason(
 
 
 def test_a_length_beyond_one_that_was_too_much_is_not_tried(tmp_path: Path) -> None:
-    words = ("runner=scaling", "runner.modes=[forward,step]", "runner.references=[]")
+    words = ("runner=scaling", "runner.modes=[forward,step]", "runner.references=[]", *BRIEF)
     limits = ("runner.step_limit_s=1e-9", "runner.lengths=[8,16,32]", "model=identity")
     assert run(tmp_path, *words, *limits) == 0
     rows = read_rows(tmp_path).sort_values(["mode", "length"])
@@ -102,14 +102,15 @@ SWEEP = ("-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1
 
 @pytest.mark.slow
 def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    long = ("optim.steps=400", "model.backbone.dropout=0.1")
+    """It is stopped once it has saved a first time, in mid-training."""
+    often = "runner.checkpoint_every_s=0.05"
+    long = ("optim.steps=200", "model.backbone.dropout=0.1", "model.backbone.depth=1", often)
     assert run(tmp_path / "whole", *long) == 0
     process = start(tmp_path / "stopped", *long)
     store = Store(tmp_path / "stopped")
     deadline = time.monotonic() + 120
-    while not list(store.root.glob("cells/*/*/log.txt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1.0)
+    while not [*store.root.glob("cells/*/*/*/resume.pt")] and time.monotonic() < deadline:
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     text = process.communicate(timeout=120).decode()
     if process.returncode != 0:  # else it was faster than the signal
@@ -155,16 +156,17 @@ def test_what_a_constructor_refuses_is_a_row_and_the_sweep_goes_on(tmp_path: Pat
 
 def test_every_row_names_the_variant_of_its_family(tmp_path: Path) -> None:
     words = ("-m", "model=linformer", "model.mixer.variant=faithful,lra", "runner=scaling")
-    cost = ("runner.lengths=[16]", "runner.modes=[forward]", "runner.references=[]")
+    cost = ("runner.lengths=[16]", "runner.modes=[forward]", "runner.references=[]", *BRIEF)
     assert run(tmp_path, *words, *cost) == 0
     labels = [dict(labels) for labels in read_rows(tmp_path)["labels"]]
     assert {label["variant"] for label in labels} == {"faithful", "lra"}
 
 
-def test_layers_may_be_of_other_families(tmp_path: Path, capsys) -> None:
-    cost = ("runner=scaling", "runner.lengths=[16]", "runner.modes=[forward]", "report=true")
+@pytest.mark.usefixtures("one_format")
+def test_layers_may_be_of_other_families(tmp_path: Path) -> None:
+    cost = ("runner=scaling", "runner.lengths=[16]", "runner.modes=[forward]", *BRIEF)
     words = ("-m", "model=fnet", "model.layers=[],[fnet,sdpa]", "model.backbone.padding=zeroed")
-    assert run(tmp_path, *words, *cost, "runner.references=[]") == 0
+    assert run(tmp_path, *words, *cost, "runner.references=[]", "report=true") == 0
     labels = [dict(labels) for labels in read_rows(tmp_path)["labels"]]
     assert {label.get("layers") for label in labels} == {None, "fnet + sdpa"}
     (table,) = tmp_path.glob("reports/*/efficiency-forward.md")

@@ -21,11 +21,11 @@ SHORT = (*FAULTY, *EACH_STEP)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, data):
     """The undisturbed run that every resumed one is compared with."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LRA_DATA", str(folder / "data"))
+        patch.setenv("LRA_DATA", str(data))
         assert run(folder / "results", *SHORT) == 0
     return settled(folder / "results")
 
@@ -243,6 +243,7 @@ def test_sigint_to_a_cell_alone_changes_nothing(whole, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
 
 
+@pytest.mark.usefixtures("one_format")
 def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys):
     many = ("-m", "seed=0,1,2", *SHORT, "report=true")
     with monkeypatch.context() as patch:

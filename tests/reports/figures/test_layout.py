@@ -1,10 +1,11 @@
 """Every figure of ten awkward stores, measured: nothing overlaps, is cut, or is tiny."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from matplotlib.axis import Axis
@@ -81,54 +82,71 @@ def inner(box: Bbox) -> Bbox:
     return box.padded(-0.75)
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Faults of each figure that a report saves, whose files are not written."""
-    found: dict[str, list[str]] = {}
+class Reported(NamedTuple):
+    folder: Path
+    faults: dict[str, list[str]]
+    """Of each figure, whose files hold no drawing."""
 
-    def measured(self: Figure, path: Path, **options: Any) -> None:
-        Path(path).write_text("<svg></svg>")
-        if Path(path).suffix == ".png":
-            found[Path(path).stem] = faults(self)
 
-    monkeypatch.setattr(Figure, "savefig", measured)
-    return found
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reported]:
+    """Write the report of a store once."""
+
+    @cache
+    def write(name: str) -> Reported:
+        report = Reported(tmp_path_factory.mktemp(name), {})
+
+        def measured(self: Figure, path: Path, **options: Any) -> None:
+            Path(path).write_text("<svg></svg>")
+            if Path(path).suffix == ".png":
+                report.faults[Path(path).stem] = faults(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Figure, "savefig", measured)
+            write_report(STORES[name](), report.folder, title=name, groups=GROUPS)
+        return report
+
+    return write
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=LONG if n in LARGEST else ()) for n in STORES]
 )
-def test_figures_of_awkward_stores(name: str, seen: dict[str, list[str]], tmp_path: Path) -> None:
-    write_report(STORES[name](), tmp_path, title=name, groups=GROUPS)
-    assert {file: wrong[:6] for file, wrong in seen.items() if wrong} == {}
-    for table in tmp_path.glob("*.md"):
+def test_figures_of_awkward_stores(name: str, reported: Callable[[str], Reported]) -> None:
+    report = reported(name)
+    assert {file: wrong[:6] for file, wrong in report.faults.items() if wrong} == {}
+    for table in report.folder.glob("*.md"):
         notes = re.findall(r"^[⁰¹²³⁴⁵⁶⁷⁸⁹]+ (.*?)\s*$", table.read_text(), re.MULTILINE)
         assert len(notes) == len(set(notes)) or table.name == "report.md"
 
 
-def test_all_kinds_of_figures_are_among_them(seen: dict[str, list[str]], tmp_path: Path) -> None:
-    for name in ("fragments",):
-        write_report(STORES[name](), tmp_path / name, title=name, groups=GROUPS)
+def test_all_kinds_of_figures_are_among_them(reported: Callable[[str], Reported]) -> None:
     kinds = {
         "time-step", "memory-step", "training-loss", "loss-by-place", "decoding-token-time",
         "decoding-state-bytes", "peers-speed-step", "recovery-accuracy-curve", "extrapolation",
         "recovery-loss-curve", "span", "approximation-budget-256-random",
         "approximation-time-random", "approximation-length-random",
     }  # fmt: skip
-    assert not kinds - seen.keys()
+    assert not kinds - reported("fragments").faults.keys()
 
 
 @pytest.mark.skipif(not ENGINES, reason="no pdflatex or lualatex on this machine")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=LONG if n in LARGEST else ()) for n in STORES]
+    "names",
+    [
+        pytest.param(sorted(STORES.keys() - LARGEST), id="small"),
+        *[pytest.param([name], marks=LONG, id=name) for name in sorted(LARGEST)],
+    ],
 )
 def test_tables_of_awkward_stores_compile(
-    name: str, engine: str, seen: dict[str, list[str]], tmp_path: Path
+    names: list[str], engine: str, reported: Callable[[str], Reported], tmp_path: Path
 ) -> None:
-    write_report(STORES[name](), tmp_path / "r", title=name, groups=GROUPS)
-    found = [file.read_text(encoding="ascii") for file in sorted((tmp_path / "r").glob("*.tex"))]
-    assert found
+    found = []
+    for name in names:
+        tables = sorted(reported(name).folder.glob("*.tex"))
+        assert tables
+        found += [file.read_text(encoding="ascii") for file in tables]
     log = compiled(engine, document(*found), tmp_path)
     assert overfull(log) == []
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.growth import Reach
+from reports.power_law import Reach
 from reports.rows import CostPoint, cost_points, cost_rows, prepare, settings
 from reports.sections.efficiency import (
     crossover_table,

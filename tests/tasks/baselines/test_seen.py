@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra.catalogue import names
-from lra.compose import build_task_by_name
+from lra.named_task import build_task_by_name
 from tasks.baselines import image_windows
 from tasks.baselines.certificate import certified, path_of
 from tasks.classification import base as classification, gray

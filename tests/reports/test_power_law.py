@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fuzz import cases
 
-from reports.growth import (
+from reports.power_law import (
     FEWEST,
     RESOLVED,
     WIDEST,

@@ -1,0 +1,23 @@
+"""What the sweeps of these tests share: their data, and reports of one format."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the data cache of all sweeps: their tasks are samples, the same in each."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test away from the data cache of whoever runs it."""
+    monkeypatch.setenv("LRA_DATA", str(data))
+
+
+@pytest.fixture
+def one_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the figures of a report in the one format that its page holds."""
+    monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))
