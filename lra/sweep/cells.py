@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra import cli
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
-from lra.sweep.identity import identity, version
+from lra.sweep.identity import Rate, identity, version
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
 from runners.measurement.hardware import Device, device_name
@@ -32,6 +32,8 @@ class Known:
     """Hashes of sources, by the modules that reach them."""
     place: Mapping[str, str] = field(default_factory=dict)
     """See `runners.records.Cell`."""
+    rates: dict[str, Rate] = field(default_factory=dict)
+    """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
         """Return the hash of every source that `modules` reach."""
@@ -58,7 +60,7 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
         "sources": sources,
         "place": known.place,
     }
-    return [_cell(run, mode, length, started, shared) for mode, length in pairs]
+    return [_cell(run, mode, length, started, shared, rates=known.rates) for mode, length in pairs]
 
 
 def _cell(
@@ -67,11 +69,13 @@ def _cell(
     length: int,
     started: Mapping[str, str],
     shared: Mapping[str, Any],
+    *,
+    rates: dict[str, Rate],
 ) -> Cell:
     """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, run.runner
-    decided = identity(run, mode, length, started, shared["place"])
+    decided = identity(run, mode, length, started, shared["place"], rates=rates)
     columns = {
         "runner": runner,
         "mode": mode,

@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 from lra.binding import bind, defaults, plain, schema
 from lra.class_path import locate
-from lra.compose import Run, build_model, bundled_family, core_of, group_file
+from lra.compose import Run, build_model, bundled_family, core_of, facts, group_file
 from lra.configuration import ConfigError
 from models.idle import fixed_in
 from runners.measurement.hardware import Device, device_name
 from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
+
+Rate = float | list[float]
+"""Of dropout: one for all layers, or one for each."""
 
 
 class CellIdentity(NamedTuple):
@@ -40,7 +43,13 @@ def version(package: str) -> str:
 
 
 def identity(
-    run: Run, mode: str, length: int, started: Mapping[str, str], place: Mapping[str, str]
+    run: Run,
+    mode: str,
+    length: int,
+    started: Mapping[str, str],
+    place: Mapping[str, str],
+    *,
+    rates: dict[str, Rate],
 ) -> CellIdentity:
     """Return what decides one cell of a run.
 
@@ -50,6 +59,7 @@ def identity(
         length: of the cell.
         started: keys of the trainings that it starts from, by their names.
         place: where files of the user's own were found: see `runners.records.Cell`.
+        rates: see `attention_dropout`.
     """
     runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
     spec, hardware, kind = run.task.spec, run.hardware, run.runner
@@ -78,7 +88,7 @@ def identity(
         whole |= {
             **shared,
             "mixer": _mixer(run, plugins, place, as_run),
-            "backbone": {**backbone, "attention_dropout": attention_dropout(run, length)},
+            "backbone": {**backbone, "attention_dropout": attention_dropout(run, length, rates)},
         }
         less |= {
             **shared,
@@ -193,23 +203,35 @@ def as_run(family: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, 
     return {**options, **plain(fixed_in(family, typed))}
 
 
-def attention_dropout(run: Run, length: int) -> float | list[float]:
+def attention_dropout(run: Run, length: int, rates: dict[str, Rate]) -> Rate:
     """Return the rate at which attention weights are dropped: 0 where a mixer has none to drop.
 
-    One number where all layers agree, else one for each. A model that cannot be built has rows that
-    say so, and what was asked for.
+    A model that cannot be built has rows that say so, and what was asked for.
+
+    Args:
+        run: the run.
+        length: of the cell.
+        rates: those of models that were built before; seeds and optimisers share one.
     """
     if not run.backbone.attention_dropout:
         return 0.0
+    longest = length if run.runner.by_length else None
+    model = (run.model, run.mixer_options, run.backbone, facts(run, longest), run.runner.facing)
+    if (spelt := repr(model)) not in rates:
+        rates[spelt] = _built_rate(run, longest)
+    return rates[spelt]
+
+
+def _built_rate(run: Run, max_length: int | None) -> Rate:
     import torch
 
     try:
         with torch.device("meta"):
-            model = build_model(run, max_length=length if run.runner.by_length else None)
+            model = build_model(run, max_length=max_length)
     except Exception:  # noqa: BLE001 - refused, or read its weights: the cell itself says which
         return run.backbone.attention_dropout
-    rates = model.effective_attention_dropout
-    return rates[0] if len({*rates}) == 1 else [*rates]
+    found = model.effective_attention_dropout
+    return found[0] if len({*found}) == 1 else [*found]
 
 
 def decisive(target: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from lra.binding import plain
 from lra.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.sweep import identity
 from lra.sweep.cells import Known, plan
 from lra.sweep.identity import decisive
 from runners.records import Cell
@@ -105,6 +106,22 @@ def test_dropout_that_a_mixer_cannot_apply_is_described_as_none(
     assert cell.identity["backbone"]["attention_dropout"] == 0.25
     (plain,) = cells(*words)
     assert plain.described["backbone"]["attention_dropout"] == 0.0
+
+
+def test_seeds_share_the_model_that_tells_the_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = identity.build_model
+    monkeypatch.setattr(
+        identity, "build_model", lambda run, **most: built.append(run.model) or build(run, **most)
+    )
+    known = Known()
+    words = ("-m", "model=linear,softmax", "seed=0,1,2", "model.backbone.attention_dropout=0.25")
+    found = []
+    for entry in entries((*words, *SHORT), execute=list):
+        found += plan(typed(entry.config), known=known)
+    rates = [cell.described["backbone"]["attention_dropout"] for cell in found]
+    assert sorted(rates) == [0.0] * 3 + [0.25] * 3
+    assert sorted(built) == ["linear", "softmax"]
 
 
 def test_what_is_measured_beside_a_model_counts_with_its_version(
