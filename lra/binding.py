@@ -20,10 +20,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lra import spelling
 from lra.configuration import ConfigError, shown, storable
+from lra.option_sources import GIVEN
 from lra.suggest import near, unknown
 
-GIVEN = frozenset({"self", "site", "config"})
-"""Parameters of a mixer or a stack that are no options."""
 LONGEST_REASON = 300
 """Characters; OmegaConf spells out every value that it refuses."""
 

@@ -12,13 +12,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lra.binding import GIVEN, bind, make, parameters, plain
+from lra.binding import bind, make, parameters, plain
 from lra.catalogue import names, roots
 from lra.class_path import locate as locate  # noqa: PLC0414  # handed on
 from lra.configuration import (
     ConfigError as ConfigError,  # noqa: PLC0414  # handed on
     check,
 )
+from lra.option_sources import GIVEN
 from lra.runner_class import runner_class
 from lra.suggest import unknown
 from lra.yaml_text import load

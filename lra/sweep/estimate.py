@@ -20,6 +20,10 @@ MOST_READ = 150
 MOST_KINDS = 300
 """Kinds of waiting cells that are estimated one by one; of more, a sample."""
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+NARROWING = (
+    "runner=", "model=", "task=", "seed=", "logger=", "results=", "sweep=", "runner.",
+)  # fmt: skip
+"""Words that leave a preset what it is."""
 
 
 class Past(NamedTuple):
@@ -62,19 +66,8 @@ def _preset(waiting: Sequence[Planned]) -> str | None:
     """Return what a preset says of itself, where nothing but the preset was asked for."""
     for planned in waiting:
         words = [word for word in planned.cell.overrides if "+experiment=" not in word]
-        allowed = (
-            "runner=",
-            "model=",
-            "task=",
-            "seed=",
-            "logger=",
-            "results=",
-            "sweep=",
-            "runner.",
-        )
-        if len(words) == len(planned.cell.overrides) or not all(
-            w.startswith(allowed) for w in words
-        ):
+        narrowing = all(word.startswith(NARROWING) for word in words)
+        if len(words) == len(planned.cell.overrides) or not narrowing:
             return None
     about = waiting[0].run.config.get("about")
     takes = about.get("takes") if isinstance(about, Mapping) else None

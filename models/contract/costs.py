@@ -132,7 +132,7 @@ def terms(growth: Growth, beside: tuple[Growth, ...]) -> list[Growth]:
 def fit(
     counts: Mapping[int, int], growth: Growth, beside: tuple[Growth, ...] = (LINEAR, CONSTANT)
 ) -> GrowthFit:
-    """GrowthFit multiples of `growth`, and of what is slower among `beside`, by least squares."""
+    """Fit multiples of `growth`, and of what is slower among `beside`, by least squares."""
     parts = terms(growth, beside)
     values = np.array(
         [[part.at(length) / count for part in parts] for length, count in counts.items()]
