@@ -112,8 +112,10 @@ class Program:
             return None
 
     def communicate(self, timeout: float) -> bytes:
-        """Return the rest of the output once the program has ended."""
+        """Return the rest of the output once the program has ended: none, where it was read."""
         assert self.stdout is not None
+        if self.stdout.closed:
+            return b""
         end, read = time.monotonic() + timeout, []
         while select.select([self.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
             read.append(self.stdout.read1())
