@@ -6,9 +6,10 @@
 Sides are 32 (`pathfinder`, 1,024 pixels), 64 (`pathfinder64`, 4,096), 128 (`pathx`, 16,384) and 256
 (`path256`, 65,536). Pictures are generated here with the published parameters (`source=generated`),
 each label checked on the drawn snakes, or read from the archive's files (`source=files`), 200,000
-in a set: another number is refused, unless `partial` says that it is a part. The sets are the archive's, by the dashes of a
-snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's). Parameters are published for
-14; with another `contour` the number of short snakes stays, and their length is a third.
+in a set: another number is refused, unless `partial` says that it is a part. The sets are the
+archive's, by the dashes of a snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's).
+Parameters are published for 14; with another `contour` the number of short snakes stays, and their
+length is a third.
 
     drawing=published   the law of the authors' generator: dashes nearly touch, snakes may cross
     drawing=separated   one of our own: no two snakes touch, so that the lines alone prove a label
