@@ -120,7 +120,7 @@ def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words
     [
         ({"head_hidden_layers": 3}, "head_hidden_layers must be 0, 1 or 2: got 3"),
         ({"head_hidden_layers": -1}, "head_hidden_layers must be 0, 1 or 2: got -1"),
-        ({"head_hidden_layers": 2, "head_hidden_width": 1}, "got a width of 1; set head_hidden_wid"),
+        ({"head_hidden_layers": 2, "head_hidden_width": 1}, "got a width of 1; set head"),
         ({"head_hidden_layers": 2, "feed_forward_width": 1}, "got a width of 1; set head_hidden"),
     ],
 )

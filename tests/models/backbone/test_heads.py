@@ -106,7 +106,9 @@ def test_hidden_layers_of_the_classifier(layers, names):
             parameter.normal_()
     x = wanted = torch.randn(5, 6)
     for name in names:
-        weight, bias = (getattr(classifier.get_submodule(name), part) for part in ("weight", "bias"))
+        weight, bias = (
+            getattr(classifier.get_submodule(name), part) for part in ("weight", "bias")
+        )
         wanted = wanted @ weight.T + bias
         wanted = wanted if name == "out" else wanted.clamp(min=0)
     torch.testing.assert_close(classifier(x), wanted)

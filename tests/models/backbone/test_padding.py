@@ -1,4 +1,4 @@
-"""How padding reaches the mixers: as a mask, as tokens like all others, and what a CLS vector is."""
+"""How padding reaches the mixers: masked, or as tokens like all others; the bit of a CLS vector."""
 
 import dataclasses
 import functools
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone, Padding, Pooling, Positions, TaskFacts
+from models.backbone.model import Backbone, Padding, Pooling, Positions
 from models.families.tlb import TemporalLatentBottleneck
 from models.idle import defaults
 from models.mixer import Flow, Layout, Unsupported
