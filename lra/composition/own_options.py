@@ -50,10 +50,9 @@ def own_options(
     while level:
         entries, places = [], []
         for tables, before in zip(level, prefix, strict=True):
-            for table in TABLES:
-                where = f"{before}{table}"
-                name = chosen.get(TABLES[table], "")
-                if of_names := _names(tables.get(table), TABLES[table], name, known, where):
+            for table, group in TABLES.items():
+                where, name = f"{before}{table}", chosen.get(group, "")
+                if of_names := _names(tables.get(table), group, name, known, where):
                     if name in of_names:
                         entries.append(_entry(of_names[name], f"{where}.{name}"))
                         places.append(f"{where}.{name}.")
