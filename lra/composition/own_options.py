@@ -46,9 +46,11 @@ def own_options(
             lacks the task.
     """
     own: Tree = {}
-    level, prefix = [layer], [f"{source}: " if source else ""]
+    level: list[Mapping[str, Any]] = [layer]
+    prefix = [f"{source}: " if source else ""]
     while level:
-        entries, places = [], []
+        entries: list[Tree] = []
+        places = []
         for tables, before in zip(level, prefix, strict=True):
             for table, group in TABLES.items():
                 where, name = f"{before}{table}", chosen.get(group, "")
@@ -63,7 +65,7 @@ def own_options(
                         )
         for entry in entries:
             own = merged(own, {key: value for key, value in entry.items() if key not in TABLES})
-        level, prefix = entries, places
+        level, prefix = [*entries], places
     return own
 
 

@@ -80,8 +80,8 @@ def _of_one_choice(key: str, value: str) -> str | None:
     if parts[0] in TABLES:
         return f"the files have no such entry; two plus signs add it: ++{key}={value}"
     if parts[0] in FORMER:
-        group = parts[0].removeprefix("per_")
-        entry = ".".join((f"for_{group}", *parts[1:2], group, *parts[2:]))
+        of = parts[0].removeprefix("per_")
+        entry = ".".join((f"for_{of}", *parts[1:2], of, *parts[2:]))
         return f"{FORMER[parts[0]]}: ++{entry}={value}"
     group = parts.pop(0) if parts[0] in ("model", "task", "runner") else None
     for owner in ("model", "task", "runner"):
