@@ -75,7 +75,7 @@ def test_divisions_are_other_data_and_the_default_keeps_its_hash(tmp_path):
 
 
 def test_a_division_of_files_alone(tmp_path):
-    with pytest.raises(ValueError, match="task.split=s4 divides the archive's pictures"):
+    with pytest.raises(ValueError, match=r"task\.split=s4 divides the archive's pictures"):
         Pathfinder(split=Division.s4)
     folder = pictures(tmp_path / HARD)
     with pytest.raises(ValueError, match="data_seed=1; set source=files and data_seed=0"):
@@ -101,7 +101,7 @@ def test_the_unpacked_archive_has_each_task_in_its_place(tmp_path):
     assert task(tmp_path, side=64).path == folder
     with pytest.raises(NotPrepared, match="or the unpacked archive, from https"):
         task(root).prepare()  # it has no pictures of 32 pixels
-    with pytest.raises(NotPrepared, match="new_aan_pairs.train.tsv is missing"):
+    with pytest.raises(NotPrepared, match=r"new_aan_pairs\.train\.tsv is missing"):
         Retrieval(path=str(root)).prepare()
     trees = root / "listops-1000"
     trees.mkdir()
@@ -118,7 +118,7 @@ def test_both_copies_of_path_x_are_found_and_told_apart(tmp_path):
     made = task(root, side=128)
     assert made.spec.source == f"files: pathfinder128/{HARD} (a part)"
     inner = pictures(root / "lra_release" / "pathfinder128" / HARD, side=128, shift=1)
-    with pytest.raises(BadData, match="holds pathfinder128.*2 times: .*name one folder by task"):
+    with pytest.raises(BadData, match=r"holds pathfinder128.*2 times: .*name one folder by task"):
         task(root, side=128)
     nested = task(inner, side=128)
     assert nested.spec.source == f"files: lra_release/pathfinder128/{HARD} (a part)"
