@@ -77,7 +77,8 @@ class OptimConfig:
     """An optimiser, a schedule, and what is done with a gradient before and with weights after.
 
     `peak_learning_rate` is the largest rate reached, but for `rsqrt`: there it is the base B of
-    the Long Range Arena code, whose peak is B / sqrt(warmup_steps).
+    the Long Range Arena code, whose peak is B / sqrt(warmup_steps). What the options of one
+    optimiser or one schedule mean stands beside them in `conf/optim` and `conf/config.yaml`.
     """
 
     optimiser: Optimiser = Optimiser.adamw
@@ -85,59 +86,36 @@ class OptimConfig:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
     epsilon: float = 1e-9
     momentum: float = 0.0
-    """How much of the last step goes into the next."""
     nesterov: bool = False
-    """Momentum that looks ahead."""
     initial_accumulator: float = 0.0
-    """Where the sum of squared gradients begins."""
     beta2_decay: float = -0.8
-    """The second moment's decay at update t is 1 - t to this power."""
     update_clip: float = 1.0
-    """Largest root mean square of an update, before it is scaled."""
     least_scale: float = 1e-3
-    """A weight counts as at least this large where steps are relative to it."""
     weight_decay: float = 0.0
     decayed_weights: DecayedWeights = DecayedWeights.all
     clip: float | None = 1.0
     """Largest norm of the whole gradient; None leaves it alone."""
     clip_value: float | None = None
-    """Largest size of each entry of the gradient, before `clip`; None leaves it alone."""
     schedule: Schedule = Schedule.cosine
     warmup_steps: int = 0
     final_fraction: float = 0.0
     """Lowest learning rate, as a fraction of the peak, for cosine, cosine_restarts, linear
     and polynomial."""
     cycle_steps: int | None = None
-    """Updates of the (first) cycle, after the warm-up."""
     cycle_multiplier: int = 1
-    """How many times as long each cycle is as the one before."""
     power: float = 1.0
-    """Of the part of the run that is left."""
     anneal: Anneal = Anneal.linear
     start_divisor: float = 25.0
-    """The first rate is the peak over this."""
     end_divisor: float = 1e4
-    """The last rate is the first over this."""
     momentum_range: list[float] | None = None
-    """Momentum, or the first beta, at the peak and at both ends: it falls while the rate rises.
-    None = not moved."""
     plateau_factor: float = 0.1
-    """What the rate is multiplied by."""
     plateau_patience: int = 10
-    """Validations without improvement that are borne."""
     plateau_threshold: float = 1e-4
-    """Improvement that counts, as a fraction of the best score."""
     plateau_cooldown: int = 0
-    """Validations after a reduction that are not counted."""
     plateau_least: float = 0.0
-    """Lowest rate, as a fraction of the peak."""
     label_smoothing: float = 0.0
-    """Share of the target that is spread over all classes, in the training loss alone."""
     ema_decay: float | None = None
-    """Decay of an exponential moving average of the weights, which evaluation uses and which is
-    saved in their place; None = none."""
     ema_warmup: bool = False
-    """Average update t with min(ema_decay, (1 + t) / (10 + t))."""
     steps: int = 1000
     batch_size: int = 32
     """The effective batch, whatever `micro_batch_size` is."""
