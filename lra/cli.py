@@ -88,7 +88,7 @@ examples:
   lra run model=linear --cfg job                           print what would run, of a sweep each run
 
 What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
-a protocol or an experiment: all else < for_task < per_task < per_model < per_runner.
+a protocol or an experiment: all else < for_task < for_model < for_runner < nested.
 
 What happens goes to stdout: a line for each cell begun and ended and, where stdout is no terminal,
 for each one under way now and then. Errors and refusals go to stderr.

@@ -273,6 +273,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     tasks = {} if tasks is None else tasks
     if (spelt := repr((task_node, plugins))) not in tasks:
         tasks[spelt] = build_task(task_node, plugins)
+    check_name(config, tasks[spelt])
     for key in tasks[spelt].incidental:
         task_options.pop(key, None)
     control, runner = _runner(config["runner"], model, plugins)
@@ -300,6 +301,21 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         seed=config["seed"],
         sweep=config["sweep"],
     )
+
+
+def check_name(config: Mapping[str, Any], task: "Task") -> None:
+    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
+
+    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
+    """
+    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
+    if protocol == "none" or name not in own:
+        return
+    if (made := task.spec.name) != name and made in own:
+        raise ConfigError(
+            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
+            f"{made}: choose task={made}, or leave the protocol out"
+        )
 
 
 def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:

@@ -49,11 +49,16 @@ NAMES = Wanted(
 )
 ANYTHING = Wanted("anything", lambda _: True)
 
+FORMER = {
+    f"per_{group}": f"options for one {group} stand in for_{group}, whose entries name groups"
+    for group in ("task", "model", "runner")
+}
+"""Keys of earlier versions, and what to write instead."""
 GROUPS = ("model", "task", "hardware", "optim", "runner", "logger")
 """Keys at the top that hold options; one file of each is chosen."""
 TOP = {
     **dict.fromkeys(GROUPS, MAPPING),
-    **dict.fromkeys(("per_model", "per_task", "per_runner", "for_task"), OPTIONS),
+    **dict.fromkeys(("for_task", "for_model", "for_runner"), OPTIONS),
     "protocol": NAME,
     "seed": Wanted(
         f"a whole number from 0 to {LARGEST}",
@@ -112,6 +117,10 @@ def check(config: Mapping[str, Any]) -> None:
         config: The composed configuration, resolved: plain values.
     """
     for key in config:
+        if key in FORMER:
+            group = key.removeprefix("per_")
+            example = f"for_{group}: {{NAME: {{{group}: …}}}}"
+            raise ConfigError(f"unknown key {key!r}: {FORMER[key]}: {example}")
         if key not in TOP and key != "about":
             raise ConfigError(unknown("key", str(key), TOP))
     _check_keys(config, TOP, "")

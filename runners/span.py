@@ -19,7 +19,8 @@ from torch import Tensor
 
 from conf.choices import by_name
 from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
-from models.backbone.model import Backbone, Pooling
+from models.backbone.heads import READ_FIRST, Pooling
+from models.backbone.model import Backbone
 from models.backbone.stack import family
 from models.mixer import Flow, Layout, Unsupported
 from models.multi_head import Core
@@ -284,10 +285,10 @@ def _occlusion(
     model: Backbone, queried: list[QueriedBatch], config: Span, labels: dict[str, str]
 ) -> Iterator[Measurement]:
     """Yield the share of answers that stay, by distance, and the least distance that is enough."""
-    if not model.per_token and model.config.pooling not in (Pooling.cls, Pooling.last):
+    if not model.per_token and model.config.pooling not in {*READ_FIRST, Pooling.last}:
         raise Unsupported(
             f"pooling={model.config.pooling} reads the answer everywhere: there is no place from "
-            "which distances could be measured; choose model.backbone.pooling=cls or last"
+            "which distances could be measured; choose model.backbone.pooling=cls, last or first"
         )
     with torch.no_grad():
         full = [answers(model, part) for part in queried]

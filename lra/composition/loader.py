@@ -3,10 +3,11 @@
 What wins over what, the weaker first:
 
 1. the files of the groups, in the order of conf/config.yaml;
-2. the protocol: its settings for all, then those for the task (`for_task`);
-3. the experiment: its settings for all, then `for_task`, `per_task`, `per_model`, `per_runner`;
+2. the protocol: its settings for all, then `for_task`, `for_model`, `for_runner`, then those that
+   stand in one another (`lra.composition.own_options`);
+3. the experiment, likewise;
 4. `size=` and `optim=` on the command line, which stand for the words in their files;
-5. the other words of the command line, first those about `for_task` and `per_*`.
+5. the other words of the command line, first those about these tables.
 
 Whatever asks Hydra for a configuration asks here: a run, a sweep, another launcher, `--cfg` and
 `--info`. So what is printed is what runs.

@@ -1,9 +1,17 @@
-"""Options that a file has for one model, task or runner alone.
+"""Options that a file has for one task, model or runner alone.
 
-A preset that sweeps over models, tasks or runners gives one of these its own options by
-`per_model`, `per_task` and `per_runner`; a protocol says by `for_task` what a task asks of every
-group. Within its file such an entry beats what the file says for all, later tables beat earlier
-ones, and a later file beats both: see `lra.composition.loader`.
+A protocol or a preset gives them by the tables `for_task`, `for_model` and `for_runner`, which have
+an entry for each name: options of any group. An entry may hold further tables, so that settings may
+belong to a task and a model together:
+
+    for_task:
+      image:
+        model: {backbone: {width: 128}}
+        for_model: {sinkhorn: {optim: {weight_decay: 0.7}}}
+
+Within its file such an entry wins over what the file says for all, an entry that asks for more wins
+over one that asks for less, and of two that ask for as much the later in the order task, model,
+runner. A later file wins over all of that: see `lra.composition.loader`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +21,10 @@ from lra.configuration import GROUPS, ConfigError, shown
 from lra.suggest import unknown
 
 Tree = dict[str, Any]
-TABLES = {"for_task": "task", "per_task": "task", "per_model": "model", "per_runner": "runner"}
-"""The group whose choice picks an entry of each table; the last table wins."""
-OF_ALL_GROUPS = "for_task"
-"""Its entries are mappings of groups; those of the others are options of the one group."""
+TABLES = {"for_task": "task", "for_model": "model", "for_runner": "runner"}
+"""The group whose choice picks an entry of each table."""
+BESIDE = ("deviations",)
+"""What entries hold beside options of groups, also a mapping."""
 
 
 def own_options(
@@ -34,45 +42,58 @@ def own_options(
         source: The layer, as messages call it.
 
     Raises:
-        ConfigError: a table names something unknown, holds no mapping, or lacks the task.
+        ConfigError: a table names something unknown or holds no mapping, or that of a protocol
+            lacks the task.
     """
     own: Tree = {}
-    for table, group in TABLES.items():
-        entries = layer.get(table)
-        if not entries:
-            continue
-        where = f"{source}: {table}" if source else table
-        if not isinstance(entries, Mapping):
-            raise ConfigError(
-                f"{where}: got {shown(entries)}; wanted a mapping of options, or {{}}"
-            )
-        name = chosen.get(group, "")
-        for key in entries:
-            if key != name and key not in known(group):
-                raise ConfigError(f"{where}: " + unknown(group, str(key), known(group)))
-        if table == OF_ALL_GROUPS:
-            own = merged(own, _of_groups(entries, name, where, source))
-        elif name in entries:
-            own = merged(own, {group: _mapping(entries[name], f"{where}.{name}")})
+    level: list[Mapping[str, Any]] = [layer]
+    prefix = [f"{source}: " if source else ""]
+    while level:
+        entries: list[Tree] = []
+        places = []
+        for tables, before in zip(level, prefix, strict=True):
+            for table, group in TABLES.items():
+                where, name = f"{before}{table}", chosen.get(group, "")
+                if of_names := _names(tables.get(table), group, name, known, where):
+                    if name in of_names:
+                        entries.append(_entry(of_names[name], f"{where}.{name}"))
+                        places.append(f"{where}.{name}.")
+                    elif where == f"{source}: for_task" and source.startswith("+protocol="):
+                        raise ConfigError(
+                            f"{source} has no settings for task={name}; it has them for "
+                            f"{', '.join(map(str, of_names))}"
+                        )
+        for entry in entries:
+            own = merged(own, {key: value for key, value in entry.items() if key not in TABLES})
+        level, prefix = [*entries], places
     return own
 
 
-def _of_groups(entries: Mapping[str, Any], name: str, where: str, source: str) -> Tree:
-    """Return a protocol's options of every group for the task `name`."""
-    if name not in entries:
-        raise ConfigError(
-            f"{source or where} has no settings for task={name}; it has them for "
-            f"{', '.join(map(str, entries))}"
-        )
-    found = _mapping(entries[name], f"{where}.{name}", "groups")
-    for group, options in found.items():
-        if group not in GROUPS:
-            raise ConfigError(f"{where}.{name}: " + unknown("group", str(group), GROUPS))
-        _mapping(options, f"{where}.{name}.{group}")
-    return found
+def _names(
+    entries: Any, group: str, name: str, known: Callable[[str], Sequence[str]], where: str
+) -> Tree:
+    """Return the entries of one table, each of them for a name that is known."""
+    if not entries:
+        return {}
+    if not isinstance(entries, dict):
+        raise ConfigError(f"{where}: got {shown(entries)}; wanted a mapping of names, or {{}}")
+    for key in entries:
+        if key != name and key not in known(group):
+            raise ConfigError(f"{where}: " + unknown(group, str(key), known(group)))
+    return entries
 
 
-def _mapping(value: Any, where: str, of: str = "options") -> Tree:
+def _entry(value: Any, where: str) -> Tree:
+    """Return one entry, each of its parts checked."""
+    entry = _mapping(value, where, "groups")
+    for part, options in entry.items():
+        if part not in (*GROUPS, *TABLES, *BESIDE):
+            raise ConfigError(f"{where}: " + unknown("group", str(part), GROUPS))
+        _mapping(options, f"{where}.{part}", "options")
+    return entry
+
+
+def _mapping(value: Any, where: str, of: str) -> Tree:
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: got {shown(value)}; wanted a mapping of {of}")
     return value

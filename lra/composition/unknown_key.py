@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lra.catalogue import names
+from lra.composition.own_options import TABLES
+from lra.configuration import FORMER
 from lra.suggest import near
 from lra.yaml_text import load
 
@@ -77,8 +79,12 @@ def _meant(above: str, leaf: str, known: Sequence[str]) -> list[str]:
 def _of_one_choice(key: str, value: str) -> str | None:
     """Answer an option of one model, task or runner that is put below its name."""
     parts = key.split(".")
-    if parts[0].startswith("per_") or parts[0] == "for_task":
+    if parts[0] in TABLES:
         return f"the files have no such entry; two plus signs add it: ++{key}={value}"
+    if parts[0] in FORMER:
+        of = parts[0].removeprefix("per_")
+        entry = ".".join((f"for_{of}", *parts[1:2], of, *parts[2:]))
+        return f"{FORMER[parts[0]]}: ++{entry}={value}"
     group = parts.pop(0) if parts[0] in ("model", "task", "runner") else None
     for owner in ("model", "task", "runner"):
         if group in (owner, None) and len(parts) > 1 and parts[0] in names(owner):
@@ -87,7 +93,7 @@ def _of_one_choice(key: str, value: str) -> str | None:
                 rest = f"mixer.{rest}"
             return (
                 f"its options stand without its name: {owner}={name} {owner}.{rest}={value}; in a "
-                f"sweep, for it alone: ++per_{owner}.{name}.{rest}={value}"
+                f"sweep, for it alone: ++for_{owner}.{name}.{owner}.{rest}={value}"
             )
     return None
 

@@ -24,7 +24,7 @@ from models.backbone.stack import (
     Stack,
     TransformerBlock,
 )
-from models.idle import Need, defaults, idle
+from models.idle import Need, defaults, idle, spelt
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
@@ -71,20 +71,20 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
 
 def check_own_stack(config: BackboneConfig) -> None:
     """Raise `Unsupported` for options of blocks, which a stack of its own does not have."""
-    for name, wanted in (
+    for name, *wanted in (
         ("residual", Residual.pre_norm),
         ("feed_forward", FeedForward.gelu),
         ("norm_epsilon", NORM_EPSILON),
-        ("padding", Padding.masked),
+        ("padding", Padding.masked, Padding.attended),
         ("activation_checkpointing", False),
         ("feed_forward_chunks", 1),
         ("feed_forward_bias", True),
         ("layer_groups", None),
     ):
-        if (value := getattr(config, name)) != wanted:
+        if (value := getattr(config, name)) not in wanted:
             raise Unsupported(
                 f"this model has a stack of its own: model.backbone.{name} must be "
-                f"{'null' if wanted is None else wanted}, got {value}"
+                f"{' or '.join(map(spelt, wanted))}, got {spelt(value)}"
             )
 
 
@@ -108,8 +108,12 @@ def head_of(
     parts = 1
     if facts.head == Head.pair:
         parts = 4 if config.interaction == Interaction.nli else 2
-    hidden = config.head_hidden_width or config.feed_forward_width
-    return Classifier(parts * config.width_out, hidden, facts.classes)
+    return Classifier(
+        parts * config.width_out,
+        config.classifier_width,
+        facts.classes,
+        config.head_hidden_layers,
+    )
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
@@ -129,7 +133,8 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
 
 OF_TASK = (
     Need(
-        "pooling", "head_hidden_width", words="a task with one answer for a sequence",
+        "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers",
+        words="a task with one answer for a sequence",
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),
     Need(

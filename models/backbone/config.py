@@ -66,6 +66,17 @@ class Padding(StrEnum):
     """As a mask, which every mixer must support."""
     zeroed = auto()
     """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
+    attended = auto()
+    """As tokens like all others: no mask reaches a mixer. `pooling` alone tells them apart."""
+
+
+class ClsKeep(StrEnum):
+    """Whether mixers see the CLS vector as a real token."""
+
+    always = auto()
+    first_token = auto()
+    """Where the first token is one (the Long Range Arena's code: not before a black pixel, which is
+    padding there)."""
 
 
 @by_name
@@ -111,6 +122,8 @@ class BackboneConfig:
     pooling: Pooling = Pooling.cls
     """Of models that answer once for a sequence."""
     padding: Padding = Padding.masked
+    cls_keep: ClsKeep = ClsKeep.always
+    """Read by pooling=cls and padding=masked alone."""
     interaction: Interaction = Interaction.nli
     """Read by the pair head alone."""
     dropout: float = 0.0
@@ -130,6 +143,8 @@ class BackboneConfig:
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
     """Hidden width of the classifier; None = feed_forward_width."""
+    head_hidden_layers: int = 1
+    """Of the classifier: 0 = one linear map; 2 = a second one of half that width."""
 
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
@@ -138,6 +153,8 @@ class BackboneConfig:
                      "evaluation_memory"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
+        if self.head_hidden_layers not in (0, 1, 2):
+            raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
         cutoffs = self.softmax_cutoffs
         if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
             raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
@@ -163,6 +180,11 @@ class BackboneConfig:
                 f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
                 f"depth={self.depth}"
             )
+        if self.head_hidden_layers == 2 and self.classifier_width < 2:
+            raise ValueError(
+                "head_hidden_layers=2 halves the width of the first: got a width of "
+                f"{self.classifier_width}; set head_hidden_width to 2 or more"
+            )
         if self.softmax == Softmax.adaptive and self.tied_embeddings:
             raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
         if self.residual == Residual.reversible and self.activation_checkpointing:
@@ -174,6 +196,11 @@ class BackboneConfig:
             raise ValueError(
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
+
+    @property
+    def classifier_width(self) -> int:
+        """Width of the classifier's first hidden layer, where there is one."""
+        return self.head_hidden_width or self.feed_forward_width
 
     @property
     def width_out(self) -> int:
@@ -192,6 +219,9 @@ NEEDS = (
     Need("reversible_output", residual=Residual.reversible),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("softmax_cutoffs", "softmax_shrink", softmax=Softmax.adaptive),
+    Need("cls_keep", pooling=Pooling.cls),
+    Need("cls_keep", padding=Padding.masked),
+    Need("head_hidden_width", head_hidden_layers=(1, 2)),
 )  # fmt: skip
 """What options need of others; what they need of the task is in `models.backbone.assembly`."""
 

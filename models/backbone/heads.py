@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from enum import StrEnum, auto
+from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,7 +20,7 @@ Up to there it takes the memory and the time of PyTorch's own module."""
 
 
 class Pooling(StrEnum):
-    """How a sequence becomes one vector."""
+    """How a sequence becomes one vector. Only `cls` adds a position; no mean counts one."""
 
     cls = auto()
     """The output at a learned vector that is prepended to the tokens."""
@@ -27,8 +28,16 @@ class Pooling(StrEnum):
     """Mean over the real tokens."""
     mean_over_padded = auto()
     """Sum over the real tokens, divided by the padded length, as some published code does."""
+    mean_all = auto()
+    """Mean over all positions, padding with what stands there (the Long Range Arena's MEAN)."""
     last = auto()
     """The output at the last real token, which has seen all others where the mixers are causal."""
+    first = auto()
+    """The output at the first token, real or not (how the Long Range Arena answers for pairs)."""
+
+
+READ_FIRST = frozenset({Pooling.cls, Pooling.first})
+"""Those that read the answer at position 0."""
 
 
 class Interaction(StrEnum):
@@ -43,8 +52,11 @@ class Interaction(StrEnum):
 def pool(
     x: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None, pooling: Pooling
 ) -> Float[Tensor, "b d"]:
-    """Reduce the length to one vector; a row without a real token becomes zeros, but under cls."""
-    if pooling == Pooling.cls:
+    """Reduce the length to one vector.
+
+    A row without a real token becomes zeros, but under cls, first and mean_all.
+    """
+    if pooling in READ_FIRST:
         return x[:, 0]
     if pooling == Pooling.last:
         if keep is None:
@@ -53,7 +65,7 @@ def pool(
         last = position.mul(keep).amax(dim=1)
         picked = x.gather(1, last[:, None, None].expand(-1, 1, x.shape[2])).squeeze(1)
         return picked.masked_fill(~keep.any(dim=1, keepdim=True), 0)
-    if keep is None:
+    if keep is None or pooling == Pooling.mean_all:
         return x.mean(dim=1)
     total = x.masked_fill(~keep[..., None], 0).sum(dim=1)
     if pooling == Pooling.mean_over_padded:
@@ -88,19 +100,31 @@ def judge(
 
 
 class Classifier(nn.Module):
-    """Linear-ReLU-Linear; Xavier weights, zero biases."""
+    """Linear maps with ReLU between them; Xavier weights, zero biases.
 
-    def __init__(self, features: int, hidden: int, classes: int) -> None:
+    Args:
+        features: Of what comes in.
+        hidden: Units of the first hidden layer; the second, where there is one, has half of them.
+        classes: Number of logits.
+        hidden_layers: 0, 1 or 2.
+    """
+
+    def __init__(self, features: int, hidden: int, classes: int, hidden_layers: int = 1) -> None:
         super().__init__()
-        self.hidden = nn.Linear(features, hidden)
-        self.out = nn.Linear(hidden, classes)
-        for layer in (self.hidden, self.out):
+        widths = [features, *(hidden, hidden // 2)[:hidden_layers], classes]
+        layers = [nn.Linear(*ends) for ends in pairwise(widths)]
+        for name, layer in zip([*("hidden", "second")[:hidden_layers], "out"], layers, strict=True):
+            self.add_module(name, layer)
+        for layer in layers:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
     def forward(self, features: Float[Tensor, "b f"]) -> Float[Tensor, "b c"]:
         """Return logits."""
-        logits: Tensor = self.out(F.relu(self.hidden(features)))
+        *hidden, out = self.children()
+        for layer in hidden:
+            features = F.relu(layer(features))
+        logits: Tensor = out(features)
         return logits
 
 

@@ -25,6 +25,7 @@ from models.backbone.assembly import (
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
+    ClsKeep,
     Head,
     Padding,
     Residual,
@@ -61,6 +62,7 @@ from models.positions import AxialPositions, LearnedPositions, position_ids, sin
 __all__ = [
     "Backbone",
     "BackboneConfig",
+    "ClsKeep",
     "FeedForward",
     "Head",
     "Interaction",
@@ -196,6 +198,7 @@ class Backbone(nn.Module):
             max_length=site.max_length,
             padded=masked,
             per_token=self.per_token,
+            pooling=None if self.per_token else config.pooling,
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
@@ -316,7 +319,11 @@ class Backbone(nn.Module):
         if self.has_cls:
             x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             if keep is not None:
-                keep = torch.cat((keep.new_ones(keep.shape[0], 1), keep), dim=1)
+                copied = self.config.cls_keep == ClsKeep.first_token
+                first = keep[:, :1] if copied else keep.new_ones(keep.shape[0], 1)
+                keep = torch.cat((first, keep), dim=1)
+        if self.config.padding == Padding.attended:
+            keep = None
         flow = Flow(self.embedding_dropout(self.add_positions(x, count)), layers)
         flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
         if count is not None:

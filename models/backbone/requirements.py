@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from models.backbone.heads import READ_FIRST, Pooling
 from models.backbone.stack import family
 from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
 
@@ -15,8 +16,19 @@ def checked_mixer(
     site: Site | None = None,
     padded: bool = False,
     per_token: bool = False,
+    pooling: Pooling | None = None,
 ) -> nn.Module:
     """Return `mixer` as a module, or raise where it cannot serve in this model.
+
+    Args:
+        mixer: What a factory made.
+        positions: Of the model.
+        causal: Whether no later token may be seen.
+        max_length: Of the stack's input.
+        site: Where it was built; None: by hand.
+        padded: Whether masks of padding come.
+        per_token: Whether the model answers at every position.
+        pooling: Of a model that answers once.
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
@@ -43,17 +55,17 @@ def checked_mixer(
             f"{family(mixer)} looks at later tokens (traits.causal=False): got a task that needs "
             "a causal model; choose a causal family or a task with the whole sequence in view"
         )
-    if site is not None and site.cls and traits.causal:
+    if pooling in READ_FIRST and traits.causal:
+        where = "a CLS vector at position 0" if pooling == Pooling.cls else "the first token"
         raise Unsupported(
-            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that a CLS "
-            "vector at position 0 sees only itself: got model.backbone.pooling=cls; set it to "
-            "last, or mean"
+            f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that {where} "
+            f"sees only itself: got model.backbone.pooling={pooling}; set it to last, or mean"
         )
     if padded and "keep" not in traits.supports:
         raise Unsupported(
             f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
-            "that pads; choose model.backbone.padding=zeroed, which changes the function, or "
-            "another family"
+            "that pads; choose model.backbone.padding=attended or zeroed, which change the "
+            "function, or another family"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(

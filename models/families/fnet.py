@@ -22,8 +22,8 @@ Differs    Blocks of this project put the norm before the mixer, the paper's aft
 
 Every output mixes every input, also those that are padding, and the length decides the function:
 there is no mask, no causal form and no other length than that of training. A task that pads is
-therefore unsupported unless `model.backbone.padding=zeroed`, under which padded vectors enter as
-zeros but still count in the length. Half precision is transformed in float32.
+therefore unsupported unless padded vectors count as tokens (`model.backbone.padding=attended`) or
+enter as zeros that still count in the length (`zeroed`). Half precision is transformed in float32.
 """
 
 import math
@@ -201,7 +201,8 @@ class FNet(Family):
         if layout.keep is not None:
             raise Unsupported(
                 "FNet cannot leave padding out: got a keep mask; choose "
-                "model.backbone.padding=zeroed, which changes the function, or another family"
+                "model.backbone.padding=attended or zeroed, which change the function, or another "
+                "family"
             )
         if self.form == MixingForm.fourier:
             return fourier_mixing(x, self.method, self.norm)

@@ -24,7 +24,7 @@ Differs    `row_normalise` (ours) divides each row of E by its Euclidean norm ov
            E K is computed as (E x) W_k + (E 1) b_k where that pays, which is the same function
            without projecting all n tokens.
 Variant    lra: k = 16 and sharing kv unless set, and no mask, as in the code of the Long Range
-           Arena; padded tasks are refused, or enter as zeros (model.backbone.padding=zeroed).
+           Arena; padded tasks need model.backbone.padding=attended, as there, or zeroed.
 """
 
 from collections.abc import Mapping

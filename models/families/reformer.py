@@ -23,7 +23,8 @@ Differs    buckets are counted from the model's longest input, so that padding c
 
 `variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
 for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
-by sqrt(d), tokens see themselves, padding is attended to, and there is no output projection.
+by sqrt(d), tokens see themselves, padding is attended to (padded tasks need
+model.backbone.padding=attended), and there is no output projection.
 """
 
 import math

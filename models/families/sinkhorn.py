@@ -36,8 +36,9 @@ that some source blocks have padded is the mean over the others. Noise is for tr
 
 variant: lra follows the Long Range Arena code: tokens n/C apart make a block; its sum over two
 unrelated indices turns the sorted keys into the plain sum over all blocks, whatever the sort net
-says, so there is none; the two softmaxes are apart and their outputs are added; its masks do not
-match its blocks, so padding is refused. Causal, that code does not run.
+says, so there is none; the two softmaxes are apart and their outputs are added. Its padding mask
+lies over contiguous blocks and so hides other tokens than the padded ones, which is not reproduced:
+padded tasks need model.backbone.padding=attended. Causal, that code does not run.
 """
 
 import math

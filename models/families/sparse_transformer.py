@@ -30,7 +30,8 @@ besides, so that every token sees at least one. `stride: null` is sqrt(max_lengt
 `variant: lra` is the pattern of the Long Range Arena code: fixed and merged, l = 50 and c = 10
 unless given, and lower-triangular in bidirectional models too. The CLS vector, where there is one,
 stands outside the pattern: it sees all and is seen by all. That code builds the n x n mask; here it
-costs what it sees. A padded query there sees nothing; here its output is never read.
+costs what it sees. A padded query there averages all positions alike; here it sees the real tokens
+of its pattern, which matters where its output is read (pooling=mean_all, cls_keep=first_token).
 """
 
 import math

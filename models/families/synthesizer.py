@@ -35,7 +35,8 @@ State along time, when causal: the values of all tokens, and their keys where th
 logits are then written out, s numbers per head for a memory of s tokens.
 
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
-added, without alpha. It applies padding only beside dot; elsewhere padding is refused here. Its
+added, without alpha. It applies padding only beside dot, and so does this variant: without dot,
+padded tasks need model.backbone.padding=attended. Its
 dense has one W2 for all heads and, by a reshape in place of a transpose, gives position i of head h
 the logits of another position: neither padding nor a causal model is possible.
 """

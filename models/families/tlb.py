@@ -199,7 +199,7 @@ def _refuse(site: Site, config: BackboneConfig) -> None:
             "TemporalLatentBottleneck sees both directions within a chunk and answers once per "
             "sequence: it is no language model; choose a task with one answer per sequence"
         )
-    if config.pooling not in (Pooling.mean, Pooling.mean_over_padded):
+    if config.pooling not in (Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all):
         raise Unsupported(
             "TemporalLatentBottleneck answers with the tokens of its state, which are averaged: "
             f"set model.backbone.pooling=mean, not {config.pooling}"

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.backbone.config import Tokens
-from models.backbone.heads import Pooling
+from models.backbone.heads import READ_FIRST, Pooling
 from models.backbone.model import Backbone
 from tasks.task import Batch
 
@@ -34,7 +34,7 @@ def draw_queries(
     real = torch.ones_like(rows, dtype=torch.bool)
     if batch.keep is not None:
         real = batch.keep.flatten(0, 1)
-    if model.has_cls:
+    if not model.per_token and model.config.pooling in READ_FIRST:
         positions = torch.zeros(len(rows), 1, dtype=torch.long)
         counts = torch.ones_like(positions, dtype=torch.bool)
     elif not model.per_token and model.config.pooling == Pooling.last:
@@ -42,6 +42,8 @@ def draw_queries(
         counts = real.any(dim=1, keepdim=True)
     else:
         judged = real
+        if not model.per_token and model.config.pooling == Pooling.mean_all:
+            judged = torch.ones_like(real)
         if model.per_token and batch.weight is not None:
             judged = judged & (batch.weight > 0)
         drawn = torch.rand(judged.shape, generator=generator).masked_fill(~judged, -1.0)

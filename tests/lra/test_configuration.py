@@ -35,7 +35,7 @@ def hostile() -> Iterator[tuple[str, Any]]:
         yield "plugins", value
     for value in ("maybe", 1, "true", []):
         yield "report", value
-    for key in ("per_model", "per_task", "per_runner", "for_task"):
+    for key in ("for_task", "for_model", "for_runner"):
         for value in (3, "x", [], True):
             yield key, value
     for value in (3, None, "", "a\nb", "\ud800", "x" * 300):

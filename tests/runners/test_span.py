@@ -244,6 +244,25 @@ def test_an_answer_at_the_last_token_has_its_place_there() -> None:
     assert all(row.status is Status.ok for row in rows)
 
 
+def test_an_answer_at_the_first_token_has_its_place_there() -> None:
+    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.first)
+    tokens, target, keep, *_ = Tiny().data("validation")
+    batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
+    queried = draw_queries(model, batch, 30, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert torch.equal(queried.queries, torch.zeros(len(tokens), 1, dtype=torch.long))
+    rows = spans(model, of=Tiny(), measures=[*SpanMeasure])
+    assert all(row.status is Status.ok for row in rows)
+
+
+def test_a_mean_over_all_positions_is_queried_at_padding_as_well() -> None:
+    model = model_of(SoftmaxAttention, head=Head.classification, pooling=Pooling.mean_all)
+    tokens, target, keep, *_ = Tiny().data("validation")
+    assert not keep.all()
+    batch = Batch(tokens, target, torch.arange(len(tokens)), keep)
+    queried = draw_queries(model, batch, 99, torch.Generator().manual_seed(0), torch.device("cpu"))
+    assert queried.counts.sum(1).tolist() == [tokens.shape[-1]] * len(tokens)
+
+
 def test_a_state_along_time_is_refused() -> None:
     class Remembering(Tiny):
         spec = replace(SPEC, memory=5)

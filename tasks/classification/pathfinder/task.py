@@ -3,12 +3,13 @@
     picture [side, side]  ->  side² gray levels, row by row, as symbols or scalars (`GrayTask`)
     target                    1: one snake joins the discs, 0: each marks another snake
 
-Sides are 32 (Pathfinder, 1,024 pixels), 64, 128 (Path-X, 16,384) and 256 (65,536). Pictures are
-generated here with the published parameters (`source=generated`), each label checked on the drawn
-snakes, or read from the archive's files (`source=files`), 200,000 in a set: another number is
-refused, unless `partial` says that it is a part. The sets are the archive's, by the dashes of a
-snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's). Parameters are published for
-14; with another `contour` the number of short snakes stays, and their length is a third.
+Sides are 32 (`pathfinder`, 1,024 pixels), 64 (`pathfinder64`, 4,096), 128 (`pathx`, 16,384) and 256
+(`path256`, 65,536). Pictures are generated here with the published parameters (`source=generated`),
+each label checked on the drawn snakes, or read from the archive's files (`source=files`), 200,000
+in a set: another number is refused, unless `partial` says that it is a part. The sets are the
+archive's, by the dashes of a snake: 6 (curv_baseline), 9 and 14 (hard, the Long Range Arena's).
+Parameters are published for 14; with another `contour` the number of short snakes stays, and their
+length is a third.
 
     drawing=published   the law of the authors' generator: dashes nearly touch, snakes may cross
     drawing=separated   one of our own: no two snakes touch, so that the lines alone prove a label
@@ -53,6 +54,8 @@ from tasks.data.workers import in_order
 from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 2
+NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
+"""Tasks by side: protocols have settings by these names."""
 BLOCK = 500
 """Pictures of one job."""
 SAMPLE_SIZES = (200, 50, 100)
@@ -171,7 +174,7 @@ class Pathfinder(GrayTask):
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: they are the identity."""
         return TaskSpec(
-            name="pathfinder",
+            name=NAMES[self.style.side],
             version=VERSION,
             kind=Kind.classification,
             vocabulary=self.vocabulary,

@@ -112,7 +112,7 @@ LINES = {
     "lra run -m +experiment=quick": "quickstart",
     "lra list listo": "listops",
     "lra data show patht": None,
-    "lra data show pathf": "pathfinder",
+    "lra data show selec": "selective_copy",
     "lra run --multi": "--multirun",
 }
 

@@ -34,13 +34,15 @@ WORDS = (
     "plugins=[a],[b,c]", "++optim.extra=1,2", "+extra=a,b", "~optim.batch_size",
     "report=null",
     "optim={steps: 3},{steps: 4, batch_size: 2}", "optim={steps: 9}", "++optim.new={a: 1}",
-    "task.data_seed=${seed}", "sweep=s${seed}", "++per_model={linear: {backbone: {width: 8}}}",
+    "task.data_seed=${seed}", "sweep=s${seed}",
+    "++for_model={linear: {model: {backbone: {width: 8}}}}",
     "model.backbone={width: 16},{width: 32}", "model.backbone.width=16,32",
     "optim.schedule='a=b',x",
     "hydra.verbose=true", "model.backbone.softmax_cutoffs=[1,2],[3]", "seed=choice(1,2)",
     "size=glob(t*)",
-    "++per_model={performer: {mixer: {features: 8}}}", "++per_task.listops.max_depth=3,4",
-    "~per_runner", "++per_runner.train.keep=best", "optim.steps=20,400",
+    "++for_model={performer: {model: {mixer: {features: 8}}}}",
+    "++for_task.listops.task.max_depth=3,4",
+    "~for_runner", "++for_runner.train.runner.keep=best", "optim.steps=20,400",
 )  # fmt: skip
 
 NEVER = ("~optim.micro_batch_size", "hydra.sweeper.params={seed: '5,6'}")

@@ -38,7 +38,7 @@ def test_quickstart_sweeps_and_gives_single_families_their_own_options() -> None
     assert by_name["train", "sliding_window"]["model"]["mixer"]["window"] == [16]
     assert by_name["train", "performer"]["model"]["mixer"]["features"] == 64
     assert by_name["scaling", "linear"]["runner"]["modes"] == ["step"]
-    assert by_name["train", "linear"]["per_model"] == {}
+    assert by_name["train", "linear"]["for_model"] == {}
 
 
 def test_a_mapping_is_merged_into_what_a_preset_has_and_wins() -> None:
@@ -65,8 +65,8 @@ def test_the_command_line_beats_a_preset() -> None:
         (["model=luna,linear", "-m", "model.mixer.slot=3"], ["'model.mixer.slots'"]),
         (["model.mixer.fetures=3", "model=performer"], ["model.mixer.fetures"]),
         (["optim.steps="], []),
-        (["+per_model={perfomer: {mixer: {}}}"], []),
-        (["++per_model={perfomer: {mixer: {}}}"], ["per_model", "'performer'"]),
+        (["+for_model={perfomer: {model: {}}}"], []),
+        (["++for_model={perfomer: {model: {}}}"], ["for_model", "'performer'"]),
     ],
 )
 def test_unknown_words_answer_with_near_matches(argv: list[str], wanted: list[str]) -> None:
@@ -108,7 +108,7 @@ def test_flags_may_stand_among_the_words_and_files_of_ones_own_beside_ours(tmp_p
         (["--config-path", "/"], "--config-dir DIR"),
         (["x" * 20_000], "at most 10,000 characters"),
         (["seed=\ud800"], "all printable"),
-        (["per_model={linear: 3}"], "++per_model"),
+        (["for_model={linear: 3}"], "++for_model"),
         (["hydra.searchpath=3"], "hydra.searchpath"),
         (["+model=linear"], "model"),
         (["-m", "hydra.sweeper=3"], "hydra.sweeper: got 3"),

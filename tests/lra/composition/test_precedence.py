@@ -1,5 +1,6 @@
 """What Hydra prints is what runs, and what is stored; and which setting wins over which."""
 
+import itertools
 import logging
 import random
 from collections.abc import Iterator
@@ -51,9 +52,10 @@ EXPERIMENTS = ("", "", "+experiment=quickstart", "+experiment=families_train",
                "+experiment=tasks_train", "+experiment=transfer")  # fmt: skip
 VALUES = (
     "optim.steps=20", "optim.steps=2000,30", "model.backbone.depth=3", "model.backbone={depth: 1}",
-    "++per_model.performer.mixer.features=8", "~per_model", "~per_task", "size=small,base",
-    "size=large", "optim=adamw", "++per_task={text: {max_length: 500}}", "seed=1,2",
-    "++per_runner.train.keep=best", "++for_task={listops: {optim: {batch_size: 5}}, text: {}}",
+    "++for_model.performer.model.mixer.features=8", "~for_model", "~for_task", "size=small,base",
+    "size=large", "optim=adamw", "++for_task={text: {task: {max_length: 500}}}", "seed=1,2",
+    "++for_runner.train.runner.keep=best",
+    "++for_task={listops: {optim: {batch_size: 5}}, text: {}}",
     "~optim.micro_batch_size", "task.data_seed=${seed}", "optim.warmup_steps=3",
 )  # fmt: skip
 
@@ -78,7 +80,7 @@ def test_what_is_printed_is_planned_and_stored(capsys: pytest.CaptureFixture[str
         try:
             expected = found(*words)
         except ConfigError:
-            assert main(["run", *words, "--cfg", "job"]) == 2 or "per_" not in str(words)
+            assert main(["run", *words, "--cfg", "job"]) == 2 or "for_" not in str(words)
             continue
         if len(expected) > 4:
             continue
@@ -180,20 +182,31 @@ def test_who_wins(tmp_path: Any) -> None:
     assert now() == 15
     rewrite("experiment", "for_task: {listops: {model: {backbone: {depth: 16}}}}\n")
     assert now() == 16
-    rewrite("experiment", "per_model: {longformer: {backbone: {depth: 17}}}\n")
+    depth = "{{model: {{backbone: {{depth: {}}}}}}}".format
+    rewrite("experiment", f"for_model: {{longformer: {depth(17)}, linear: {depth(3)}}}\n")
     assert now() == 17
+    rewrite("experiment", f"for_runner: {{train: {depth(18)}}}\n")
+    assert now() == 18
+    entry = {"for_model": {"longformer": {"model": {"backbone": {"depth": 19}}}}}
+    file = tmp_path / "experiment" / "own.yaml"
+    text = yaml.safe_load(file.read_text())
+    text["for_task"]["listops"] |= entry
+    file.write_text("# @package _global_\n" + yaml.safe_dump(text))
+    assert now() == 19
     words.append("size=own")
     assert now() == 12
-    words.append("++per_model.longformer.backbone.depth=18")
-    assert now() == 18
-    words.append("model.backbone={depth: 19}")
-    assert now() == 19
+    words.append("++for_model.longformer.model.backbone.depth=20")
+    assert now() == 20
+    words.append("++for_model.longformer.for_task.listops.model.backbone.depth=21")
+    assert now() == 21
+    words.append("model.backbone={depth: 22}")
+    assert now() == 22
 
 
 @pytest.mark.parametrize(
     ("word", "wanted"),
     [
-        ("++per_model.longformer.backbone.depth=5", 5),
+        ("++for_model.longformer.model.backbone.depth=5", 5),
         ("model.backbone={depth: 6}", 6),
         ("++model.backbone.depth=7", 7),
         ("size=large", 6),
@@ -207,9 +220,9 @@ def test_words_win_over_what_a_protocol_has_for_a_task(word: str, wanted: int) -
 
 
 def test_a_deleted_option_stays_deleted() -> None:
-    tree = one("+protocol=lra_code", "task=listops", "~optim.warmup_steps", "~per_model")
+    tree = one("+protocol=lra_code", "task=listops", "~optim.warmup_steps", "~for_model")
     assert "warmup_steps" not in tree["optim"]
-    assert tree["per_model"] == {}
+    assert tree["for_model"] == {}
 
 
 def test_an_optimiser_named_by_hand_wins_over_a_protocol() -> None:
@@ -226,15 +239,17 @@ def test_a_protocol_without_the_task_is_refused_whatever_a_preset_has() -> None:
 
 def literal(layer: dict[str, Any], chosen: dict[str, str]) -> dict[str, Any]:
     """Return a layer with its own options, by the words of the documentation, path by path."""
-    tree = {key: value for key, value in layer.items() if key not in TABLES}
-    for table in ("for_task", "per_task", "per_model", "per_runner"):
-        group = table.partition("_")[2]
-        own = layer.get(table, {}).get(chosen[group], {})
-        for path, value in _paths(own if table == "for_task" else {group: own}):
-            node = tree
-            for key in path[:-1]:
-                node = node.setdefault(key, {})
-            node[path[-1]] = value
+    tree: dict[str, Any] = {}
+    for asked in (0, 1, 2, 3):
+        for tables in itertools.permutations(TABLES, asked):
+            node: Any = layer
+            for table in tables:
+                node = node.get(table, {}).get(chosen[TABLES[table]], {})
+            for path, value in _paths({k: v for k, v in node.items() if k not in TABLES}):
+                place = tree
+                for key in path[:-1]:
+                    place = place.setdefault(key, {})
+                place[path[-1]] = value
     return tree
 
 
@@ -246,19 +261,26 @@ def _paths(tree: dict[str, Any], above: tuple[str, ...] = ()) -> list[tuple[tupl
     return parts
 
 
+def tables(draw: random.Random, some: dict[str, list[str]], left: list[str]) -> dict[str, Any]:
+    """Return random tables, nested in one another, each name once in a path."""
+    found = {}
+    for table in left:
+        below = [other for other in left if other != table]
+        found[table] = {
+            name: {"model": {"b": {draw.choice("cd"): draw.random()}}, "optim": {}}
+            | (tables(draw, some, below) if draw.random() < 0.7 else {})
+            for name in some[TABLES[table]]
+            if draw.random() < 0.7
+        }
+    return found
+
+
 def test_own_options_are_put_in_their_places() -> None:
     draw = random.Random(4)
     some = {group: draw.sample(names(group), 3) for group in ("model", "task", "runner")}
     for _ in range(cases(200)):
         layer: dict[str, Any] = {"optim": {"steps": 1}, "model": {"a": 1, "b": {"c": 2}}}
-        for table, group in TABLES.items():
-            layer[table] = {
-                name: {"model": {"b": {"c": draw.random()}}, "optim": {"steps": draw.random()}}
-                if table == "for_task"
-                else {draw.choice("abc"): draw.random()}
-                for name in some[group]
-                if table == "for_task" or draw.random() < 0.7
-            }
+        layer |= tables(draw, some, [*TABLES])
         chosen = {group: draw.choice(some[group]) for group in some}
         refined = merged(layer, own_options(layer, chosen, names, "a test"))
         wanted = literal(layer, chosen)
@@ -270,10 +292,15 @@ def test_own_options_are_put_in_their_places() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("per_model: {perfomer: {}}", "per_model: unknown model 'perfomer': did you mean"),
-        ("per_task: {listops: 3}", "per_task.listops: got 3; wanted a mapping of options"),
+        ("for_model: {perfomer: {}}", "for_model: unknown model 'perfomer': did you mean"),
+        ("for_task: {listops: 3}", "for_task.listops: got 3; wanted a mapping of groups"),
         ("for_task: 3", "for_task: got 3; wanted a mapping"),
-        ("for_task: {text: {}}", "has no settings for task=listops; it has them for text"),
+        (
+            "for_task: {listops: {for_model: {softmax: {optim: 3}}}}",
+            "for_task.listops.for_model.softmax.optim: got 3; wanted a mapping of options",
+        ),
+        ("for_task: {listops: {for_model: {sofmax: {}}}}", "for_task.listops.for_model: unknown"),
+        ("for_model: {softmax: {for_task: 3}}", "for_model.softmax.for_task: got 3; wanted"),
         ("for_task: {listops: {modle: {}}}", "for_task.listops: unknown group 'modle'"),
         ("for_task: {listops: {model: 3}}", "for_task.listops.model: got 3; wanted a mapping"),
     ],
@@ -298,7 +325,7 @@ def test_a_family_of_ones_own_has_options_of_its_own(tmp_path: Any) -> None:
             f"name: {name}\nmixer: {{class_path: models.families.linear.LinearAttention}}\n"
         )
     (tmp_path / "experiment" / "both.yaml").write_text(
-        "# @package _global_\nper_model: {mine: {backbone: {depth: 3}}, other: {}}\n"
+        "# @package _global_\nfor_model: {mine: {model: {backbone: {depth: 3}}}, other: {}}\n"
     )
     words = (f"--config-dir={tmp_path}", "+experiment=both", "-m", "model=mine,other")
     assert [e.config["model"]["backbone"]["depth"] for e in found(*words)] == [3, 2]

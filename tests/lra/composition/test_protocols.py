@@ -77,6 +77,17 @@ def test_a_task_that_a_protocol_does_not_know():
         config("++for_task={listop: {}}")
 
 
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [(("task=pathfinder", f"task.side={side}"), made)
+     for side, made in ((64, "pathfinder64"), (128, "pathx"), (256, "path256"))],
+)  # fmt: skip
+def test_options_that_make_another_task_than_the_one_a_protocol_knows(words, made):
+    with pytest.raises(ConfigError, match=f"options of it make {made}: choose task={made}"):
+        run("+protocol=mega", *words)
+    assert run(*words).task.spec.name == made  # without a protocol it is the user's own choice
+
+
 @pytest.mark.parametrize("runner", ["scaling", "certify", "decode", "transfer"])
 def test_a_protocol_fits_every_runner(runner):
     found = run("+protocol=mega", "task=text", f"runner={runner}", "model=softmax")

@@ -115,6 +115,20 @@ def test_a_stack_of_its_own_takes_none_of_them(options: dict[str, object], words
         Backbone(BackboneConfig(**options), FACTS, [], stack=TemporalLatentBottleneck, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head_hidden_layers": 3}, "head_hidden_layers must be 0, 1 or 2: got 3"),
+        ({"head_hidden_layers": -1}, "head_hidden_layers must be 0, 1 or 2: got -1"),
+        ({"head_hidden_layers": 2, "head_hidden_width": 1}, "got a width of 1; set head"),
+        ({"head_hidden_layers": 2, "feed_forward_width": 1}, "got a width of 1; set head_hidden"),
+    ],
+)
+def test_a_classifier_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        BackboneConfig(**options)
+
+
 def test_an_epsilon_is_positive() -> None:
     with pytest.raises(ValueError, match="norm_epsilon must be positive: got 0"):
         BackboneConfig(norm_epsilon=0.0)
@@ -134,6 +148,9 @@ def test_an_epsilon_is_positive() -> None:
         ({"axial_widths": [4, 4]}, "axial_widths has nothing to act on"),
         ({"softmax_cutoffs": [4]}, "under softmax=full"),
         ({"softmax_shrink": 2.0}, "under softmax=full: got 2.0; leave it at 4.0"),
+        ({"cls_keep": "first_token", "pooling": "mean"}, "under pooling=mean: got first_token"),
+        ({"cls_keep": "first_token", "padding": "attended"}, "or choose padding=masked"),
+        ({"head_hidden_width": 9, "head_hidden_layers": 0}, "head_hidden_layers=1 or 2"),
     ],
 )
 def test_an_option_without_anything_to_act_on_is_refused(options, message):
@@ -149,6 +166,8 @@ ONE_ANSWER, EVERY_TOKEN = Head.classification, Head.language_modelling
     [
         (EVERY_TOKEN, {"pooling": "mean"}, "pooling .*one answer.*: got mean; leave it at cls"),
         (EVERY_TOKEN, {"head_hidden_width": 9}, "head_hidden_width .*: got 9; leave it at null"),
+        (EVERY_TOKEN, {"head_hidden_layers": 2}, "head_hidden_layers .*: got 2; leave it at 1"),
+        (EVERY_TOKEN, {"cls_keep": "first_token"}, "cls_keep .*: got first_token; leave it at"),
         (ONE_ANSWER, {"interaction": "concat"}, "without a task of pairs.*: got concat"),
         (EVERY_TOKEN, {"interaction": "concat"}, "without a task of pairs.*: got concat"),
         (ONE_ANSWER, {"tied_embeddings": False}, "answers with tokens: got false; leave it at"),

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -27,13 +28,15 @@ KEEP = torch.tensor([[True, True, False], [False, False, False]])
         (Pooling.mean, [[1.0, 2.0], [0.0, 0.0]]),
         (Pooling.mean_over_padded, [[2 / 3, 4 / 3], [0.0, 0.0]]),
         (Pooling.last, [[2.0, 3.0], [0.0, 0.0]]),
+        (Pooling.mean_all, [[2.0, 3.0], [8.0, 9.0]]),
+        (Pooling.first, [[0.0, 1.0], [6.0, 7.0]]),
     ],
 )
 def test_pooling_by_hand(pooling, wanted):
     torch.testing.assert_close(pool(X, KEEP, pooling), torch.tensor(wanted))
 
 
-@pytest.mark.parametrize("pooling", [Pooling.mean, Pooling.mean_over_padded])
+@pytest.mark.parametrize("pooling", [Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all])
 def test_means_without_padding_are_plain(pooling):
     assert torch.equal(pool(X, None, pooling), X.mean(1))
     torch.testing.assert_close(pool(X, torch.ones_like(KEEP), pooling), X.mean(1))
@@ -78,6 +81,40 @@ def test_classifier_is_two_layers():
     x = torch.randn(5, 4)
     hidden = (x @ classifier.hidden.weight.T).clamp(min=0)
     torch.testing.assert_close(classifier(x), hidden @ classifier.out.weight.T)
+
+
+def test_the_draws_of_two_layers_stay():
+    torch.manual_seed(0)
+    classifier = Classifier(4, 8, 3)
+    torch.manual_seed(0)
+    hidden, out = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3)
+    for layer in (hidden, out):
+        torch.nn.init.xavier_uniform_(layer.weight)
+    assert torch.equal(classifier.hidden.weight, hidden.weight)
+    assert torch.equal(classifier.out.weight, out.weight)
+    assert [*classifier.state_dict()] == ["hidden.weight", "hidden.bias", "out.weight", "out.bias"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "names"), [(0, ["out"]), (1, ["hidden", "out"]), (2, ["hidden", "second", "out"])]
+)
+def test_hidden_layers_of_the_classifier(layers, names):
+    torch.manual_seed(0)
+    classifier = Classifier(6, 9, 3, layers)
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.normal_()
+    x = wanted = torch.randn(5, 6)
+    for name in names:
+        weight, bias = (
+            getattr(classifier.get_submodule(name), part) for part in ("weight", "bias")
+        )
+        wanted = wanted @ weight.T + bias
+        wanted = wanted if name == "out" else wanted.clamp(min=0)
+    torch.testing.assert_close(classifier(x), wanted)
+    widths = [6, *[9, 4][:layers], 3]
+    count = sum((n + 1) * m for n, m in itertools.pairwise(widths))
+    assert sum(parameter.numel() for parameter in classifier.parameters()) == count
 
 
 def test_chunks_change_nothing_but_the_memory(monkeypatch):

@@ -304,6 +304,8 @@ def test_a_causal_mixer_has_no_cls_vector_before_all_tokens(averaging, head):
 
     with pytest.raises(Unsupported, match=r"position 0 sees only itself.*set it to last"):
         build(OneWay, head)
+    with pytest.raises(Unsupported, match=r"the first token sees only itself: got .*pooling=first"):
+        build(OneWay, head, pooling=Pooling.first)
     with pytest.raises(Unsupported, match="OneWay looks at earlier tokens alone"):
         Backbone(CONFIG, facts(head), [averaging, OneWay], seed=0)
     parts = 2 if head is Head.pair else 1

@@ -47,6 +47,11 @@ STREAM = {
     "contiguous": chance(False, True),
 }
 ROWS = {name: chance(value) for name, value in FEW.items()}
+PLAIN_PATHS = {
+    **GRAY,
+    **{name: chance(4) for name in FEW},
+    "contour": chance(3), "distractor": chance(1), "distractors": chance(0),
+}  # fmt: skip
 VARIED = {
     "listops": {**ROWS, "min_length": chance(5), "max_length": whole(30, 60),
                 "max_depth": chance(3), "max_args": chance(4), "filler": chance(0, 30)},
@@ -57,6 +62,7 @@ VARIED = {
     "mnist": CUT_GRAY,
     "permuted_mnist": CUT_GRAY,
     "pathfinder": {**ROWS, **GRAY, "canvas": chance(None, 40)},
+    **dict.fromkeys(("pathfinder64", "pathx", "path256"), PLAIN_PATHS),
     "proteins": {"source": chance("sample"), "max_length": whole(1, 70),
                  "form": chance("single", "concatenated")},
     "proteins_masked": {"source": chance("sample"), "max_length": whole(1, 70)},
