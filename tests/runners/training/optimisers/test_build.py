@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import conf
 from models.idle import spelt
@@ -16,6 +17,7 @@ from runners.training.checkpoint import Checkpoints
 from runners.training.optim import OptimConfig, Optimiser, Schedule
 from runners.training.optimisers.build import build_optimiser, set_rates, state_of
 from runners.training.schedules import learning_rate
+from runners.training.updates import WeightUpdates
 from tests.runners.training.optimisers.literal_optimisers import RULES
 
 FOLDER = Path(*conf.__path__)
@@ -165,6 +167,37 @@ def test_a_state_goes_through_a_checkpoint(name: str, tmp_path: Path) -> None:
     move(1, 4)
     for one, other in zip(models[0].weights, models[1].weights, strict=True):
         assert torch.equal(one, other)
+
+
+class Reads(TorchDispatchMode):
+    """Counts tensors that become numbers: of those on a device, each waits for it."""
+
+    def __init__(self, free: set[int]) -> None:
+        super().__init__()
+        self.free, self.count = free, 0
+
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if "_local_scalar_dense" in str(call) or "is_nonzero" in str(call):
+            self.count += id(args[0]) not in self.free
+        return call(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_an_update_waits_for_no_device(name: str) -> None:
+    """But for PyTorch's Adafactor, and its two numbers of each parameter."""
+    model = Quadratic()
+    config = config_of(name, steps=99, ema_decay=0.9, clip=1.0, clip_value=0.5, weight_decay=0.1)
+    updates = WeightUpdates(model, config, half=False)
+    for step in range(8):
+        updates.begin(step)
+        updates.backward(model())
+        counts = {id(kept.get("step")) for kept in updates.optimiser.state.values()}
+        with Reads(counts) as reads:
+            updates.apply()
+            assert updates.average is not None
+            updates.average.update(step)
+        if step:  # the first one makes the counts
+            assert reads.count == (2 * len(model.weights) if name == "adafactor" else 0)
 
 
 def test_every_optimiser_has_a_file_with_its_own_options_and_a_source() -> None:
