@@ -126,7 +126,7 @@ def _published(protocol: str, task: str, model: str, runner: str) -> tuple[Any, 
     layer = load(conf / "protocol" / f"{protocol}.yaml")
     chosen = {"task": task, "model": model, "runner": runner}
     own = merged(layer, own_options(layer, chosen, names, f"+protocol={protocol}"))
-    tree: dict[str, Any] = {"model": whole["model"]}
+    tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": file("model", model), "task": file("task", task)},
         {"model": {"backbone": file("size", usual["size"])}, "optim": file("optim", usual["optim"])},
