@@ -78,7 +78,9 @@ def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     for protocol in dict.fromkeys(str(each.get("protocol", NONE)) for each in configs):
         if protocol != NONE:
             own = [each for each in configs if each["protocol"] == protocol]
-            found += [f"+protocol={protocol}: {line}" for line in _of_models(own) + _of_changes(own)]
+            found += [
+                f"+protocol={protocol}: {line}" for line in _of_models(own) + _of_changes(own)
+            ]
     return found
 
 
@@ -129,7 +131,10 @@ def _published(protocol: str, task: str, model: str, runner: str) -> tuple[Any, 
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": file("model", model), "task": file("task", task)},
-        {"model": {"backbone": file("size", usual["size"])}, "optim": file("optim", usual["optim"])},
+        {
+            "model": {"backbone": file("size", usual["size"])},
+            "optim": file("optim", usual["optim"]),
+        },
         own,
     ):
         tree = merged(tree, part)

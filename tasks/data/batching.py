@@ -13,7 +13,6 @@ from jaxtyping import Int, Int64, Shaped
 from tasks.data.storage import Ragged
 from tasks.task import Batch
 
-
 LONGEST = 2**31
 """No row is longer."""
 
