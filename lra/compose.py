@@ -346,6 +346,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,
         memory=0 if max_length else spec.memory,
+        added_ids=spec.added_ids,
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.pairs import CitationPair
 from tasks.data import arena
 from tasks.data.batching import check_lengths
@@ -56,6 +57,8 @@ class Retrieval(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -71,6 +74,8 @@ class Retrieval(ClassificationTask):
         max_length: int = 4000,
         padded_length: int | None = None,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source = source
         check_lengths(
@@ -83,13 +88,17 @@ class Retrieval(ClassificationTask):
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
+<<<<<<< HEAD
         self.padded_length = padded_length
+=======
+        self.answer(objective, masked_share)
+>>>>>>> next
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: their hashes are the identity."""
         sample = self.source is RetrievalSource.sample
-        return TaskSpec(
+        spec = TaskSpec(
             name="retrieval",
             version=VERSION,
             kind=Kind.pair,
@@ -102,6 +111,7 @@ class Retrieval(ClassificationTask):
             data_hash=self.known_by(self._identity),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
+        return self.facts_of(spec)
 
     def _folder(self) -> Path:
         path = data_root() / "downloads" / pairs.FOLDER if self.path is None else self.path

@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.reviews import (
     HUB_NAME,
     HUB_REVISION,
@@ -88,6 +89,8 @@ class Text(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -106,6 +109,8 @@ class Text(ClassificationTask):
         validation_fraction: float = 0.1,
         padded_length: int | None = None,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source, self.validation = source, validation
         check_lengths(
@@ -125,11 +130,12 @@ class Text(ClassificationTask):
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length = padded_length
         self.validation_fraction = validation_fraction
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the data must be there: their content is the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name="text",
             version=VERSION,
             kind=Kind.classification,
@@ -142,6 +148,7 @@ class Text(ClassificationTask):
             data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         public = "imdb" if self.source is TextSource.files else "imdb (datasets)"
