@@ -88,11 +88,8 @@ class Retrieval(ClassificationTask):
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
-<<<<<<< HEAD
         self.padded_length = padded_length
-=======
         self.answer(objective, masked_share)
->>>>>>> next
 
     @cached_property
     def spec(self) -> TaskSpec:

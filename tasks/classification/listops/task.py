@@ -172,7 +172,6 @@ class ListOps(ClassificationTask):
         self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches
-<<<<<<< HEAD
         self.padded_length = padded_length
         check_lengths(
             "ListOps",
@@ -181,9 +180,7 @@ class ListOps(ClassificationTask):
             bucket_batches=bucket_batches,
             most=LONGEST,
         )
-=======
         self.answer(objective, masked_share)
->>>>>>> next
 
     @cached_property
     def spec(self) -> TaskSpec:
