@@ -155,8 +155,13 @@ OF_TASK = (
 
 def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
-    for sentence in idle(OF_TASK, vars(config), defaults(BackboneConfig), facts).values():
+    for sentence in idle_for_task(config, facts).values():
         raise Unsupported(f"model.backbone.{sentence}")
+
+
+def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
+    """Return the options that are not at their defaults, and not read, each with a sentence."""
+    return idle(OF_TASK, vars(config), defaults(BackboneConfig), facts)
 
 
 def check_memory(

@@ -248,6 +248,8 @@ class TaskFacts:
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
     memory: int = 0
     """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
+    added_ids: int = 0
+    """Last ids of the vocabulary that other tasks over the same tokens do not have."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
