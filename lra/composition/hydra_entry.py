@@ -83,8 +83,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
                 job = _job(execute, hydra.config_loader, flags.config_dir)
                 hydra.multirun(flags.config_name, job, words)
             found = []
-        hydra.config_loader.notes |= dict.fromkeys(notes([entry.config for entry in found]))
-        _say(hydra.config_loader)
+        _say(hydra.config_loader, notes([entry.config for entry in found]))
         return found
     finally:
         GlobalHydra.instance().clear()
@@ -163,9 +162,9 @@ def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> Non
             print_configurations(hydra, flags, master, combinations)
 
 
-def _say(loader: Any) -> None:
-    """Tell the person at the keyboard what the loader has noted, once."""
-    for note in loader.notes:
+def _say(loader: Any, more: Sequence[str] = ()) -> None:
+    """Tell the person at the keyboard what the loader has noted, and `more`, once."""
+    for note in dict.fromkeys((*loader.notes, *more)):
         print(f"lra: {note}", file=sys.stderr)
     loader.notes.clear()
 

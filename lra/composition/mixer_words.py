@@ -6,7 +6,9 @@ have is left out by name; a word that no model of the sweep knows is refused as 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
 
 from lra.composition.loader import Loader
 
@@ -60,7 +62,7 @@ class MixerWords:
         loaded = self.loader.repository.load_config(f"model/{model}")
         if loaded is None:
             return None
-        mixer = loaded.config.get("mixer")
+        mixer = OmegaConf.select(cast(DictConfig, loaded.config), "mixer")
         return mixer if isinstance(mixer, Mapping) else None
 
 
