@@ -138,6 +138,10 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),
     Need(
+        "order_blind", words="a task whose answers look both ways",
+        holds=lambda facts, _: facts.head != Head.language_modelling,
+    ),
+    Need(
         "interaction", words="a task of pairs, such as retrieval",
         holds=lambda facts, _: facts.head == Head.pair,
     ),
