@@ -26,6 +26,7 @@ from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, re
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
+from runners.passes import Passes, padded_length, size
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
@@ -58,6 +59,25 @@ class Train(TrainConfig, Runner):
     """A training by itself."""
 
     trains: ClassVar[bool] = True
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the steps, the validations among them and the final evaluation."""
+        task, optim, every = work.task, work.optim, self.evaluate_every_steps
+        length, _ = padded_length(task, "train", optim.batch_size)
+        found = [Passes(optim.steps, optim.batch_size, length, True, optim.micro_batch_size)]
+        judged = dict.fromkeys(self.evaluate_splits, 1)
+        if every:
+            judged.setdefault("validation", 0)
+        for split, last in judged.items():
+            rows, number = self.evaluation_batch_size, size(task, split)
+            length, _ = padded_length(task, split, rows)
+            during = 0
+            if every and split == "validation":
+                during = -(-optim.steps // every) + self.evaluate_first
+            some = min(number, self.validation_examples or number)
+            batches = last * -(-number // rows) + during * -(-some // rows)
+            found.append(Passes(batches, min(rows, number), length, False))
+        return found
 
     def run(self, work: Work) -> Iterator[Item]:
         """Yield curves, scores and outcomes."""
