@@ -254,6 +254,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     """
     from models.backbone.model import BackboneConfig
     from runners.measurement.hardware import HardwareProfile
+    from runners.training.config import TrainConfig, check_together
     from runners.training.optim import OptimConfig
 
     check(config)
@@ -276,6 +277,12 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     for key in tasks[spelt].incidental:
         task_options.pop(key, None)
     control, runner = _runner(config["runner"], model, plugins)
+    optim = make(OptimConfig, _without(config["optim"], "name", "about"), "optim")
+    if isinstance(runner, TrainConfig):
+        try:
+            check_together(optim, runner, backbone)
+        except ValueError as error:
+            raise ConfigError(f"optim: {error}") from error
     return Run(
         config=config,
         model=model["name"],
@@ -287,7 +294,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         task=tasks[spelt],
         task_options={"class_path": class_path, **task_options},
         hardware=make(HardwareProfile, _without(config["hardware"], "about"), "hardware"),
-        optim=make(OptimConfig, _without(config["optim"], "name", "about"), "optim"),
+        optim=optim,
         runner=runner,
         control=control,
         logger=make(Logger, _without(config["logger"], "name", "about"), "logger"),

@@ -173,7 +173,7 @@ class Pixels(GrayTask):
             scalars=self.scalars,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
 

@@ -24,6 +24,7 @@ import numpy as np
 from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
 from tasks.classification.pairs import CitationPair
+from tasks.data import arena
 from tasks.data.prepared import BYTES, GENERATED, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
 from tasks.data.sources import data_root, remembered_sha256
@@ -48,7 +49,7 @@ class Retrieval(ClassificationTask):
 
     Args:
         source: files or sample.
-        path: Folder of the three TSV files, packed or not.
+        path: Folder of the three TSV files, packed or not, or the archive's that holds it.
         partial: Whether they hold a part of the pairs, or others; every row then says so.
         max_length: Bytes kept of each text, at most 10,000.
         bucket_batches: Training batches that are formed together by length.
@@ -91,12 +92,13 @@ class Retrieval(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=source_name(self.source, self._folder(), partial=self.partial),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
 
     def _folder(self) -> Path:
-        return self.path if self.path is not None else data_root() / "downloads" / "tsv_data"
+        path = data_root() / "downloads" / pairs.FOLDER if self.path is None else self.path
+        return arena.located(path, pairs.FOLDER, pairs.present)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {"version": VERSION, "source": self.source.value}

@@ -139,7 +139,7 @@ class TableTask(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=name,
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
         )
 
     def _identity(self) -> str:

@@ -132,7 +132,7 @@ class Text(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
 

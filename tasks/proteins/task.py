@@ -196,7 +196,7 @@ class Proteins(RowsTask, LanguageTask):
             padded=self.form is ProteinForm.single,
             metric="perplexity",
             source=self.data.name,
-            data_hash=identity_of({"version": VERSION, **self.data.facts()}),
+            data_hash=self.known_by(lambda: identity_of({"version": VERSION, **self.data.facts()})),
             regime=self._regime_name(),
             memory=self.memory,
         )

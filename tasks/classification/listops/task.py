@@ -30,14 +30,17 @@ from tasks.classification.base import ClassificationTask, baseline
 from tasks.classification.listops import oracle as listops_oracle
 from tasks.classification.listops.text import (
     FILES,
+    FOLDER,
     HEADER,
     VOCABULARY,
     VOCABULARY_VERSION,
     decode,
+    holds_trees,
     official_lines,
     read_split,
 )
 from tasks.classification.listops.trees import Limits, distinct_trees
+from tasks.data import arena
 from tasks.data.batching import Draw, permutation
 from tasks.data.prepared import identity_of
 from tasks.data.published import MARK, check_partial, check_whole
@@ -71,7 +74,8 @@ class ListOps(ClassificationTask):
 
     Args:
         source: generated, tsv or sample.
-        path: Folder of the official TSV files; for `source=tsv` only.
+        path: Folder of the official TSV files, or the archive's that holds it; for `source=tsv`
+            only.
         partial: Whether the files hold a part of those trees, or others; every row then says so.
         min_length: Generated trees have more tokens than this.
         max_length: Generated trees have fewer tokens than this; a TSV row at most this many.
@@ -178,7 +182,7 @@ class ListOps(ClassificationTask):
             padded=True,
             metric="accuracy",
             source=f"{self.source}{MARK if self.partial else ''}",
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
 
@@ -195,12 +199,12 @@ class ListOps(ClassificationTask):
         return identity_of(facts)
 
     def _file(self, split: str) -> Path:
-        path = (self.path or Path()) / FILES[split]
+        path = arena.located(self.path or Path(), FOLDER, holds_trees) / FILES[split]
         if not path.is_file():
             raise NotPrepared(
                 f"{path} is missing: task.path must name a folder with {', '.join(FILES.values())} "
-                "(folder listops-1000 of the archive lra_release of long-range-arena, or the "
-                "folder `tsv` that task.write_tsv=true makes); or set task.source=generated"
+                f"(folder {FOLDER} of {arena.ABOUT}, or the folder `tsv` that task.write_tsv=true "
+                "makes), or the unpacked archive; or set task.source=generated"
             )
         return path
 

@@ -44,8 +44,9 @@ from tasks.classification.pathfinder import (
     separated as pathfinder_separated,
     trace as pathfinder_trace,
 )
+from tasks.classification.pathfinder.division import Division, divided
 from tasks.classification.pathfinder.styles import STYLES, Style
-from tasks.data.batching import Draw, permutation
+from tasks.data import arena
 from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
 from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity
@@ -59,8 +60,6 @@ NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
 BLOCK = 500
 """Pictures of one job."""
 SAMPLE_SIZES = (200, 50, 100)
-SPLIT_SHARES = (0.8, 0.1, 0.1)
-"""Of the archive's pictures."""
 Picture: TypeAlias = pathfinder_trace.TracedPicture | pathfinder_separated.SeparatedPicture
 
 
@@ -84,8 +83,10 @@ class Pathfinder(GrayTask):
 
     Args:
         source: generated, files or sample (a few hundred generated pictures for trials).
-        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14.
+        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14, or the
+            unpacked archive.
         partial: Whether `path` holds a part of a set, or another one; every row then says so.
+        split: files: how pictures are divided: seeded, tfds (the released code) or s4.
         drawing: How pictures are generated: published or separated.
         side: Pixels of a side: 32, 64, 128 or 256.
         contour: Dashes of a long snake; 6, 9 and 14 are published.
@@ -112,6 +113,7 @@ class Pathfinder(GrayTask):
         source: PathfinderSource = PathfinderSource.generated,
         path: str | None = None,
         partial: bool = False,
+        split: Division = Division.seeded,
         drawing: Drawing = Drawing.published,
         side: int = 32,
         contour: int = 14,
@@ -135,6 +137,12 @@ class Pathfinder(GrayTask):
                 f"path={path!r}; give both or neither"
             )
         check_partial(partial, path is not None)
+        if split is not Division.seeded and (path is None or data_seed):
+            raise ValueError(
+                f"task.split={split} divides the archive's pictures, without a seed: got "
+                f"source={source}, data_seed={data_seed}; set source=files and data_seed=0, or "
+                "split=seeded"
+            )
         if side not in STYLES:
             raise ValueError(f"task.side: got {side}; wanted one of {', '.join(map(str, STYLES))}")
         style = STYLES[side]
@@ -165,7 +173,8 @@ class Pathfinder(GrayTask):
         self.numbers = (train_examples, validation_examples, test_examples)
         if self.source is PathfinderSource.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path = self._set(Path(path).expanduser()) if path is not None else None
+        self.division = split
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
         self.max_length = self.canvas**2
@@ -184,14 +193,23 @@ class Pathfinder(GrayTask):
             scalars=self.scalars,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
 
     def _source_name(self) -> str:
         if self.path is not None:
-            return f"files: {'/'.join(self.path.parts[-2:])}{MARK if self.partial else ''}"
+            name = arena.copy_of(self.path) + "/".join(self.path.parts[-2:])
+            return f"files: {name}{MARK if self.partial else ''}"
         return self.source.value
+
+    def _set(self, path: Path) -> Path:
+        """Return the set that a path names, or the one of this side in an unpacked archive."""
+        name = pathfinder_files.SETS.get(self.style.contour)
+        if name is None:
+            return path
+        folder = f"pathfinder{self.style.side}/{name}"
+        return arena.located(path, folder, pathfinder_files.holds_pictures)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -204,6 +222,8 @@ class Pathfinder(GrayTask):
             facts["side"] = self.style.side
             if self.partial:
                 facts["partial"] = True
+            if self.division is not Division.seeded:
+                facts["split"] = self.division
         else:
             facts |= {"drawing": self.drawing, "numbers": self.numbers, **asdict(self.style)}
         return identity_of(facts)
@@ -254,15 +274,8 @@ class Pathfinder(GrayTask):
 
     def _from_files(self, path: Path) -> dict[str, Iterator[Ragged]]:
         listed = pathfinder_files.entries(path, partial=self.partial)
-        order = permutation(Draw.split, self.data_seed, len(listed)).tolist()
-        ends = np.cumsum([round(share * len(listed)) for share in SPLIT_SHARES]).tolist()
-        if ends[0] < 1 or ends[1] <= ends[0] or len(listed) <= ends[1]:
-            raise ValueError(f"{path}: {len(listed)} pictures are too few for three splits")
-        parts = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
-        return {
-            split: self._read([listed[index] for index in part])
-            for split, part in zip(SPLITS, parts, strict=True)
-        }
+        parts = divided(listed, self.division, folder=path.name, seed=self.data_seed)
+        return {split: self._read(part) for split, part in parts.items()}
 
     def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[Ragged]:
         levels = pathfinder_files.pictures(listed, self.style.side)

@@ -8,7 +8,8 @@ from lra.compose import ConfigError, core_of, typed
 from lra.composition.hydra_entry import entries
 from models.backbone.config import Positions
 from models.backbone.heads import Interaction, Pooling
-from runners.training.optim import Schedule, learning_rate
+from runners.training.optim import Schedule
+from runners.training.schedules import learning_rate
 
 PROTOCOLS = sorted(p.name[:-5] for p in (files("conf") / "protocol").iterdir())
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")

@@ -9,15 +9,10 @@ import torch
 from torch import nn
 
 from models.mixer import Tuning
-from runners.training.optim import (
-    OptimConfig,
-    Schedule,
-    build_optimiser,
-    clip_gradients,
-    learning_rate,
-    own_clips,
-    set_learning_rate,
-)
+from runners.training.clipping import clip_gradients, own_clips
+from runners.training.optim import OptimConfig, Schedule
+from runners.training.optimisers.build import build_optimiser, set_rates
+from runners.training.schedules import learning_rate
 
 
 def rates(**options: Any) -> list[float]:
@@ -95,7 +90,7 @@ def test_a_shared_module_is_tuned_and_counted_once() -> None:
     shared = Special()
     model = nn.ModuleList([shared, shared, nn.Linear(2, 2)])
     optimiser = build_optimiser(model, OptimConfig(weight_decay=0.3))
-    set_learning_rate(optimiser, 1.0)
+    set_rates(optimiser, 1.0)
     by_parameter = {
         id(p): (group["lr"], group["weight_decay"])
         for group in optimiser.param_groups
