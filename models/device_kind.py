@@ -1,5 +1,6 @@
-"""For which kind of device work is cut into pieces: a tensor's own, or where it has no contents,
-the one that its cost is counted for.
+"""For which kind of device work is cut into pieces.
+
+That of a tensor; where it has no contents, the one that its cost is counted for.
 """
 
 from collections.abc import Iterator

@@ -39,7 +39,6 @@ from runners.passes import Passes
 from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Runner, Work, disturbed, values
 
-
 OBSERVED = 3
 """Passes beside the warm-up and the samples: the first call, memory, operations."""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -22,14 +22,18 @@ from runners.passes import Passes, Uncounted
 from runners.records import text_of
 from runners.runner import OWN
 from runners.training.objective import whole_batch
+from runners.training.optim import Optimiser
 
 if TYPE_CHECKING:
     from models.backbone.model import Backbone, TaskFacts
 
 PROBE_TOKENS = 8192
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
-MOMENTS = 2
-"""Numbers that the optimiser keeps of each parameter."""
+MOMENTS = {
+    Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
+    Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
+}  # fmt: skip
+"""Numbers that an optimiser keeps of each parameter, at most; of rows and columns nearly none."""
 WEIGHT_BYTES = 4
 """Parameters and moments are float32 on every device."""
 
@@ -62,8 +66,8 @@ class _Counted(NamedTuple):
     def towards(self, far: "_Counted", share: float) -> "_Counted":
         """Go on the straight line from here to `far`; 1 is there."""
         calls = extrapolated(self.calls, far.calls, share)
-        rest = (here + share * (there - here) for here, there in zip(self[1:], far[1:], strict=True))
-        return _Counted(calls, *rest)
+        pairs = zip(self[1:], far[1:], strict=True)
+        return _Counted(calls, *(here + share * (there - here) for here, there in pairs))
 
 
 class Costs:
@@ -71,7 +75,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._tracers: dict[str, Tracer] = {}
-        self._models: dict[str, Any] = {}
+        self._models: dict[str, Backbone] = {}
         self._passes: dict[str, PassCost | Uncounted] = {}
 
     def of(self, run: Run, passes: Passes) -> PassCost:
@@ -104,11 +108,11 @@ class Costs:
     def _counted(self, run: Run, passes: Passes, known: "TaskFacts") -> PassCost:
         rows = min(passes.rows, passes.micro_rows or passes.rows)
         low = max(2, math.ceil(PROBE_TOKENS / passes.length))
-        depth = run.backbone.depth
+        depth, gpu = run.backbone.depth, run.hardware.device is Device.cuda
 
         def at(layers: int) -> _Counted:
             count = partial(self._one, run, passes, known, layers)
-            if rows <= 2 * low:
+            if gpu or rows <= 2 * low:  # for a GPU, little work is cut into pieces
                 return count(rows)
             return count(low).towards(count(2 * low), (rows - low) / low)
 
@@ -122,21 +126,23 @@ class Costs:
             return PassCost(work, int(found.peak), weights)
         times = math.ceil(passes.rows / rows)
         work = Effort(*(times * amount for amount in work))
-        # Clipping reads gradients twice and writes them; the optimiser reads four numbers of each
-        # parameter, and writes three.
-        moved = 10.0 * weights
+        # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
+        # and writes weights and all that it keeps of them.
+        copies = MOMENTS[run.optim.optimiser] + (run.optim.ema_decay is not None)
+        moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
         work = work._replace(
             operators=work.operators + found.tensors, **{kind: getattr(work, kind) + moved}
         )
-        return PassCost(work, int(found.peak), (1 + MOMENTS) * weights)
+        return PassCost(work, int(found.peak), (1 + copies) * weights)
 
     def _one(
         self, run: Run, passes: Passes, known: "TaskFacts", layers: int, rows: int
     ) -> _Counted:
         """Count one pass of so many layers and rows."""
         model = self._model(run, passes, known, layers)
-        call = _call(model, known, run.hardware.precision, passes, rows, run.task.spec.memory)
+        precision, memory = run.hardware.precision, run.task.spec.memory
+        call = _call(model, known, precision, passes, rows=rows, memory=memory)
         kind = str(run.hardware.device)
         tracer = self._tracers.setdefault(kind, Tracer(kind))
         model.train(passes.step)
@@ -182,6 +188,7 @@ def _call(
     known: "TaskFacts",
     precision: Precision,
     passes: Passes,
+    *,
     rows: int,
     memory: int,
 ) -> Callable[[], object]:
@@ -203,8 +210,3 @@ def _call(
             torch.autograd.backward(whole_batch(outcome))
 
     return call
-
-
-def on_gpu(run: Run) -> bool:
-    """Tell whether a run is meant for a GPU."""
-    return run.hardware.device is Device.cuda

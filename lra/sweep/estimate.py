@@ -11,6 +11,8 @@ from runners.store import Store
 
 COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
+WORTH_COUNTING = 1_000_000
+"""Tokens of a sweep below which its first cell is through before it would be counted."""
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 NARROWING = (
     "runner=", "model=", "task=", "seed=", "logger=", "results=", "sweep=", "runner.",
@@ -25,27 +27,18 @@ BASES = {
 """What an estimate rests on, the surest first."""
 
 
-def announcement(
-    waiting: Sequence[Planned], store: Store, sweep: str, forecaster: Forecaster | None = None
-) -> str:
-    """Return one line: how many cells there are to run, and how long they will take.
-
-    Args:
-        waiting: the cells.
-        store: where results are.
-        sweep: its name.
-        forecaster: what has counted before; None: counts anew, for a few seconds at most.
-    """
-    if forecaster is None:
-        past = [*stored(waiting, store, sweep)]
-        forecaster = Forecaster(past, until=time.monotonic() + COUNTING_S)
+def announcement(waiting: Sequence[Planned], store: Store, sweep: str) -> str:
+    """Return one line: how many cells there are to run, and how long they will take."""
     many = "1 cell" if len(waiting) == 1 else f"{len(waiting):,} cells"
+    past = [*stored(waiting, store, sweep)]
+    takes = None if past else _preset(waiting)
+    if takes:
+        return f"{many} to run; the whole preset takes {takes}"
+    small = sum(map(_tokens, waiting)) < WORTH_COUNTING
+    forecaster = Forecaster(past, until=time.monotonic() + (0.0 if small else COUNTING_S))
     pairs = [(planned, forecaster.of(planned)) for planned in waiting]
     known = [(planned, found) for planned, found in pairs if found.seconds is not None]
-    takes = _preset(waiting)
     if not known:
-        if takes:
-            return f"{many} to run; the whole preset takes {takes}"
         return f"{many} to run; how long is not known until the first one is through"
     bases = [found.basis for _, found in known if found.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
@@ -56,6 +49,16 @@ def announcement(
     if not rest:
         return f"{many} to run, {about}"
     return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known"
+
+
+def _tokens(planned: Planned) -> int:
+    """Return about how many tokens a cell reads, those of evaluation left out."""
+    run, length = planned.run, int(planned.cell.columns["length"])
+    if run.runner.trains:
+        return run.optim.steps * run.optim.batch_size * length
+    if run.runner.by_length:
+        return 20 * (1 + len(run.runner.beside)) * max(length, run.hardware.token_budget)
+    return 0
 
 
 def gpu_hours(known: Sequence[tuple[Planned, Forecast]]) -> str:

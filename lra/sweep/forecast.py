@@ -12,10 +12,10 @@ from lra.sweep.past import Past, guess
 from lra.sweep.planned import Planned
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported
-from runners.measurement.hardware import Device
+from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.machine import Machine, machine_of
 from runners.passes import Passes, Uncounted
-from runners.records import Cell
+from runners.records import Cell, text_of
 
 START_S = 1.0
 """Seconds in which a cell starts, builds its model and stores its rows."""
@@ -23,8 +23,7 @@ PROCESS_BYTES = 350 * 2**20
 """Of a process that has imported everything, beside its tensors."""
 MOST_COMPARED = 40
 """Stored cells that are counted to compare what they took."""
-WIDE = 1.5
-"""Of a few equal ratios none says more than this."""
+LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,8 @@ class Forecast:
     """Tokens of the rows that were counted, padding included."""
     need_bytes: int | None = None
     """Of tensors at the peak, parameters and optimiser included."""
+    peak_bytes: int | None = None
+    """Of tensors in one pass, above what is alive before it."""
     room_bytes: float | None = None
     """What a cell may use."""
     correction: float = 1.0
@@ -69,7 +70,7 @@ class Forecaster:
     def __init__(self, past: Sequence[Past] = (), *, until: float = float("inf")) -> None:
         self.past, self.until = past, until
         self.costs = Costs()
-        self.machines: dict[str, Machine | None] = {}
+        self.machines: dict[str, tuple[HardwareProfile, Machine] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
 
@@ -77,7 +78,7 @@ class Forecaster:
         """Return what is known of a cell."""
         cell = planned.cell
         columns = {name: value for name, value in cell.columns.items() if name != "seed"}
-        key = repr((columns, cell.described | {"seed": None}))
+        key = repr((columns, {**cell.described, "seed": None}))
         if key not in self._known:
             self._known[key] = self._forecast(planned.run, cell)
         return self._known[key]
@@ -88,11 +89,14 @@ class Forecaster:
             found = self.counted(run, cell.columns)
         except Unsupported as error:
             return Forecast(seconds=START_S, basis="refused", reason=str(error))
-        except Uncounted as error:
+        except Exception as error:  # noqa: BLE001 - a plan is no place to stop for a runner's fault
+            reason = " ".join(text_of(error).split())[:LONGEST_REASON]
+            if not isinstance(error, Uncounted):
+                reason = f"{type(error).__name__}: {reason}"
             if near is None:
-                return Forecast(reason=str(error))
+                return Forecast(reason=reason)
             basis = "stored" if near.alike else "scaled"
-            return Forecast(seconds=near.seconds, basis=basis, reason=str(error))
+            return Forecast(seconds=near.seconds, basis=basis, reason=reason)
         if near is not None and near.alike:
             return replace(found, seconds=near.seconds, basis="stored")
         ratio = self.correction(cell.columns)
@@ -131,16 +135,23 @@ class Forecaster:
             steps=round(first.times),
             length=first.length,
             need_bytes=need + (0 if machine.ahead else PROCESS_BYTES),
+            peak_bytes=costs[0][1].peak_bytes,
             room_bytes=room(run, machine),
             reason=_seen(run, first),
         )
 
     def machine(self, run: Run) -> Machine | None:
         """Return the machine that a run is meant for."""
-        key = repr((run.hardware, run.runner.timed))
+        key = repr((run.hardware, threads(run)))
         if key not in self.machines:
-            self.machines[key] = machine_of(run.hardware, threads(run))
-        return self.machines[key]
+            found = machine_of(run.hardware, threads(run))
+            self.machines[key] = None if found is None else (run.hardware, found)
+        pair = self.machines[key]
+        return None if pair is None else pair[1]
+
+    def seen(self) -> list[tuple[HardwareProfile, Machine]]:
+        """Return the profiles that were reckoned with, and what is known of each."""
+        return [pair for pair in self.machines.values() if pair is not None]
 
     def correction(self, columns: Mapping[str, Any]) -> float | None:
         """Return measured / counted of the nearest stored cells; None where there are none."""
@@ -197,4 +208,4 @@ def _seen(run: Run, first: Passes) -> str:
     spec = run.task.spec
     if not run.runner.data or not spec.padded or first.length < spec.max_length:
         return ""
-    return f"every row counted at {spec.max_length:,} tokens" 
+    return f"every row counted at {spec.max_length:,} tokens: the data are not here"

@@ -17,6 +17,8 @@ from runners.store import Store
 
 MOST_READ = 150
 """Stored cells to look at: a tenth of a second."""
+ENDED = frozenset({b'"status":"ok"'})
+"""What a row with a value has."""
 
 
 class Past(NamedTuple):
@@ -134,6 +136,9 @@ def _read(folder: Path) -> Iterator[Past]:
         if isinstance(took, bool) or not isinstance(took, int | float) or not 0 < took < 1e10:
             return
         cell = json.loads((folder / "cell.json").read_bytes())
+        rows = folder / newest.name.replace("environment-", "rows-").replace(".json", ".jsonl")
+        if ENDED.isdisjoint(rows.read_bytes().split(b",")):
+            return  # it failed, sooner than it would have ended
         yield Past(dict(cell["columns"]), dict(cell["config"]), float(took))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return

@@ -9,18 +9,17 @@ PyTorch's shape functions for the meta device take longer than small operators t
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.contract.counting import operations_of
-from models.device_kind import assuming
+from models.device_kind import assuming, device_kind
 
 
 class Operator(NamedTuple):
@@ -91,7 +90,7 @@ class Tracer:
         recorder = _Recorder(self._seen)
         with ExitStack() as stack:
             stack.enter_context(assuming(self.kind))
-            stack.enter_context(_FusedAttention())
+            stack.enter_context(_fused_attention())
             stack.enter_context(recorder)
             run()
         return Trace(recorder.calls, recorder.views, recorder.peak)
@@ -105,6 +104,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.views = self.live = self.peak = 0
         self.storages: dict[int, weakref.ref[Any]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here: PyTorch's guard would double the time of every call."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
@@ -117,7 +121,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             key = (func, *map(_described, args), *((n, _described(v)) for n, v in kwargs.items()))
             made = self.seen.get(key)
         except TypeError:  # an argument that cannot be hashed
-            key = made = None
+            key, made = (), None
         changed = _changed(func)
         if made is None:
             return self._first(func, args, kwargs, key)
@@ -143,11 +147,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls[operator] += 1
         if changed is not None:
             resized = any(a != tensor.shape for a, tensor in zip(before, given, strict=True))
-            if key is not None and not resized:
+            if key and not resized:
                 self.seen[key] = _Made(operator)
             return out
         self._allocate(results)
-        if key is not None and _is_new(func) and isinstance(out, Tensor | tuple | list):
+        if key and _is_new(func) and isinstance(out, Tensor | tuple | list):
             parts = [out] if isinstance(out, Tensor) else out
             plain = all(part is None or _plain(part) for part in parts)
             if plain and len({p.untyped_storage()._cdata for p in results}) == len(results):
@@ -178,51 +182,48 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.peak = max(self.peak, self.live)
 
 
-class _FusedAttention(TorchFunctionMode):
-    """Takes PyTorch's fused attention where a real device would: meta has the literal form alone.
+@contextmanager
+def _fused_attention() -> Iterator[None]:
+    """Take PyTorch's fused attention where a real device would: meta has the literal form alone.
 
-    The CPU's operator stands for that of any device: it saves as little for backward.
+    The CPU's operator stands for that of any device: it saves as little for backward. A mode of
+    PyTorch's would look at every call of every function.
     """
+    literal = F.scaled_dot_product_attention
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        """Call what was asked for, or the fused operator in its place."""
-        fused = None
-        if func is F.scaled_dot_product_attention:
-            fused = self._fused(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {})) if fused is None else fused
+    def attend(*args: Any, **kwargs: Any) -> Tensor:
+        found = _fused(*args, **kwargs)
+        return literal(*args, **kwargs) if found is None else found
 
-    def _fused(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        *,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Tensor | None:
-        """Return its output, or None where no kernel takes this."""
-        same = q.dim() == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]
-        learned = attn_mask is not None and attn_mask.requires_grad
-        if not same or learned or enable_gqa or (dropout_p and self.cpu) or not q.is_meta:
-            return None
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.empty_like(attn_mask, dtype=q.dtype)
-        operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return cast(
-            Tensor, operator(q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
-        )
+    F.scaled_dot_product_attention = cast(Any, attend)
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = literal
 
-    @property
-    def cpu(self) -> bool:
-        """Whether the CPU's limits hold: its kernel knows no dropout."""
-        from models.device_kind import device_kind
 
-        return device_kind(torch.device("meta")) == "cpu"
+def _fused(  # noqa: PLR0917 - PyTorch's own signature
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor | None:
+    """Return the output of the fused operator, or None where no kernel takes this."""
+    same = q.dim() == 4 and q.shape[:2] == k.shape[:2] and q.shape[-1] == v.shape[-1]
+    learned = attn_mask is not None and attn_mask.requires_grad
+    dropping = dropout_p > 0 and device_kind(q.device) == "cpu"  # whose kernel knows none
+    if not same or learned or dropping or enable_gqa or not q.is_meta:
+        return None
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.empty_like(attn_mask, dtype=q.dtype)
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    found = operator(q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)
+    return cast(Tensor, found[0])
 
 
 def _described(value: Any) -> Any:

@@ -80,9 +80,9 @@ TYPICAL = (
     "float32", "bfloat16", "float16", "efficiency", "bytes", "bytes_efficiency", "cache",
     "exponentials", "sorts", "operator_s", "memory_bytes",
 )  # fmt: skip
-"""Peak operations per second by number format, and the share of it that large products reach; bytes
-per second of memory, and the share that operators reach; of a cache, exponentials and sorts; seconds
-to call an operator; bytes of memory. Of a CPU all rates are those of one core; 0: does not say."""
+"""Peak operations per second by number format, and the share that large products reach; bytes per
+second of memory, and the share that operators reach; of a cache, exponentials and sorts; seconds to
+call an operator; bytes of memory, 0 for what is available. Rates of a CPU are those of one core."""
 
 
 def check_typical(typical: Mapping[str, float]) -> None:
