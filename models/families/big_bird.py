@@ -83,6 +83,7 @@ class BigBirdCore(nn.Module):
             row_stochastic=True,
             weight_dropout=not lra,
             random_draws=not self.full and pattern.random(blocks),
+            sees_order=site.causal or blocks >= pattern.least,
         )
 
     def forward(

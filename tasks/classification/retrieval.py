@@ -23,6 +23,7 @@ import numpy as np
 
 from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.pairs import CitationPair
 from tasks.data import arena
 from tasks.data.prepared import BYTES, GENERATED, identity_of
@@ -53,6 +54,8 @@ class Retrieval(ClassificationTask):
         partial: Whether they hold a part of the pairs, or others; every row then says so.
         max_length: Bytes kept of each text, at most 10,000.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -67,6 +70,8 @@ class Retrieval(ClassificationTask):
         partial: bool = False,
         max_length: int = 4000,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source = source
         if not 1 <= max_length <= STORED_BYTES or bucket_batches < 1:
@@ -77,12 +82,13 @@ class Retrieval(ClassificationTask):
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: their hashes are the identity."""
         sample = self.source is RetrievalSource.sample
-        return TaskSpec(
+        spec = TaskSpec(
             name="retrieval",
             version=VERSION,
             kind=Kind.pair,
@@ -95,6 +101,7 @@ class Retrieval(ClassificationTask):
             data_hash=self.known_by(self._identity),
             sizes=pairs.SAMPLE_SIZES if sample else {},
         )
+        return self.facts_of(spec)
 
     def _folder(self) -> Path:
         path = data_root() / "downloads" / pairs.FOLDER if self.path is None else self.path

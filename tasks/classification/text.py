@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.reviews import (
     HUB_NAME,
     HUB_REVISION,
@@ -85,6 +86,8 @@ class Text(ClassificationTask):
         validation: split or test.
         validation_fraction: Share of train that is held out with `validation=split`.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -102,6 +105,8 @@ class Text(ClassificationTask):
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source, self.validation = source, validation
         if max_length < 1 or bucket_batches < 1:
@@ -118,11 +123,12 @@ class Text(ClassificationTask):
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.validation_fraction = validation_fraction
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the data must be there: their content is the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name="text",
             version=VERSION,
             kind=Kind.classification,
@@ -135,6 +141,7 @@ class Text(ClassificationTask):
             data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         public = "imdb" if self.source is TextSource.files else "imdb (datasets)"
