@@ -22,6 +22,7 @@ STANDS_FOR = {
     "TASK": "text",
     "FOLDER": ".",
     "DIR": "results",
+    "RESULTS": "results",
     "PATH": "aclImdb_v1.tar.gz",
     "FILE": "rows.jsonl",
     "NAME": "performer",

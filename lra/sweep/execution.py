@@ -66,9 +66,7 @@ class Sweep:
 def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     """Type every entry and list the distinct cells of this shard, cheap kinds first.
 
-    Args:
-        entries: what was composed.
-        elsewhere: whether the device need not be here: the cells are planned, and not run.
+    With `elsewhere` the device need not be here: the cells are planned, and not run.
     """
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)

@@ -13,7 +13,7 @@ from lra.sweep.planned import Planned
 from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
-from runners.measurement.machine import Machine, machine_of
+from runners.measurement.machine import MachineRates, machine_of
 from runners.passes import Passes, Uncounted
 from runners.records import Cell, text_of
 
@@ -70,7 +70,7 @@ class Forecaster:
     def __init__(self, past: Sequence[Past] = (), *, until: float = float("inf")) -> None:
         self.past, self.until = past, until
         self.costs = Costs()
-        self.machines: dict[str, tuple[HardwareProfile, Machine] | None] = {}
+        self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
 
@@ -140,7 +140,7 @@ class Forecaster:
             reason=_seen(run, first),
         )
 
-    def machine(self, run: Run) -> Machine | None:
+    def machine(self, run: Run) -> MachineRates | None:
         """Return the machine that a run is meant for."""
         key = repr((run.hardware, threads(run)))
         if key not in self.machines:
@@ -149,7 +149,7 @@ class Forecaster:
         pair = self.machines[key]
         return None if pair is None else pair[1]
 
-    def seen(self) -> list[tuple[HardwareProfile, Machine]]:
+    def seen(self) -> list[tuple[HardwareProfile, MachineRates]]:
         """Return the profiles that were reckoned with, and what is known of each."""
         return [pair for pair in self.machines.values() if pair is not None]
 
@@ -190,7 +190,7 @@ def threads(run: Run) -> int:
     return run.hardware.timing_threads() if run.runner.timed else run.hardware.training_threads
 
 
-def room(run: Run, machine: Machine) -> float | None:
+def room(run: Run, machine: MachineRates) -> float | None:
     """Return the bytes that one cell may use."""
     hardware = run.hardware
     if hardware.memory_limit_bytes is not None:

@@ -12,7 +12,7 @@ ANY_GPU = "laptop_gpu"
 """The profile that fits a GPU without one of its own."""
 
 
-class Machine(NamedTuple):
+class MachineRates(NamedTuple):
     """What planning knows of a machine."""
 
     rates: Rates
@@ -29,7 +29,7 @@ class Machine(NamedTuple):
         return seconds(work, self.rates, ahead=self.ahead, weights=self.weights)
 
 
-def machine_of(hardware: HardwareProfile, threads: int) -> Machine | None:
+def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
     """Return the machine that a profile stands for; None where nothing is known of its rates.
 
     Args:
@@ -41,7 +41,7 @@ def machine_of(hardware: HardwareProfile, threads: int) -> Machine | None:
     memory = typical.get("memory_bytes") or (None if gpu else available_bytes())
     measured = stored_rates(hardware, threads) if not gpu or _is_here(hardware) else None
     if measured is not None:
-        return Machine(measured, WEIGHTS, gpu, memory, True)
+        return MachineRates(measured, WEIGHTS, gpu, memory, True)
     if not typical:
         return None
     # No CPU's memory is as many times faster as it has cores.
@@ -54,7 +54,7 @@ def machine_of(hardware: HardwareProfile, threads: int) -> Machine | None:
         sorts=typical["sorts"],
         operator_s=typical["operator_s"],
     )
-    return Machine(rates, ALL_AS_IS if gpu else WEIGHTS, gpu, memory, False)
+    return MachineRates(rates, ALL_AS_IS if gpu else WEIGHTS, gpu, memory, False)
 
 
 def _is_here(hardware: HardwareProfile) -> bool:
