@@ -254,6 +254,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     """
     from models.backbone.model import BackboneConfig
     from runners.measurement.hardware import HardwareProfile
+    from runners.training.config import TrainConfig, check_together
     from runners.training.optim import OptimConfig
 
     check(config)
@@ -276,6 +277,12 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     for key in tasks[spelt].incidental:
         task_options.pop(key, None)
     control, runner = _runner(config["runner"], model, plugins)
+    optim = make(OptimConfig, _without(config["optim"], "name", "about"), "optim")
+    if isinstance(runner, TrainConfig):
+        try:
+            check_together(optim, runner, backbone)
+        except ValueError as error:
+            raise ConfigError(f"optim: {error}") from error
     return Run(
         config=config,
         model=model["name"],
@@ -287,7 +294,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         task=tasks[spelt],
         task_options={"class_path": class_path, **task_options},
         hardware=make(HardwareProfile, _without(config["hardware"], "about"), "hardware"),
-        optim=make(OptimConfig, _without(config["optim"], "name", "about"), "optim"),
+        optim=optim,
         runner=runner,
         control=control,
         logger=make(Logger, _without(config["logger"], "name", "about"), "logger"),
@@ -339,6 +346,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,
         memory=0 if max_length else spec.memory,
+        added_ids=spec.added_ids,
     )
 
 
@@ -362,6 +370,7 @@ def build_model(
     """
     from models.backbone.assembly import check_task
     from models.backbone.model import Backbone
+    from models.backbone.requirements import check_order
     from runners.runner import Direction
 
     mixers, stack = run.mixers, run.stack
@@ -373,4 +382,6 @@ def build_model(
     model = Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         check_task(run.backbone, known)
+        if name == "model" and max_length is None:  # costs are the same without an order
+            check_order(model.stack, run.backbone, known)
     return model

@@ -15,7 +15,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 OTHER_NAMES = {
     "gpu": "cuda", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32",
     "single": "float32", "bf16": "bfloat16", "wsd": "linear", "onecycle": "one_cycle",
-    "inverse_sqrt": "rsqrt", "rope": "rotary", "causal_lm": "causal", "average": "mean",
+    "noam": "inverse_sqrt", "rope": "rotary", "causal_lm": "causal", "average": "mean",
 }  # fmt: skip
 """What others call the values of our options."""
 NUMBERS = {

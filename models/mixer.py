@@ -213,6 +213,9 @@ class Traits:
     """False: carries a stream or an activation penalty."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
+    sees_order: bool = True
+    """False: tokens are a set. Permuted ones (a CLS vector stays) give outputs permuted alike, so
+    that no answer for a sequence can depend on their order unless positions tell it."""
 
 
 class Layout(NamedTuple):

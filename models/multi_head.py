@@ -124,7 +124,10 @@ class MultiHead(Family):
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
         applied = core.traits.options | APPLIED
-        self.traits = replace(core.traits, positions=offered, options=applied)
+        sees_order = core.traits.sees_order or self.positions_inside
+        self.traits = replace(
+            core.traits, positions=offered, options=applied, sees_order=sees_order
+        )
 
     def attention_core(self) -> Core:
         """Return what stands between the projections, to be measured by itself.

@@ -253,6 +253,10 @@ class Store:
         except OSError as error:
             raise atomic.unwritable(folder, error) from error
 
+    def take_from_sweep(self, name: str, key: str) -> None:
+        """Note that a cell no longer belongs to a sweep; it stays in the store."""
+        atomic.remove(self.root / "sweeps" / name / key)
+
     def sweeps(self) -> list[str]:
         """Return the names of all sweeps."""
         return sorted(path.name for path in (self.root / "sweeps").glob("*") if path.is_dir())

@@ -25,9 +25,10 @@ from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
 from runners.runner import Runner, Work
-from runners.train import Item, train
+from runners.train import train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
+from runners.training.loop import Item
 from runners.training.optim import OptimConfig
 from runners.training.stopping import stop_signal
 from tasks.task import Task

@@ -55,7 +55,7 @@ from models.mixer import Family, Traits, blanked
 class MyMixer(Family):
     def __init__(self, site, *, features: int = 8) -> None:
         super().__init__()
-        self.traits = Traits(causal=site.causal)
+        self.traits = Traits(causal=site.causal, sees_order=False)
         self.down = nn.Linear(site.width, features)
         self.up = nn.Linear(features, site.width)
 

@@ -57,12 +57,19 @@ def own_options(file: Path) -> list[Option]:
 
 
 def shared_options(file: Path) -> list[Option]:
-    """Return the options of the backbone, which every model has, as a model's file sets them."""
-    if file.parent.name != "model":
+    """Return the options that every choice of a group has: of a model the backbone's.
+
+    Of an optimiser, the schedule and what else its own file does not set.
+    """
+    config, group, node = roots()[-1] / "config.yaml", file.parent.name, load(file)
+    if group == "optim":
+        every = load(config)["optim"]
+        others = {key: value for key, value in every.items() if key not in node}
+        return _typed(others, "optim", CLASSES["optim"], comments(config), "optim.")
+    if group != "model":
         return []
-    config = roots()[-1] / "config.yaml"
-    node = {**load(config)["model"]["backbone"], **(load(file).get("backbone") or {})}
-    return _typed(node, "model.backbone", BACKBONE, comments(config), "model.backbone.")
+    every = {**load(config)["model"]["backbone"], **(node.get("backbone") or {})}
+    return _typed(every, "model.backbone", BACKBONE, comments(config), "model.backbone.")
 
 
 def sets(file: Path) -> dict[str, Any]:
@@ -180,7 +187,8 @@ def lines(file: Path, word: str) -> Iterator[str]:
                 f"{key}={spelt(value)}", WIDTH, initial_indent="  ", subsequent_indent="      "
             )
     if shared := shared_options(file):
-        yield "\nshared by all models: the backbone"
+        model = file.parent.name == "model"
+        yield "\nshared by all " + ("models: the backbone" if model else "optimisers")
         for option in shared:
             yield from _option_lines(option)
 

@@ -16,6 +16,8 @@ SYNONYMS = {
     "lr": "peak_learning_rate", "learning_rate": "peak_learning_rate", "rate": "peak_learning_rate",
     "epochs": "steps", "epoch": "steps", "iterations": "steps", "max_steps": "steps",
     "batch": "batch_size", "bs": "batch_size", "warmup": "warmup_steps", "wd": "weight_decay",
+    "optimizer": "optimiser", "ema": "ema_decay", "smoothing": "label_smoothing",
+    "grad_clip": "clip", "max_grad_norm": "clip",
     "d_model": "width", "dim": "width", "hidden": "width", "hidden_size": "width",
     "layers": "depth", "n_layers": "depth", "num_layers": "depth", "n_heads": "heads",
     "num_heads": "heads", "ff": "feed_forward_width", "d_ff": "feed_forward_width",
@@ -101,7 +103,8 @@ def _owners(group: str, leaf: str) -> list[str]:
     return [
         name
         for name in names(group)
-        if leaf in {*_options(group, name)} and group in ("model", "task", "runner", "hardware")
+        if group in ("model", "task", "runner", "hardware", "optim")
+        and leaf in _options(group, name)
     ]
 
 

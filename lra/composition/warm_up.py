@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PATHS = ("optim", "runner.pretraining.optim")
-FREE = "rsqrt"
-"""The schedule whose rate follows from a warm-up of any length: published ones end within it."""
+FREE = ("rsqrt", "inverse_sqrt")
+"""Schedules whose rate follows from a warm-up of any length: published ones end within it."""
 
 
 def by_hand(path: str, words: Sequence[str]) -> bool:
@@ -41,7 +41,7 @@ def clipped(optim: Any, above: Mapping[str, Any], words: Sequence[str], path: st
     steps, warmup = everything.get("steps"), everything.get("warmup_steps")
     if type(steps) is not int or type(warmup) is not int or not 1 <= steps < warmup:
         return None
-    if everything.get("schedule") == FREE or by_hand(path, words):
+    if everything.get("schedule") in FREE or by_hand(path, words):
         return None
     return steps
 

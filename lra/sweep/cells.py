@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lra import cli
+from lra import cli, protocol
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.trainings import trainings
@@ -121,8 +121,7 @@ def marks(run: Run) -> dict[str, str]:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
         found["layers"] = " + ".join(run.mixer_options["layers"])
-    if run.config.get("protocol", "none") != "none":
-        found["protocol"] = str(run.config["protocol"])
+    found |= protocol.marks(run.config)
     if run.backbone.padding != "masked":
         found["padding"] = str(run.backbone.padding)
     return found

@@ -13,7 +13,16 @@ from lra.sweep.batch_check import check_batch
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
 from lra.sweep.estimate import announcement
-from lra.sweep.planned import Planned, ending, failed, lacking, remains
+from lra.sweep.planned import (
+    NO_DATA,
+    Planned,
+    done,
+    ending,
+    failed,
+    lacking,
+    remains,
+    superseded,
+)
 from lra.sweep.progress import counted, failure, headline
 from lra.sweep.titles import titles
 from lra.sweep.trainings import missing, trainings, words_of
@@ -26,6 +35,7 @@ from runners.storage.atomic import storage_fault
 from runners.storage.claims import Claim
 from runners.store import Store
 from runners.training.checkpoint import Checkpoints
+from tasks.errors import BadData, NotPrepared
 
 
 @dataclass(slots=True)
@@ -113,19 +123,23 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     waiting: list[Planned] = []
     for planned in sweep.planned:
         store.record_in_sweep(sweep.name, planned.cell.key)
-        if not store.complete(planned.cell, retry):
+        if not done(planned.cell, store, retry):
             waiting.append(planned)
+    for key in superseded(sweep.name, sweep.planned, store):
+        store.take_from_sweep(sweep.name, key)
     waiting = [*_trained_again(waiting, sweep, store), *waiting]
-    done = len(sweep.planned) - len(waiting)
+    complete = len(sweep.planned) - len(waiting)
     board = ProgressBoard([planned.cell for planned in waiting], sweep.titles, volume=volume)
-    if done:
-        board.say(f"{done} of {len(sweep.planned)} cells are complete already and are not repeated")
+    if complete:
+        board.say(
+            f"{complete} of {len(sweep.planned)} cells are complete already and are not repeated"
+        )
     if not waiting:
         return
     expected = announcement(waiting, store, sweep.name)
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     with board:
-        _prepare(waiting, board)
+        _prepare(waiting, sweep.planned, board)
         for name in {str(planned.cell.columns["runner"]): None for planned in waiting}:
             group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
@@ -160,20 +174,32 @@ def _retry(control: Control) -> set[Status]:
     return {Status[name] for name in control.retry}
 
 
-def _prepare(waiting: Sequence[Planned], board: ProgressBoard) -> None:
-    """Make the data of every task ready, once, before any child needs them."""
-    seen: set[tuple[str, str]] = set()
+def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
+    """Make the data of every task ready, once, before any child needs them.
+
+    Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
+    reason is raised.
+    """
+    faults: dict[tuple[str, str], NotPrepared | BadData | None] = {}
     for planned in waiting:
         if not planned.run.runner.data:
             continue
         task = planned.run.task
         identity = (planned.run.task_name, str(planned.run.task_options))
-        if identity not in seen:
-            seen.add(identity)
-            with board.preparing(task.spec.name):
-                task.prepare()
+        if identity not in faults:
+            faults[identity] = None
+            try:
+                with board.preparing(task.spec.name):
+                    task.prepare()
+            except (NotPrepared, BadData) as error:
+                faults[identity] = error
+        if (fault := faults[identity]) is not None:
+            planned.no_data = str(fault)
+    fault = next((fault for fault in faults.values() if fault is not None), None)
+    if fault is not None and all(planned.no_data for planned in every):
+        raise fault
     for planned in waiting:
-        if planned.run.runner.trains:
+        if planned.run.runner.trains and planned.no_data is None:
             check_batch(planned.run, loaded=True)
 
 
@@ -219,13 +245,14 @@ class _Group:
                 continue
             self.claims[cell.key] = claim
             gone = planned.again and missing(cell, self.store) is not None
-            if self.store.complete(cell, retry) and not gone:  # by another sweep just now
+            if done(cell, self.store, retry) and not gone:  # by another sweep just now
                 self.claims.pop(cell.key).release()
                 self.board.finish(cell, "another sweep has just done it")
                 continue
             known = ending(planned, self.group, self.store)
             if known is not None:
-                self._conclude(cell, [], [], failed(cell, *known))
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(cell, [], [], failed(cell, *known, labels))
                 continue
             self.rows[cell.key], self.outcomes[cell.key] = [], []
             job = _job(planned, self.store, side_by_side)

@@ -1,7 +1,9 @@
 """Planned cells: how one ends without being run, and which rows of a failed one are stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from lra.compose import Run
 from lra.runner_class import runner_of
@@ -10,7 +12,8 @@ from lra.sweep.titles import title
 from lra.sweep.trainings import missing
 from runners.records import Cell, Measurement, Outcomes, Status, canonical
 from runners.runner import OWN
-from runners.store import Store
+from runners.store import BadStore, Store, UnknownCell
+from tasks.data.prepared import MISSING
 
 TOO_MUCH = frozenset({Status.out_of_memory, Status.timeout, Status.skipped})
 """Endings that a longer sequence would share."""
@@ -29,6 +32,42 @@ class Planned:
     """Cells whose weights it starts from."""
     again: bool = False
     """Complete, but done once more for what is gone of it: the weights of a training."""
+    no_data: str | None = None
+    """Why the data of its task cannot be had; set once somebody has tried to prepare them."""
+
+
+NO_DATA = {"missing": "data"}
+"""Labels of the row that stands for a cell whose data could not be had."""
+
+
+def done(cell: Cell, store: Store, retry: Collection[Status] = ()) -> bool:
+    """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
+    if not store.complete(cell, retry):
+        return False
+    return not any(NO_DATA.items() <= row["labels"].items() for row in store.rows_of(cell))
+
+
+def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
+    """Return the keys of a sweep's cells that lacked their data when these here had other keys.
+
+    A file decides a part of the key, which is another one while the file is missing.
+    """
+    now = {each.cell.key for each in planned}
+    names = {_name(each.cell.columns) for each in planned}
+    found = []
+    for key in set(store.cells_of(sweep)) - now:
+        try:
+            cell = store.cell(key)
+        except (UnknownCell, BadStore):
+            continue
+        lacked = cell["identity"].get("task", {}).get("data") == MISSING
+        if lacked and _name(cell["columns"]) in names:
+            found.append(key)
+    return found
+
+
+def _name(columns: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(columns[column] for column in ("runner", "mode", "model", "task", "seed"))
 
 
 def lacking(planned: Planned, store: Store) -> Cell | None:
@@ -41,6 +80,8 @@ def lacking(planned: Planned, store: Store) -> Cell | None:
 
 def ending(planned: Planned, group: Sequence[Planned], store: Store) -> tuple[Status, str] | None:
     """Return how a cell ends without being tried, where that is known."""
+    if planned.no_data is not None:
+        return Status.skipped, planned.no_data
     for name, source in planned.trainings.items():
         reason = missing(source, store)
         if reason is None:
@@ -79,14 +120,14 @@ def _curve(cell: Cell) -> str:
     return canonical({**cell.identity, "length": None})
 
 
-def failed(cell: Cell, status: Status, reason: str) -> Measurement:
+def failed(
+    cell: Cell, status: Status, reason: str, labels: Mapping[str, str] = MappingProxyType({})
+) -> Measurement:
     """Return the one row that stands for a cell without a result."""
     kind = runner_of(cell)
+    split = {"split": "test"} if kind.outcome == "accuracy" else {}
     return Measurement(
-        metric=kind.outcome,
-        status=status,
-        reason=reason,
-        labels={"split": "test"} if kind.outcome == "accuracy" else {},
+        metric=kind.outcome, status=status, reason=reason, labels={**split, **labels}
     )
 
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from models.mixer import Unsupported
+
 CHUNK_ELEMENTS = 2**24
 """Logits that the language head holds at once: 64 MiB in float32."""
 ADAPTIVE_ELEMENTS = 2**28
@@ -36,6 +38,8 @@ class Pooling(StrEnum):
 
 READ_FIRST = frozenset({Pooling.cls, Pooling.first})
 """Those that read the answer at position 0."""
+ORDERLESS = (Pooling.cls, Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
+"""Those to which the order of the tokens is nothing."""
 
 
 class Interaction(StrEnum):
@@ -83,12 +87,17 @@ def interact(
 
 
 def judge(
-    logits: Float[Tensor, "*items c"], target: Int[Tensor, "*items"]
+    logits: Float[Tensor, "*items c"], target: Int[Tensor, "*items"], smoothing: float = 0.0
 ) -> tuple[Float[Tensor, "*items"], Bool[Tensor, "*items"]]:
-    """Return each item's negative log-likelihood, at least in float32, and whether it is right."""
+    """Return each item's negative log-likelihood, at least in float32, and whether it is right.
+
+    With `smoothing`, the cross entropy with a target that has this share spread over all classes.
+    """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
-    flat = F.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none")
+    flat = F.cross_entropy(
+        logits.flatten(0, -2), target.flatten(), reduction="none", label_smoothing=smoothing
+    )
     return flat.view_as(target), logits.argmax(dim=-1) == target
 
 
@@ -130,12 +139,12 @@ class TokenHead(nn.Module, ABC):
 
     @abstractmethod
     def judge_piece(
-        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
         """Return the negative log-likelihoods, and what is right where that is known."""
 
     def judge(
-        self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"]
+        self, x: Float[Tensor, "b l d"], target: Int[Tensor, "b l"], smoothing: float = 0.0
     ) -> tuple[Float[Tensor, "b l"], Bool[Tensor, "b l"] | None]:
         """Judge every position.
 
@@ -143,10 +152,16 @@ class TokenHead(nn.Module, ABC):
         """
         flat, targets = x.flatten(0, 1), target.flatten()
         if len(targets) <= self.piece():
-            judged = [self.judge_piece(flat, targets)]
+            judged = [self.judge_piece(flat, targets, smoothing)]
         else:
             judged = [
-                checkpoint(self.judge_piece, *piece, use_reentrant=False, preserve_rng_state=False)
+                checkpoint(
+                    self.judge_piece,
+                    *piece,
+                    smoothing,
+                    use_reentrant=False,
+                    preserve_rng_state=False,
+                )
                 for piece in zip(
                     torch.split(flat, self.piece()), torch.split(targets, self.piece()), strict=True
                 )
@@ -178,10 +193,10 @@ class LanguageHead(TokenHead):
         return max(1, CHUNK_ELEMENTS // self.weight.shape[0])
 
     def judge_piece(
-        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
         """Judge some positions."""
-        return judge(self(x), target)
+        return judge(self(x), target, smoothing)
 
 
 class AdaptiveHead(TokenHead):
@@ -223,8 +238,17 @@ class AdaptiveHead(TokenHead):
         return found.view(*x.shape[:-1], -1)
 
     def judge_piece(
-        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"]
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
     ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
-        """Judge some positions; in training without hits, which cost as much again."""
+        """Judge some positions; in training without hits, which cost as much again.
+
+        Raises:
+            Unsupported: Labels are to be smoothed, over classes whose scores are not computed.
+        """
+        if smoothing:
+            raise Unsupported(
+                f"softmax=adaptive has no scores of all classes to smooth labels over: got "
+                f"optim.label_smoothing={smoothing}; set it to 0, or model.backbone.softmax=full"
+            )
         nll: Tensor = -self.groups(x, target).output
         return nll, None if self.training else self.groups.predict(x) == target

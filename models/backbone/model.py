@@ -250,8 +250,9 @@ class Backbone(nn.Module):
         target: Int[Tensor, "b *l"],
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
+        label_smoothing: float = 0.0,
     ) -> Outcome:
-        """Judge every item.
+        """Judge every item; with smoothed labels, `nll` is the cross entropy with these.
 
         At every position: `target[:, i]` is what position i is to answer, for language models the
         token after `tokens[:, 0, i]`; the task shifts.
@@ -259,9 +260,10 @@ class Backbone(nn.Module):
         flow = self.run(tokens, keep, state)
         hit: Tensor | None
         if isinstance(self.head, TokenHead):
-            nll, hit = self.head.judge(flow.x, target)
+            nll, hit = self.head.judge(flow.x, target, label_smoothing)
         else:
-            nll, hit = judge(self.classify(flow.x, keep, tokens.shape[1]), target)
+            logits = self.classify(flow.x, keep, tokens.shape[1])
+            nll, hit = judge(logits, target, label_smoothing)
         for part in self.penalised:
             for name, value in part.penalties().items():
                 flow = flow.add_penalty(name, value)

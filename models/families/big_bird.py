@@ -72,13 +72,14 @@ class BigBirdCore(nn.Module):
         self.full = lra and site.causal
         self.longest = site.max_length if lra and not site.causal else None
         self.dropout = 0.0 if lra else site.attention_dropout
-        blocks = -(-site.max_length // pattern.block)
+        blocks = (
+            site.max_length // pattern.block + 1 if lra else -(-site.max_length // pattern.block)
+        )
         # Integers, so that a change of precision leaves the plan alone.
         if lra:
             draws = released_blocks(
-                site.heads, site.max_length // pattern.block + 1,
-                block=pattern.block, drawn=pattern.drawn, seed=site.layer,
-            )  # fmt: skip
+                site.heads, blocks, block=pattern.block, drawn=pattern.drawn, seed=site.layer
+            )
         else:
             draws = torch.randint(
                 2**31 - 1, (site.heads, blocks, pattern.drawn),
@@ -95,6 +96,7 @@ class BigBirdCore(nn.Module):
             row_stochastic=self.longest is None,
             weight_dropout=not lra,
             random_draws=not lra and pattern.random(blocks),
+            sees_order=site.causal or blocks >= pattern.least,
         )
 
     def forward(

@@ -96,7 +96,8 @@ class LongformerCore(nn.Module):
             )
             for heads in self.slices
         )
-        self.traits = self.part(0).traits
+        sees_order = any(self.part(i).traits.sees_order for i in range(len(self.parts)))
+        self.traits = replace(self.part(0).traits, sees_order=sees_order)
 
     def part(self, index: int) -> SlidingWindowCore:
         """Return one of the parts."""

@@ -221,6 +221,7 @@ class Reformer(Family):
             shared_query_key=True,
             random_draws=True,
             operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
+            sees_order=self._sees_order(site, rounds),
         )
         generator, own_draws = site.generator, site.heads
         if self.lra:
@@ -241,6 +242,16 @@ class Reformer(Family):
             if name == "out_proj":
                 ends, has_bias = (site.inner_width, site.width), has.output
             self.add_module(name, projection(*ends, bias=has_bias))
+
+    def _sees_order(self, site: Site, rounds: int) -> bool:
+        """Return whether some chunk is out of sight, or something else tells the order."""
+        chunks = -(-site.max_length // self.rules.chunk)
+        ring = chunks * (rounds if self.rules.joint else 1)
+        behind = self.rules.before + 1
+        everything = chunks == 1 or behind + self.rules.after >= ring
+        # What the last round shows at the edges of a round counts once.
+        everything |= not self.rules.duplicates and behind >= chunks
+        return site.causal or site.positions != Positions.none or not everything
 
     def _become_lra(self, site: Site) -> None:
         if site.causal:

@@ -129,7 +129,19 @@ class SparseCore(nn.Module):
             operations=self.growth(),
             row_stochastic=True,
             weight_dropout=True,
+            sees_order=self.causal or not self.sees_alike(site.max_length),
         )
+
+    def sees_alike(self, length: int) -> bool:
+        """Return whether, looking both ways, every head sees all tokens, or its own alone."""
+        stride, strided = self.sparsity.stride, self.pattern == SparsePattern.strided
+        near, far = stride >= length - strided, strided and stride == 1
+        if self.head_use == HeadUse.merged:
+            return near or far
+        far = far or (strided and stride >= length)
+        if self.head_use == HeadUse.heads:
+            return near and far
+        return far if self.layer % 2 else near
 
     def growth(self) -> Growth:
         """Return how operations grow: near keys as the stride, far ones as the length over it."""

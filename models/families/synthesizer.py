@@ -177,6 +177,7 @@ class Synthesizer(Family):
             row_stochastic=True,
             weight_dropout=True,
             random_draws=Component.fixed_random in has,
+            sees_order=site.causal or site.positions != Positions.none or has != {Component.dot},
         )
 
     def _add(self, component: Component, site: Site, rank: int, bias: bool) -> None:

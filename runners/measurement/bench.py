@@ -17,7 +17,8 @@ from runners.measurement.watched_rows import marked
 from runners.records import Measurement
 from runners.runner import OWN
 from runners.training.objective import whole_batch
-from runners.training.optim import OptimConfig, build_optimiser, set_learning_rate
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.build import build_optimiser, set_rates
 
 _RATES = frozenset({"flops_per_second", "utilisation"})
 """What is divided by the time, and no better than it."""
@@ -81,7 +82,7 @@ class Bench:
             return lambda: self._forward(model)
         model.train()
         optimiser = build_optimiser(model, OptimConfig(clip=None))
-        set_learning_rate(optimiser, 1e-4)
+        set_rates(optimiser, 1e-4)
 
         def step() -> None:
             torch.autograd.backward(self._loss(model))

@@ -5,6 +5,8 @@ from enum import StrEnum, auto
 from typing import ClassVar
 
 from conf.choices import by_name
+from models.backbone.config import BackboneConfig, Softmax
+from runners.training.optim import OptimConfig, Schedule
 from tasks.task import SPLITS
 
 
@@ -57,3 +59,18 @@ class TrainConfig:
             raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
         if not self.checkpoint_every_s > 0:
             raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+
+
+def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneConfig) -> None:
+    """Raise ValueError for options of optimisation that this training or model cannot apply."""
+    if optim.schedule is Schedule.plateau and not config.evaluate_every_steps:
+        raise ValueError(
+            "schedule=plateau goes by validation during training: got evaluate_every_steps=0; type "
+            "runner.evaluate_every_steps=N, or choose another schedule"
+        )
+    if optim.label_smoothing and backbone.softmax == Softmax.adaptive:
+        raise ValueError(
+            f"label_smoothing needs the probability of every class, and softmax=adaptive computes "
+            f"that of groups: got {optim.label_smoothing}; set it to 0, or model.backbone.softmax="
+            "full"
+        )

@@ -1,15 +1,34 @@
-"""What moves the weights: schedules, optimiser groups, clipping."""
+"""The options of what moves the weights: `conf/optim`."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-
-import torch
-from torch import nn
+from typing import Any, TypeAlias
 
 from conf.choices import by_name
-from models.mixer import Tuned, Tuning
+from models.idle import Need, defaults, idle
+
+
+class Optimiser(StrEnum):
+    """The rule by which a gradient moves the weights."""
+
+    adamw = auto()
+    """Adam with decoupled weight decay (arXiv:1711.05101): w -= rate * decay * w."""
+    adam = auto()
+    """Adam with L2 decay (arXiv:1412.6980): decay * w is a part of the gradient."""
+    adafactor = auto()
+    """Second moments as rows and columns, steps relative to a weight's size (arXiv:1804.04235);
+    decoupled decay. Waits for the device twice for each parameter."""
+    adagrad = auto()
+    """Steps over the root of all squared gradients so far (Duchi et al. 2011); L2 decay."""
+    radam = auto()
+    """Adam with its variance rectified (arXiv:1908.03265); decoupled decay, as in its code."""
+    sgd = auto()
+    """The gradient itself, with momentum; L2 decay."""
+    lion = auto()
+    """The sign of a running mean of gradients (arXiv:2302.06675); decoupled decay."""
+    lamb = auto()
+    """Adam's step scaled to the norm of each parameter (arXiv:1904.00962); decay * w joins it."""
 
 
 class Schedule(StrEnum):
@@ -17,30 +36,86 @@ class Schedule(StrEnum):
 
     constant = auto()
     cosine = auto()
+    """Half a cosine, from the warm-up's end to the last step."""
+    cosine_restarts = auto()
+    """One after the other, `cycle_steps` long, each `cycle_multiplier` times the last one
+    (SGDR, arXiv:1608.03983)."""
+    lra_cosine = auto()
+    """The cosine of the Long Range Arena code, which begins anew every `cycle_steps`."""
     linear = auto()
+    polynomial = auto()
+    """A power of what is left of the run."""
     one_cycle = auto()
+    """Up to the peak and down to nearly nothing (arXiv:1708.07120), as PyTorch's OneCycleLR."""
     rsqrt = auto()
+    """The Long Range Arena code's: base / sqrt(step); its peak is base / sqrt(warmup_steps)."""
+    inverse_sqrt = auto()
+    """That of "Attention is all you need", which fairseq uses too, with its peak named."""
+    plateau = auto()
+    """Lower whenever validation no longer gets better."""
+
+
+class Anneal(StrEnum):
+    """The shape of both halves of one_cycle."""
+
+    linear = auto()
+    cos = auto()
+
+
+class DecayedWeights(StrEnum):
+    """What weight decay acts on."""
+
+    all = auto()
+    matrices = auto()
+    """Not biases, gains of norms and other parameters with one dimension, nor embeddings of tokens
+    and positions. A token embedding that is the head's matrix too is an embedding."""
 
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
 class OptimConfig:
-    """AdamW with decoupled weight decay, and a schedule.
+    """An optimiser, a schedule, and what is done with a gradient before and with weights after.
 
     `peak_learning_rate` is the largest rate reached, but for `rsqrt`: there it is the base B of
-    the Long Range Arena code, whose peak is B / sqrt(warmup_steps).
+    the Long Range Arena code, whose peak is B / sqrt(warmup_steps). What the options of one
+    optimiser or one schedule mean stands beside them in `conf/optim` and `conf/config.yaml`.
     """
 
+    optimiser: Optimiser = Optimiser.adamw
     peak_learning_rate: float = 1e-3
     betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
     epsilon: float = 1e-9
+    momentum: float = 0.0
+    nesterov: bool = False
+    initial_accumulator: float = 0.0
+    beta2_decay: float = -0.8
+    update_clip: float = 1.0
+    least_scale: float = 1e-3
     weight_decay: float = 0.0
+    decayed_weights: DecayedWeights = DecayedWeights.all
     clip: float | None = 1.0
     """Largest norm of the whole gradient; None leaves it alone."""
+    clip_value: float | None = None
     schedule: Schedule = Schedule.cosine
     warmup_steps: int = 0
     final_fraction: float = 0.0
-    """Learning rate at the end, as a fraction of the peak, for cosine and linear."""
+    """Lowest learning rate, as a fraction of the peak, for cosine, cosine_restarts, linear
+    and polynomial."""
+    cycle_steps: int | None = None
+    cycle_multiplier: int = 1
+    power: float = 1.0
+    anneal: Anneal = Anneal.linear
+    start_divisor: float = 25.0
+    end_divisor: float = 1e4
+    momentum_range: list[float] | None = None
+    plateau_factor: float = 0.1
+    plateau_patience: int = 10
+    plateau_threshold: float = 1e-4
+    plateau_cooldown: int = 0
+    plateau_least: float = 0.0
+    label_smoothing: float = 0.0
+    ema_decay: float | None = None
+    ema_warmup: bool = False
     steps: int = 1000
     batch_size: int = 32
     """The effective batch, whatever `micro_batch_size` is."""
@@ -49,121 +124,99 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
-        if self.warmup_steps > self.steps and self.schedule is not Schedule.rsqrt:
+        for name, (suits, wanted) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not suits(value):
+                off = "; null switches it off" if name in ("clip", "clip_value") else ""
+                raise ValueError(f"{name} {wanted}: got {value}{off}")
+        if self.warmup_steps > self.steps and self.schedule not in OPEN_ENDED:
             raise ValueError(
                 f"warmup_steps must not exceed steps: got warmup_steps={self.warmup_steps}, "
                 f"steps={self.steps}; type optim.warmup_steps={self.steps} or fewer, or raise steps"
             )
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must be at least 0: got {self.weight_decay}")
-        for name in ("peak_learning_rate", "epsilon"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive: got {getattr(self, name)}")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip must be positive: got {self.clip}; null switches it off")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are two numbers from 0 to below 1: got {self.betas}")
-        if not 0 <= self.final_fraction <= 1:
-            raise ValueError(f"final_fraction lies between 0 and 1: got {self.final_fraction}")
         micro = self.micro_batch_size
         if micro is not None and not 1 <= micro <= self.batch_size:
             raise ValueError(
                 f"micro_batch_size lies between 1 and batch_size={self.batch_size}: got {micro}"
             )
+        if self.schedule in IN_CYCLES and self.cycle_steps is None:
+            raise ValueError(
+                f"schedule={self.schedule} needs cycle_steps: got null; type optim.cycle_steps="
+                f"{max(1, self.steps - self.warmup_steps)} for one cycle, or fewer for several"
+            )
+        for sentence in idle(NEEDS, vars(self), defaults(OptimConfig)).values():
+            raise ValueError(sentence)
 
 
-def learning_rate(config: OptimConfig, step: int) -> float:
-    """Return the learning rate of update number `step`, counted from 0.
-
-    With warm-up W, every schedule but `rsqrt` and `one_cycle` rises linearly over the first W
-    updates, reaching the peak at update W - 1. `rsqrt` follows the Long Range Arena code:
-    B * min(1, s / W) / sqrt(max(s, W)), which is 0 at update 0.
-    """
-    peak, warmup, last = config.peak_learning_rate, config.warmup_steps, config.steps - 1
-    if config.schedule is Schedule.rsqrt:
-        if warmup == 0:
-            return peak / math.sqrt(max(step, 1))
-        return peak * min(1.0, step / warmup) / math.sqrt(max(step, warmup))
-    if config.schedule is Schedule.one_cycle:
-        return _one_cycle(config, step)
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    done = min(1.0, (step - warmup) / max(1, last - warmup))
-    shape = {
-        Schedule.constant: 1.0,
-        Schedule.cosine: 0.5 * (1 + math.cos(math.pi * done)),
-        Schedule.linear: 1 - done,
-    }[config.schedule]
-    low = 0.0 if config.schedule is Schedule.constant else config.final_fraction
-    return peak * (low + (1 - low) * shape)
+def _decays(ends: list[float]) -> bool:
+    return len(ends) == 2 and all(0 <= end < 1 for end in ends)
 
 
-def _one_cycle(config: OptimConfig, step: int) -> float:
-    """Return Smith's one cycle with straight lines and PyTorch's default ends.
+Range: TypeAlias = tuple[Callable[[Any], bool], str]
+POSITIVE: Range = (lambda value: value > 0, "must be positive")
+AT_LEAST_0: Range = (lambda value: value >= 0, "must be at least 0")
+AT_LEAST_1: Range = (lambda value: value >= 1, "must be at least 1")
+FRACTION: Range = (lambda value: 0 <= value <= 1, "lies between 0 and 1")
+SHARE: Range = (lambda value: 0 <= value < 1, "lies from 0 to below 1")
+RANGES: Mapping[str, Range] = {
+    "steps": AT_LEAST_1, "batch_size": AT_LEAST_1, "warmup_steps": AT_LEAST_0,
+    "peak_learning_rate": POSITIVE, "epsilon": POSITIVE, "weight_decay": AT_LEAST_0,
+    "betas": (_decays, "are two numbers from 0 to below 1"), "momentum": SHARE,
+    "initial_accumulator": AT_LEAST_0, "update_clip": AT_LEAST_1, "least_scale": POSITIVE,
+    "beta2_decay": (lambda value: value <= 0, "must be at most 0"),
+    "clip": POSITIVE, "clip_value": POSITIVE,
+    "final_fraction": FRACTION, "cycle_steps": AT_LEAST_1, "cycle_multiplier": AT_LEAST_1,
+    "power": POSITIVE, "start_divisor": AT_LEAST_1, "end_divisor": AT_LEAST_1,
+    "momentum_range": (
+        lambda ends: _decays(ends) and ends[0] <= ends[1],
+        "are two ascending numbers from 0 to below 1, as [0.85, 0.95]",
+    ),
+    "plateau_factor": (lambda value: 0 < value < 1, "lies between 0 and 1, both excluded"),
+    "plateau_patience": AT_LEAST_0, "plateau_threshold": AT_LEAST_0,
+    "plateau_cooldown": AT_LEAST_0, "plateau_least": FRACTION,
+    "label_smoothing": SHARE, "ema_decay": SHARE,
+}  # fmt: skip
+"""Which values an option may have; null is allowed where its type says so."""
 
-    From peak / 25 up to the peak over the warm-up, then down to peak / 250,000. The momentum is not
-    cycled.
-    """
-    peak, warmup, last = config.peak_learning_rate, config.warmup_steps, config.steps - 1
-    low, end = peak / 25, peak / 250_000
-    if step < warmup:
-        return low + (peak - low) * step / warmup
-    return peak + (end - peak) * min(1.0, (step - warmup) / max(1, last - warmup))
+WITH_BETAS = (
+    Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.lion, Optimiser.lamb,
+)  # fmt: skip
+"""Optimisers with two decays, `betas`."""
+IN_CYCLES = (Schedule.cosine_restarts, Schedule.lra_cosine)
+OPEN_ENDED = (Schedule.rsqrt, Schedule.inverse_sqrt)
+"""Schedules that do not know the run's last step: published warm-ups may end after it."""
 
-
-def tunings(model: nn.Module) -> Iterator[tuple[nn.Parameter, Tuning]]:
-    """Yield every trainable parameter once, with its special treatment."""
-    special: dict[int, Tuning] = {}
-    for name, module in model.named_modules():
-        own = dict(module.named_parameters())
-        if isinstance(module, Tuned):
-            for key, tuning in module.tuning().items():
-                if key not in own:
-                    raise ValueError(
-                        f"{name or type(module).__name__}.tuning() names {key!r}, which is none "
-                        f"of its parameters: {', '.join(sorted(own))}"
-                    )
-                special[id(own[key])] = tuning
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            yield parameter, special.get(id(parameter), Tuning())
-
-
-def build_optimiser(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Return AdamW over groups of equal treatment; `scale` in a group multiplies the schedule."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter, tuning in tunings(model):
-        decay = config.weight_decay if tuning.weight_decay is None else tuning.weight_decay
-        groups.setdefault((tuning.learning_rate_scale, decay), []).append(parameter)
-    return torch.optim.AdamW(
-        [
-            {"params": parameters, "weight_decay": decay, "scale": scale}
-            for (scale, decay), parameters in groups.items()
-        ],
-        lr=config.peak_learning_rate,
-        betas=(config.betas[0], config.betas[1]),
-        eps=config.epsilon,
-        fused=True,
-    )
-
-
-def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """Set the rate of every group to `rate` times its scale."""
-    for group in optimiser.param_groups:
-        group["lr"] = rate * group["scale"]
-
-
-def clip_gradients(model: nn.Module, config: OptimConfig, own: dict[nn.Parameter, float]) -> None:
-    """Clip each parameter of special treatment by itself, then the whole gradient."""
-    for parameter, limit in own.items():
-        nn.utils.clip_grad_norm_([parameter], limit)
-    if config.clip is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-
-
-def own_clips(model: nn.Module) -> dict[nn.Parameter, float]:
-    """Return the parameters that are clipped by themselves, with their limits."""
-    return {p: tuning.clip for p, tuning in tunings(model) if tuning.clip is not None}
+NEEDS = (
+    Need("betas", optimiser=WITH_BETAS),
+    Need("epsilon", optimiser=tuple(
+        each for each in Optimiser if each not in (Optimiser.sgd, Optimiser.lion)
+    )),
+    Need("momentum", optimiser=Optimiser.sgd),
+    Need(
+        "nesterov",
+        words="optimiser=sgd with momentum above 0",
+        holds=lambda _, chosen: chosen.optimiser == Optimiser.sgd and chosen.momentum > 0,
+    ),
+    Need("initial_accumulator", optimiser=Optimiser.adagrad),
+    Need("beta2_decay", "update_clip", "least_scale", optimiser=Optimiser.adafactor),
+    Need(
+        "decayed_weights",
+        words="weight_decay above 0",
+        holds=lambda _, chosen: chosen.weight_decay > 0,
+    ),
+    Need("cycle_steps", schedule=IN_CYCLES),
+    Need("cycle_multiplier", schedule=Schedule.cosine_restarts),
+    Need("power", schedule=Schedule.polynomial),
+    Need("anneal", "start_divisor", "end_divisor", "momentum_range", schedule=Schedule.one_cycle),
+    Need("momentum_range", optimiser=(*WITH_BETAS, Optimiser.sgd)),
+    Need(
+        "plateau_factor", "plateau_patience", "plateau_threshold", "plateau_cooldown",
+        "plateau_least", schedule=Schedule.plateau,
+    ),
+    Need(
+        "ema_warmup",
+        words="ema_decay",
+        holds=lambda _, chosen: chosen.ema_decay is not None,
+    ),
+)  # fmt: skip
+"""What options need of others."""

@@ -1,32 +1,62 @@
 """Whether a training state that was read can be continued: asked in full before anything is set."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from models.idle import defaults
 from models.mixer import State, Unsupported
 from runners.records import Measurement
 from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.build import state_of
+from runners.training.updates import WeightUpdates
 
-_APART = ("optimiser", "streams", "best", "rows", "step_times")
+_APART = ("optimiser", "plateau", "streams", "best", "rows", "step_times")
 """Parts that are empty in a training that has not begun."""
 _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What AdamW keeps of each parameter."""
+_MOVED = frozenset({"lr", "momentum", "betas"})
+"""What a schedule sets before every update."""
 _FAR = 1e30
 """More than any count, time, rate or score."""
 
 
+_FIRST_OPTIONS = frozenset({
+    "peak_learning_rate", "betas", "epsilon", "weight_decay", "clip", "schedule", "warmup_steps",
+    "final_fraction", "steps", "batch_size", "micro_batch_size",
+    "evaluate_every_steps", "evaluate_first", "validation_examples", "evaluate_splits",
+    "evaluation_batch_size", "keep", "source", "weights", "parts", "pretraining",
+})  # fmt: skip
+"""Options that a state's identity holds whatever they are; it holds others if not at default, so
+that a new option leaves stored states their identity."""
+
 log = logging.getLogger(__name__)
+
+
+def must_agree(config: OptimConfig | TrainConfig, but: Collection[str] = ()) -> dict[str, Any]:
+    """Return the options that must be the same where a stored state is continued.
+
+    Args:
+        config: A dataclass of options.
+        but: Names of those that change no number.
+    """
+    usual = defaults(cast(Any, type(config)))
+    return {
+        name: value
+        for name, value in asdict(config).items()
+        if name not in but and (name in _FIRST_OPTIONS or value != usual[name])
+    }
 
 
 def fitting(
     checkpoints: Checkpoints,
     own: Mapping[str, Any],
-    optimiser: torch.optim.Optimizer,
+    updates: WeightUpdates,
     streams: Callable[[], State],
 ) -> dict[str, Any] | None:
     """Return the newest state that can be continued; one that cannot is said and left.
@@ -34,15 +64,14 @@ def fitting(
     Args:
         checkpoints: Where states lie.
         own: The state of the training that would continue it.
-        optimiser: That of this training.
+        updates: Those of this training.
         streams: Returns what the model remembers of a batch before its first token.
     """
-    moved = [p for group in optimiser.param_groups for p in group["params"]]
     for path, state in checkpoints.states():
         if state.get("identity") != own["identity"]:
             log.warning("%s is of another model or other options: left", path)
             continue
-        problem = misfit(state, own, moved, streams)
+        problem = misfit(state, own, updates, streams)
         if problem is None:
             log.info("resumed at step %d", state["step"])
             return state
@@ -55,7 +84,7 @@ def fitting(
 def misfit(
     found: Mapping[str, Any],
     own: Mapping[str, Any],
-    moved: Sequence[Tensor],
+    updates: WeightUpdates,
     streams: Callable[[], State],
 ) -> str | None:
     """Return why a state cannot be continued, or None where it can.
@@ -63,7 +92,7 @@ def misfit(
     Args:
         found: What was read, of any content.
         own: The state of the training that would continue it.
-        moved: The parameters of its optimiser, in order.
+        updates: Those of that training.
         streams: Returns what the model remembers of a batch before its first token.
     """
     if found.keys() != own.keys():
@@ -72,7 +101,8 @@ def misfit(
     problems = (
         _unlike({key: found[key] for key in plain}, {key: own[key] for key in plain}, "state"),
         *map(_generator_fault, (found["random"], found["generator"])),
-        _optimiser_fault(found["optimiser"], own["optimiser"], moved),
+        _optimiser_fault(found["optimiser"], own["optimiser"], updates),
+        _plateau_fault(found.get("plateau"), own.get("plateau")),
         _streams_fault(found["streams"], streams),
         _best_fault(found["best"], own["model"]),
         _rows_fault(found["rows"]),
@@ -134,25 +164,33 @@ def _generator_fault(state: Any) -> str | None:
     return None
 
 
-def _optimiser_fault(found: Any, own: Mapping[str, Any], moved: Sequence[Tensor]) -> str | None:
+def _optimiser_fault(found: Any, own: Mapping[str, Any], updates: WeightUpdates) -> str | None:
     if not isinstance(found, dict) or found.keys() != own.keys():
         return f"optimiser is {_kind(found)}; wanted a mapping of {list(own)}"
     problem = _unlike(found["param_groups"], own["param_groups"], "optimiser")
     if problem:
         return problem
+    moving = _MOVED if updates.config.momentum_range else {"lr"}
     for there, here in zip(found["param_groups"], own["param_groups"], strict=True):
-        changed = [key for key in here if key != "lr" and there[key] != here[key]]
+        changed = [key for key in here if key not in moving and there[key] != here[key]]
         if changed:
             return f"optimiser.{changed[0]} is {there[changed[0]]}; wanted {here[changed[0]]}"
+    moved = [p for group in updates.optimiser.param_groups for p in group["params"]]
     state = found["state"]
     if not isinstance(state, dict) or not state.keys() <= set(range(len(moved))):
         return "optimiser.state is not of these parameters"
-    one = torch.zeros(())
     return _first(
-        _unlike(state[index], dict(zip(_MOMENTS, (one, moved[index], moved[index]), strict=True)),
-                f"optimiser.state.{index}")
+        _unlike(state[index], state_of(updates.config, moved[index]), f"optimiser.state.{index}")
         for index in state
-    )  # fmt: skip
+    )
+
+
+def _plateau_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
+    if own is None:
+        return None
+    if isinstance(found, dict) and isinstance(found.get("best"), float):
+        own = {**own, "best": 0.0}
+    return _unlike(found, own, "plateau")
 
 
 def _best_fault(found: Any, weights: Mapping[str, Any]) -> str | None:

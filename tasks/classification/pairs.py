@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from tasks.data import arena
 from tasks.data.archives import PACKED, open_packed
 from tasks.data.batching import Draw, random_words
 from tasks.data.lines import whole_lines
@@ -22,9 +23,10 @@ FILES = {
     "validation": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
+FOLDER = "tsv_data"
+"""In the archive of the Long Range Arena."""
 PUBLIC_SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
 """arXiv:2011.04006, appendix: the pairs of the archive's three files."""
-PUBLIC_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; AAN is for research, cite Radev et al. 2013"
 LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
 COLUMNS = ("label", "id1", "id2", "text1", "text2")
@@ -45,21 +47,29 @@ class CitationPair(NamedTuple):
     label: int
 
 
+def present(folder: Path) -> bool:
+    """Tell whether a folder holds the file of any split."""
+    return any(_file(folder, split) for split in FILES)
+
+
+def _file(folder: Path, split: str) -> Path | None:
+    paths = (folder / (FILES[split] + ending) for ending in PACKED)
+    return next((path for path in paths if path.is_file()), None)
+
+
 def find(folder: Path, split: str) -> Path:
     """Return the file of a split, packed or not.
 
     Raises:
         NotPrepared: It is missing.
     """
-    for ending in PACKED:
-        path = folder / (FILES[split] + ending)
-        if path.is_file():
-            return path
+    if (path := _file(folder, split)) is not None:
+        return path
     rows = ", ".join(f"{FILES[name]} ({size:,} rows)" for name, size in PUBLIC_SIZES.items())
     raise NotPrepared(
-        f"{folder / FILES[split]} is missing: unpack {PUBLIC_URL} (7.7 GB; its publishers state no "
-        f"hash) and name its folder tsv_data by task.path, which holds {rows}; files packed as "
-        f".gz, .xz or .bz2 are read as well; or set task.source=sample for a trial; {LICENCE}"
+        f"{folder / FILES[split]} is missing: unpack {arena.ABOUT} and name it, or its folder "
+        f"{FOLDER}, by task.path, which holds {rows}; files packed as .gz, .xz or .bz2 are read "
+        f"as well; or set task.source=sample for a trial; {LICENCE}"
     )
 
 

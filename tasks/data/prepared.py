@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,12 +16,15 @@ from tasks.data.full_disk import full_disk_explained
 from tasks.data.leftovers import sweep
 from tasks.data.sources import data_root, lock
 from tasks.data.storage import PreparedStore, Ragged, open_store, verify_store, write_store
+from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, TaskSpec
 
 BYTES = "byte + 1, 0 pads"
 GRAY_LEVELS = "gray levels 0 … 255"
 GENERATED = "generated here"
 """What manifests say of vocabularies and licences."""
+MISSING = "missing"
+"""In place of a hash of data that are not there."""
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,19 @@ class StoredTask(ByName, ABC):
     """As in `tasks.task.Task`."""
 
     _store: PreparedStore | None = None
+    lacking: NotPrepared | BadData | None = None
+    """Why the data cannot be had, once `spec` has looked for them; `prepare` raises it."""
+
+    def known_by(self, identity: Callable[[], str]) -> str:
+        """Return the hash of what decides the data, or `MISSING` where files of them lack.
+
+        So a sweep can name the cells of a task without data, and do the others.
+        """
+        try:
+            return identity()
+        except (NotPrepared, BadData) as error:
+            self.lacking = error
+            return MISSING
 
     @property
     @abstractmethod
@@ -78,6 +94,8 @@ class StoredTask(ByName, ABC):
 
     def prepare(self) -> None:
         """Make the data ready on this machine: idempotent, safe with several processes."""
+        if self.spec.data_hash == MISSING and self.lacking is not None:
+            raise self.lacking
         if not self._complete():
             with full_disk_explained(data_root()), lock(self.folder.name):
                 sweep(data_root())

@@ -141,7 +141,7 @@ class Characters(LanguageTask):
             vocabulary=self.facts.vocabulary,
             metric="bits_per_character",
             source=source_name(self.source, self.path, partial=self.partial),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
         )
 
     def _identity(self) -> str:

@@ -123,7 +123,7 @@ class PG19(TokenisedTask):
             vocabulary=self.vocabulary,
             metric="word_perplexity",
             source=source_name(self.source, self.path, partial=self.partial),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             tokenizer=self.tokenizer_text,
         )
 

@@ -147,7 +147,7 @@ class WikiText(TokenisedTask):
             vocabulary=self.tokeniser.size,
             metric="perplexity" if words else "word_perplexity",
             source=self._source_name(),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             tokenizer=self.tokenizer_text,
         )
 

@@ -15,6 +15,7 @@ from lra.catalogue import names
 from lra.class_path import locate
 from lra.compose import build_task, group_file
 from lra.runner_class import bundled
+from tasks.data.prepared import MISSING
 from tasks.errors import NotPrepared
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -48,6 +49,8 @@ def _facts(name: str, task: type) -> dict[str, Any]:
         try:
             spec = build_task({**group_file("task", name), **more}).spec
         except (ValueError, NotPrepared):
+            continue
+        if spec.data_hash == MISSING:
             continue
         return {"version": spec.version, "data": [*more.values(), spec.data_hash]}
     return {"version": vars(sys.modules[task.__module__])["VERSION"]}

@@ -13,10 +13,11 @@ from tiny_task import Tiny, model
 from models.backbone.model import Backbone
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.records import Diverged, Interrupted, Measurement, Outcomes
-from runners.train import Item, Trainer, train
+from runners.train import train
 from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS
 from runners.training.config import Keep, TrainConfig
 from runners.training.evaluate import goodness
+from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 
 CPU = HardwareProfile(name="cpu")
@@ -96,7 +97,7 @@ def test_accumulated_gradient_is_that_of_the_batch(micro: int, weighted: bool) -
             checkpoints=_nowhere(),
         )
         grads: list[torch.Tensor] = []
-        trainer.optimiser.step = lambda net=net, grads=grads, *_, **__: grads.extend(  # type: ignore[method-assign]
+        trainer.updates.optimiser.step = lambda net=net, grads=grads, *_, **__: grads.extend(  # type: ignore[method-assign]
             p.grad.clone() for p in net.parameters()
         )
         batch = next(Tiny().batches("train", batch_size=8, seed=0))

@@ -16,12 +16,13 @@ from tiny_task import Tiny, model
 from torch import Tensor, nn
 
 from models.backbone.model import Backbone
-from runners import train as loop
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Diverged, Interrupted, Measurement
-from runners.train import Trainer, train
+from runners.train import train
+from runners.training import loop
 from runners.training.checkpoint import PREVIOUS, RESUME, WEIGHTS, Checkpoints
 from runners.training.config import Keep, TrainConfig
+from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from tasks.task import Batch, Task
 

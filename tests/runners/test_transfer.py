@@ -21,9 +21,10 @@ from models.mixer import Unsupported
 from models.transfer.weights import Origin, Parts, transfer
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement, Outcomes
-from runners.train import Item, Trainer, train
+from runners.train import train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
+from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 from runners.transfer import Pretrained, Transfer, fine_tune
 

@@ -25,9 +25,16 @@ MIN, MAX, MED, SM = range(FIRST_OPERATOR, CLOSE)
 IDS = {word.encode(): i for i, word in enumerate(VOCABULARY) if i}
 HEADER = b"Source\tTarget"
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+FOLDER = "listops-1000"
+"""In the archive of the Long Range Arena."""
 
 Tokens = UInt8[np.ndarray, " t"]
 Targets = UInt8[np.ndarray, " n"]
+
+
+def holds_trees(folder: Path) -> bool:
+    """Tell whether a folder has any of the official files."""
+    return any((folder / name).is_file() for name in FILES.values())
 
 
 def encode(text: str) -> Tokens:

@@ -17,29 +17,39 @@ from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
+from tasks.data import arena
 from tasks.data.published import check_whole
 from tasks.errors import BadData, NotPrepared
 
 log = logging.getLogger(__name__)
 
+SETS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
+"""Folders of the archive by the dashes of a long snake."""
 LABEL_COLUMN = 3
 PUBLISHED = 200_000
 """Pictures of a set, empty ones among them."""
 EMPTY = 1
 """Pictures of 0 bytes that a published set has at most."""
-ARCHIVE_URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 LICENCE = "licence: none stated; cite Linsley et al. 2018 and arXiv:2011.04006"
 
 
 class ListedPicture(NamedTuple):
-    """One picture: its file, and its label."""
+    """One picture: its file, its label, and what the released code calls it."""
 
     file: Path
     label: int
+    key: str
+    """Folder, file, and number in the list of metadata, from 1 on."""
+    empty: bool
+
+
+def holds_pictures(folder: Path) -> bool:
+    """Tell whether a folder is a set of pictures."""
+    return (folder / "metadata").is_dir()
 
 
 def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
-    """Return the pictures that the metadata of a set list, in order, those of 0 bytes left out.
+    """Return the pictures that the metadata of a set list, in order, those of 0 bytes marked.
 
     Args:
         folder: e.g. pathfinder32/curv_contour_length_14.
@@ -57,36 +67,31 @@ def entries(folder: Path, *, partial: bool) -> list[ListedPicture]:
     if not lists:
         raise NotPrepared(
             f"{folder / 'metadata'} has no 0.npy, 1.npy …: task.path must name a set of pictures "
-            "such as pathfinder32/curv_contour_length_14, with the folders imgs and metadata, from "
-            f"{ARCHIVE_URL} (7.7 GB; its publishers state no hash); or set task.source=generated; "
-            f"{LICENCE}"
+            "such as pathfinder32/curv_contour_length_14, with the folders imgs and metadata, or "
+            f"the unpacked archive, from {arena.ABOUT}; or set task.source=generated; {LICENCE}"
         )
-    found: list[ListedPicture] = []
-    left_out: list[ListedPicture] = []
+    listed: list[ListedPicture] = []
     for path in lists:
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if not line.strip():
-                continue
-            entry = _entry(folder, line, f"{path}, line {number}")
-            (found if entry.file.stat().st_size else left_out).append(entry)
-    if left_out:
-        log.warning("left out %d empty pictures, e.g. %s", len(left_out), left_out[0].file)
-    if not found:
+        lines = enumerate(path.read_text(errors="replace").splitlines(), 1)
+        listed += [_entry(folder, line, number, path) for number, line in lines if line.strip()]
+    empty = [entry.file for entry in listed if entry.empty]
+    if empty:
+        log.warning("left out %d empty pictures, e.g. %s", len(empty), empty[0])
+    if len(empty) == len(listed):
         raise BadData(f"{folder}: no picture with content; fetch the archive again")
-    if len(left_out) > EMPTY and not partial:
+    if len(empty) > EMPTY and not partial:
         raise BadData(
-            f"{folder}: {len(left_out):,} pictures are empty, wanted at most {EMPTY} as published, "
-            f"e.g. {left_out[0].file}: unpack the archive again, or, if it is a part on purpose, "
+            f"{folder}: {len(empty):,} pictures are empty, wanted at most {EMPTY} as published, "
+            f"e.g. {empty[0]}: unpack the archive again, or, if it is a part on purpose, "
             "set task.partial=true, and every row says so"
         )
-    listed = {"metadata": len(found) + len(left_out)}
-    wanted = {"metadata": PUBLISHED}
-    check_whole(listed, wanted, where=str(folder), of="pictures", partial=partial)
-    return found
+    found, wanted = {"metadata": len(listed)}, {"metadata": PUBLISHED}
+    check_whole(found, wanted, where=str(folder), of="pictures", partial=partial)
+    return listed
 
 
-def _entry(folder: Path, line: str, where: str) -> ListedPicture:
-    columns = line.split()
+def _entry(folder: Path, line: str, number: int, path: Path) -> ListedPicture:
+    where, columns = f"{path}, line {number}", line.split()
     if len(columns) <= LABEL_COLUMN or columns[LABEL_COLUMN] not in {"0", "1", "0.0", "1.0"}:
         raise BadData(
             f"{where}: {line[:60]!r}; wanted folder, file, number, label (0 or 1), …: the file is "
@@ -97,7 +102,12 @@ def _entry(folder: Path, line: str, where: str) -> ListedPicture:
         raise BadData(f"{where}: {columns[0]}/{columns[1]} lies outside {folder}; refused")
     if not file.is_file():
         raise NotPrepared(f"{file} is missing, though {where} lists it: unpack the archive again")
-    return ListedPicture(file, int(float(columns[LABEL_COLUMN])))
+    return ListedPicture(
+        file=file,
+        label=int(float(columns[LABEL_COLUMN])),
+        key=f"{columns[0]}_{columns[1]}_{number}",
+        empty=not file.stat().st_size,
+    )
 
 
 UNREADABLE = (

@@ -35,6 +35,7 @@ from tqdm import tqdm
 
 from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
+from tasks.classification.objectives import InputObjective
 from tasks.classification.pathfinder import (
     dashes,
     disc_distance,
@@ -44,8 +45,9 @@ from tasks.classification.pathfinder import (
     separated as pathfinder_separated,
     trace as pathfinder_trace,
 )
+from tasks.classification.pathfinder.division import Division, divided
 from tasks.classification.pathfinder.styles import STYLES, Style
-from tasks.data.batching import Draw, permutation
+from tasks.data import arena
 from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
 from tasks.data.published import MARK, check_partial
 from tasks.data.sources import data_root, folder_identity
@@ -59,8 +61,6 @@ NAMES = {32: "pathfinder", 64: "pathfinder64", 128: "pathx", 256: "path256"}
 BLOCK = 500
 """Pictures of one job."""
 SAMPLE_SIZES = (200, 50, 100)
-SPLIT_SHARES = (0.8, 0.1, 0.1)
-"""Of the archive's pictures."""
 Picture: TypeAlias = pathfinder_trace.TracedPicture | pathfinder_separated.SeparatedPicture
 
 
@@ -84,8 +84,10 @@ class Pathfinder(GrayTask):
 
     Args:
         source: generated, files or sample (a few hundred generated pictures for trials).
-        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14.
+        path: files: a set of the archive, e.g. pathfinder32/curv_contour_length_14, or the
+            unpacked archive.
         partial: Whether `path` holds a part of a set, or another one; every row then says so.
+        split: files: how pictures are divided: seeded, tfds (the released code) or s4.
         drawing: How pictures are generated: published or separated.
         side: Pixels of a side: 32, 64, 128 or 256.
         contour: Dashes of a long snake; 6, 9 and 14 are published.
@@ -101,6 +103,8 @@ class Pathfinder(GrayTask):
         mean: Of the levels over 255, for scalars.
         deviation: Of the levels over 255, for scalars.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 50 %.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
@@ -112,6 +116,7 @@ class Pathfinder(GrayTask):
         source: PathfinderSource = PathfinderSource.generated,
         path: str | None = None,
         partial: bool = False,
+        split: Division = Division.seeded,
         drawing: Drawing = Drawing.published,
         side: int = 32,
         contour: int = 14,
@@ -127,6 +132,8 @@ class Pathfinder(GrayTask):
         mean: float = 0.5,
         deviation: float = 0.5,
         black_is_padding: bool = False,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source, self.drawing = source, drawing
         if (self.source is PathfinderSource.files) != (path is not None):
@@ -135,6 +142,12 @@ class Pathfinder(GrayTask):
                 f"path={path!r}; give both or neither"
             )
         check_partial(partial, path is not None)
+        if split is not Division.seeded and (path is None or data_seed):
+            raise ValueError(
+                f"task.split={split} divides the archive's pictures, without a seed: got "
+                f"source={source}, data_seed={data_seed}; set source=files and data_seed=0, or "
+                "split=seeded"
+            )
         if side not in STYLES:
             raise ValueError(f"task.side: got {side}; wanted one of {', '.join(map(str, STYLES))}")
         style = STYLES[side]
@@ -165,15 +178,17 @@ class Pathfinder(GrayTask):
         self.numbers = (train_examples, validation_examples, test_examples)
         if self.source is PathfinderSource.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
-        self.path = Path(path).expanduser() if path is not None else None
+        self.path = self._set(Path(path).expanduser()) if path is not None else None
+        self.division = split
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
         self.max_length = self.canvas**2
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: they are the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name=NAMES[self.style.side],
             version=VERSION,
             kind=Kind.classification,
@@ -184,14 +199,24 @@ class Pathfinder(GrayTask):
             scalars=self.scalars,
             metric="accuracy",
             source=self._source_name(),
-            data_hash=self._identity(),
+            data_hash=self.known_by(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         if self.path is not None:
-            return f"files: {'/'.join(self.path.parts[-2:])}{MARK if self.partial else ''}"
+            name = arena.copy_of(self.path) + "/".join(self.path.parts[-2:])
+            return f"files: {name}{MARK if self.partial else ''}"
         return self.source.value
+
+    def _set(self, path: Path) -> Path:
+        """Return the set that a path names, or the one of this side in an unpacked archive."""
+        name = pathfinder_files.SETS.get(self.style.contour)
+        if name is None:
+            return path
+        folder = f"pathfinder{self.style.side}/{name}"
+        return arena.located(path, folder, pathfinder_files.holds_pictures)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {
@@ -204,6 +229,8 @@ class Pathfinder(GrayTask):
             facts["side"] = self.style.side
             if self.partial:
                 facts["partial"] = True
+            if self.division is not Division.seeded:
+                facts["split"] = self.division
         else:
             facts |= {"drawing": self.drawing, "numbers": self.numbers, **asdict(self.style)}
         return identity_of(facts)
@@ -254,15 +281,8 @@ class Pathfinder(GrayTask):
 
     def _from_files(self, path: Path) -> dict[str, Iterator[Ragged]]:
         listed = pathfinder_files.entries(path, partial=self.partial)
-        order = permutation(Draw.split, self.data_seed, len(listed)).tolist()
-        ends = np.cumsum([round(share * len(listed)) for share in SPLIT_SHARES]).tolist()
-        if ends[0] < 1 or ends[1] <= ends[0] or len(listed) <= ends[1]:
-            raise ValueError(f"{path}: {len(listed)} pictures are too few for three splits")
-        parts = order[: ends[0]], order[ends[0] : ends[1]], order[ends[1] :]
-        return {
-            split: self._read([listed[index] for index in part])
-            for split, part in zip(SPLITS, parts, strict=True)
-        }
+        parts = divided(listed, self.division, folder=path.name, seed=self.data_seed)
+        return {split: self._read(part) for split, part in parts.items()}
 
     def _read(self, listed: list[pathfinder_files.ListedPicture]) -> Iterator[Ragged]:
         levels = pathfinder_files.pictures(listed, self.style.side)
@@ -289,6 +309,8 @@ class Pathfinder(GrayTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines; on generated pictures also the search along the snakes."""
         found = super().baselines(split)
+        if self.per_token:
+            return found
         train, data = (self.pictures(name) for name in ("train", split))
         found.append(
             baseline(

@@ -56,8 +56,16 @@ TYPED = (
     ("steps=10", "Then type optim.steps=10"),
     ("batch_size=8", "Then type optim.batch_size=8"),
     ("epochs=3", "counted in steps"),
-    ("optim=adam", "did you mean 'adamw'?"),
-    ("optim=sgd", "Known optims: adamw"),
+    ("optim=adamv", "did you mean 'adam"),
+    ("optim=ftrl", "Known optims: adafactor, adagrad, adam, adamw"),
+    ("optim=lion optim.momentum=0.9", "momentum is an option of optim=sgd"),
+    ("optim=sgd ++optim.betas=[0.5,0.9]", "betas has nothing to act on under optimiser=sgd"),
+    ("optim.schedule=plateau", "type runner.evaluate_every_steps=N, or choose another schedule"),
+    ("optim.optimizer=sgd", "Then type optim.optimiser=sgd"),
+    ("optim.schedule=noam", "did you mean optim.schedule=inverse_sqrt?"),
+    ("task=wikitext103 task.source=sample ++model.backbone.softmax=adaptive "
+     "model.backbone.tied_embeddings=false model.backbone.softmax_cutoffs=[100] "
+     "optim.label_smoothing=0.1", "set it to 0, or model.backbone.softmax=full"),
     ("size=Tiny", "did you mean 'tiny'?"),
     ("task=ListOps", "did you mean 'listops'?"),
     ("task=cifar10", "task=image is what it is called here"),

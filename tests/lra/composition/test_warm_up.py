@@ -9,7 +9,7 @@ from fuzz import cases
 from lra.compose import ConfigError, typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.cells import plan
-from runners.training.optim import learning_rate
+from runners.training.schedules import learning_rate
 
 SWEEP = "hydra.sweeper.params={}"
 

@@ -16,10 +16,12 @@ from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, warm_up
 from runners.measurement.watch import Watch
 from runners.records import Interrupted
-from runners.train import Trainer, train
+from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig, learning_rate
+from runners.training.loop import Trainer
+from runners.training.optim import OptimConfig
+from runners.training.schedules import learning_rate
 from tests.runners.tiny_task import Tiny, model
 
 CPU = torch.device("cpu")
@@ -175,7 +177,7 @@ def test_a_resumed_training_says_so_and_counts_its_own_steps(
     clock.tick = 1.0
     optim = OptimConfig(steps=100, batch_size=8, warmup_steps=0)
     spent = Clock()  # a step takes so long, by the trainer's clock
-    monkeypatch.setattr("runners.train.time", SimpleNamespace(perf_counter=spent))
+    monkeypatch.setattr("runners.training.loop.time", SimpleNamespace(perf_counter=spent))
     real, pace_s = Trainer.advance, 0.01
 
     def advance(self: Trainer, batch: Any) -> torch.Tensor:

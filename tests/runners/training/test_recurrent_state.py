@@ -14,9 +14,10 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
-from runners.train import Trainer, train
+from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
+from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from runners.training.recurrent_state import RecurrentStates, remembered
 from tasks.language.base import Regime
@@ -76,7 +77,7 @@ def test_the_next_batch_sees_the_last_one(mixer, micro):
     assert torch.equal(seen[:, 1:], answers[:, :-1])
     trainer = trainer_of(task, model, micro_batch_size=micro)
     for number, batch in enumerate(batches):
-        for group in trainer.optimiser.param_groups:
+        for group in trainer.updates.optimiser.param_groups:
             group["lr"] = 0.0
         before = [parameter.detach().clone() for parameter in model.parameters()]
         with torch.no_grad():

@@ -104,4 +104,4 @@ def test_bad_options(options, message):
 
 def test_a_missing_path(tmp_path):
     with pytest.raises(NotPrepared, match="cite Krizhevsky"):
-        _ = Pixels(path=str(tmp_path / "none")).spec
+        Pixels(path=str(tmp_path / "none")).prepare()

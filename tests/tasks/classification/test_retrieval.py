@@ -89,9 +89,9 @@ def test_truncated_and_empty_files(tmp_path):
 
 def test_missing_files_say_what_to_fetch(tmp_path):
     with pytest.raises(NotPrepared, match=r"lra_release.gz.*147,086 rows.*source=sample"):
-        _ = Retrieval(path=str(tmp_path)).spec
+        Retrieval(path=str(tmp_path)).prepare()
     with pytest.raises(NotPrepared, match="tsv_data"):
-        _ = Retrieval().spec
+        Retrieval().prepare()
 
 
 def test_bad_options():

@@ -117,4 +117,4 @@ def test_bad_options(options, message):
 
 def test_a_missing_table(tmp_path):
     with pytest.raises(NotPrepared, match="is missing"):
-        _ = TableTask(train=str(tmp_path / "none.csv"), labels=["a", "b"]).spec
+        TableTask(train=str(tmp_path / "none.csv"), labels=["a", "b"]).prepare()

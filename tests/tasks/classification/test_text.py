@@ -207,7 +207,7 @@ def test_archive_of_something_else(tmp_path):
 
 def test_missing_path_and_missing_folder(tmp_path, folder):
     with pytest.raises(NotPrepared, match=r"nothing is missing: put https://.*source=sample"):
-        _ = Text(path=str(tmp_path / "nothing")).spec
+        Text(path=str(tmp_path / "nothing")).prepare()
     (folder / "test" / "neg").rename(tmp_path / "away")
     with pytest.raises(NotPrepared, match=r"test/neg is missing: wanted train/neg, train/pos"):
         Text(path=str(folder), partial=True).prepare()

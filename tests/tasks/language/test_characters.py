@@ -184,6 +184,6 @@ def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
     with pytest.raises(BadData, match="train: 2 rows, wanted one"):
         Characters(path=path, partial=True, **options).prepare()
     with pytest.raises(NotPrepared, match=r"missing; .*afmck/text8/tree/58c74e96.*GFDL"):
-        _ = Characters(path=str(tmp_path / "c"), **options).spec
+        Characters(path=str(tmp_path / "c"), **options).prepare()
     with pytest.raises(ValueError, match="text8 alone"):
         Characters(source=CharacterSource.datasets)

@@ -122,7 +122,7 @@ def test_files_that_are_no_books(folder):
     with pytest.raises(NotPrepared, match=r"no folders train/, validation/, test/.*28,602 books"):
         part(folder).prepare()
     with pytest.raises(NotPrepared, match=r"downloads/pg19 is missing; put train/.*Apache-2\.0"):
-        _ = PG19().spec
+        PG19().prepare()
 
 
 def test_a_damaged_archive(folder, tmp_path):

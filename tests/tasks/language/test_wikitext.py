@@ -137,7 +137,7 @@ def test_rows_of_a_data_set_are_lines(folder, tmp_path):
         for split in SPLITS:
             assert rows.split(split).tokens.tolist() == files.split(split).tokens.tolist()
     with pytest.raises(NotPrepared, match=r"is missing: put parquet files of Salesforce/wikitext"):
-        _ = words(tmp_path / "nowhere", source=WikiTextSource.datasets).spec
+        words(tmp_path / "nowhere", source=WikiTextSource.datasets).prepare()
 
 
 def test_the_hub_without_a_network_says_what_to_fetch(monkeypatch):
@@ -201,7 +201,7 @@ def test_unknown_words(folder, caplog):
 
 def test_missing_damaged_and_empty_files(folder, tmp_path):
     with pytest.raises(NotPrepared, match=r"wikitext-2-v1\.zip \(SHA-256 92675f1d.*CC BY-SA"):
-        _ = words(tmp_path / "nowhere").spec
+        words(tmp_path / "nowhere").prepare()
     (folder / "wiki.test.tokens").write_bytes(b"a \xff\n")
     with pytest.raises(BadData, match=r"wiki\.test\.tokens: byte 2 is no UTF-8"):
         words(folder).prepare()
@@ -210,14 +210,14 @@ def test_missing_damaged_and_empty_files(folder, tmp_path):
         words(folder).prepare()
     (folder / "wiki.test.tokens").unlink()
     with pytest.raises(NotPrepared, match=r"lacks wiki\.test\.tokens"):
-        _ = words(folder).spec
+        words(folder).prepare()
     (folder / "wiki.test.tokens.gz").write_bytes(gzip.compress(TEST.encode() * 9)[:-9])
     with pytest.raises(BadData, match="truncated, damaged"):
         words(folder).prepare()
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("wikitext-2-raw/wiki.train.raw", "x")
     with pytest.raises(BadData, match=r"holds wiki\.train\.raw, wanted wiki\.train\.tokens"):
-        _ = words(tmp_path / "other.zip").spec
+        words(tmp_path / "other.zip").prepare()
 
 
 def test_the_public_archive_is_looked_for_and_checked(tmp_path, monkeypatch):

@@ -243,11 +243,11 @@ def test_bad_options(options, message):
 def test_missing_files_say_what_to_put_where(tmp_path):
     for path in (None, str(tmp_path)):
         with pytest.raises(NotPrepared, match=r"uniprot_sprot\.fasta\.gz.*CC BY 4\.0"):
-            _ = Proteins(path=path).spec
+            Proteins(path=path).prepare()
     with pytest.raises(NotPrepared, match="Entry and Pfam"):
-        _ = Proteins(path=fasta(tmp_path / "a.fa", ["MK"]), families="nowhere.tsv").spec
+        Proteins(path=fasta(tmp_path / "a.fa", ["MK"]), families="nowhere.tsv").prepare()
     with pytest.raises(NotPrepared, match="column Sequence"):
-        _ = Proteins(source=ProteinSource.datasets, path=str(tmp_path / "no")).spec
+        Proteins(source=ProteinSource.datasets, path=str(tmp_path / "no")).prepare()
 
 
 def test_the_downloaded_file_is_found(tmp_path, file):

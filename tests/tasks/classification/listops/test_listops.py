@@ -115,12 +115,12 @@ def test_tsv_can_be_asked_for_later():
 
 
 def test_tsv_faults_name_the_file(tmp_path):
-    task = ListOps(source=ListOpsSource.tsv, path=str(tmp_path))
     with pytest.raises(NotPrepared, match=r"basic_train.tsv is missing: .*listops-1000"):
-        _ = task.spec
+        ListOps(source=ListOpsSource.tsv, path=str(tmp_path)).prepare()
     for name in ("train", "val", "test"):
         (tmp_path / f"basic_{name}.tsv").write_text("Source\tTarget\n( ( ( [MAX 2 ) 9 ) ] )\t9\n")
     (tmp_path / "basic_val.tsv").write_text("Source\tTarget\n( ( [MAX 2\t9\n")
+    task = ListOps(source=ListOpsSource.tsv, path=str(tmp_path))
     with pytest.raises(BadData, match=r"basic_val.tsv, line 2: wanted exactly one closed tree"):
         task.prepare()
     assert not task.folder.exists()

@@ -1,0 +1,48 @@
+"""Lion: the sign of a running mean of gradients, and decoupled weight decay.
+
+    c = beta1 m + (1 - beta1) g;    w = w - rate (sign(c) + decay w);    m = beta2 m + (1 - beta2) g
+
+Source: Chen et al. 2023, arXiv:2302.06675, algorithm 2. PyTorch 2.13 has none.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import ParamsT
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion over groups of parameters; what it keeps of each is `exp_avg`, like it.
+
+    Args:
+        params: Parameters, or groups of them.
+        lr: Learning rate: of each entry's step.
+        betas: Decay of the mean in the step, and of the mean that is kept.
+        weight_decay: Times the rate, the share of each weight that is taken off.
+    """
+
+    def __init__(
+        self, params: ParamsT, *, lr: float, betas: tuple[float, float], weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Take one step; there is no closure to call."""
+        assert closure is None
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            for weight in weights:
+                if not self.state[weight]:
+                    self.state[weight]["exp_avg"] = torch.zeros_like(weight)
+            gradients = [p.grad for p in weights]
+            means = [self.state[p]["exp_avg"] for p in weights]
+            (beta1, beta2), rate = group["betas"], group["lr"]
+            torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
+            steps = torch._foreach_lerp(means, gradients, 1 - beta1)
+            torch._foreach_sign_(steps)
+            torch._foreach_add_(weights, steps, alpha=-rate)
+            torch._foreach_lerp_(means, gradients, 1 - beta2)

@@ -1,0 +1,87 @@
+"""One update of the weights: the rate of the schedule, clipping, the optimiser, the average."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runners.training.averaging import WeightAverage
+from runners.training.clipping import clip_gradients, own_clips
+from runners.training.optim import OptimConfig, Schedule
+from runners.training.optimisers.build import build_optimiser, set_rates
+from runners.training.schedules import Plateau, learning_rate, momentum
+
+
+class WeightUpdates:
+    """What moves a model's weights, and what it remembers from update to update.
+
+    Args:
+        model: Where it is to be trained.
+        config: Optimiser, schedule and the rest.
+        half: Whether gradients are scaled, for float16.
+    """
+
+    def __init__(self, model: nn.Module, config: OptimConfig, *, half: bool) -> None:
+        self.model, self.config = model, config
+        self.optimiser = build_optimiser(model, config)
+        self.own_clips = own_clips(model)
+        device = next(model.parameters()).device
+        self.scaler = torch.amp.GradScaler(device.type, enabled=half)
+        self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
+        self.average: WeightAverage | None = None
+        if config.ema_decay is not None:
+            self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of update number `step`, counted from 0."""
+        reduction = self.plateau.reduction if self.plateau else 1.0
+        return learning_rate(self.config, step, reduction)
+
+    def begin(self, step: int) -> None:
+        """Set rate and momentum of update number `step`."""
+        set_rates(self.optimiser, self.rate(step), momentum(self.config, step))
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a part of the batch's loss."""
+        torch.autograd.backward(self.scaler.scale(loss))
+
+    def apply(self) -> None:
+        """Move the weights by the gradient, and drop it."""
+        if self.scaler.is_enabled():
+            self.scaler.unscale_(self.optimiser)
+        clip_gradients(self.model, self.config, self.own_clips)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad()
+
+    def judged(self, score: float) -> None:
+        """Take the score of a validation; higher is better."""
+        if self.plateau:
+            self.plateau.see(score)
+
+    def evaluated(self) -> AbstractContextManager[None]:
+        """Give the model, for a while, the weights that are evaluated."""
+        return self.average.applied() if self.average else nullcontext()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds; what is not used is not in it."""
+        found: dict[str, Any] = {
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+        if self.plateau:
+            found["plateau"] = self.plateau.state()
+        if self.average:
+            found["average"] = self.average.averages
+        return found
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state in which `runners.training.resume` found no fault."""
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.scaler.load_state_dict(state["scaler"])
+        if self.plateau:
+            self.plateau.restore(state["plateau"])
+        if self.average:
+            self.average.restore(state["average"])

@@ -1,0 +1,67 @@
+"""Data that are not there stop their own cells, and no others."""
+
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from runners.store import Store, read_rows
+from tasks.classification import pairs
+
+TWO = (
+    "task=listops,retrieval",
+    "++for_task={listops: {task: {source: sample}}, retrieval: {task: {partial: true}}}",
+    "model=identity", "optim.steps=2", "optim.warmup_steps=0", "optim.batch_size=8",
+    "runner.evaluate_splits=[test]", "logger=none", "report=false", "sweep=two",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("LRA_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def written(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for split, name in pairs.FILES.items():
+        lines = [f"{pair.label}\ta\tb\t".encode() + pair.first + b"\t" + pair.second + b"\n"
+                 for pair in pairs.sample_pairs(split)]  # fmt: skip
+        (folder / name).write_bytes(b"".join(lines))
+
+
+def test_a_missing_data_set_leaves_the_other_columns_alive(tmp_path, cache, capsys):
+    words = ["run", "-m", f"results={tmp_path / 'r'}", *TWO]
+    assert main(words) == 0
+    rows = read_rows(tmp_path / "r")
+    (lacking,) = rows[rows["status"] != "ok"].itertuples()
+    assert (lacking.task, lacking.status, lacking.labels["missing"]) == (
+        "retrieval", "skipped", "data",
+    )  # fmt: skip
+    place = cache / "downloads" / "tsv_data" / "new_aan_pairs.train.tsv"
+    assert f"{place} is missing: unpack https" in lacking.reason
+    assert (rows["task"] == "listops").sum() > 3
+    assert f"{place} is missing" in capsys.readouterr().out
+
+    written(cache / "downloads" / "tsv_data")  # the data come, and the same command does the rest
+    assert main(words) == 0
+    found = read_rows(tmp_path / "r", "two")
+    assert set(found["status"]) == {"ok"}
+    assert len(Store(tmp_path / "r").cells_of("two")) == 2
+
+
+def test_alone_it_is_an_error_before_anything_runs(tmp_path, capsys):
+    words = ["task=retrieval", f"task.path={tmp_path / 'nowhere'}", f"results={tmp_path / 'r'}"]
+    assert main(["run", *words, "logger=none"]) == 2
+    assert "new_aan_pairs.train.tsv is missing: unpack" in capsys.readouterr().err
+    assert not list((tmp_path / "r" / "cells").rglob("*.jsonl"))
+
+
+def test_a_torn_file_likewise(tmp_path, cache):
+    written(cache / "downloads" / "tsv_data")
+    file = cache / "downloads" / "tsv_data" / "new_aan_pairs.eval.tsv"
+    file.write_bytes(file.read_bytes()[:-40])
+    assert main(["run", "-m", f"results={tmp_path / 'r'}", *TWO]) == 0
+    rows = read_rows(tmp_path / "r")
+    (lacking,) = rows[rows["status"] != "ok"].itertuples()
+    assert str(file) in lacking.reason
