@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lra import cli, protocol
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
+from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
 from runners.measurement.hardware import Device, device_name
@@ -52,6 +53,9 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
         modules.update(_modules(source))
+    if (stored := stored_training(run)) is not None:
+        started[STORED] = stored.key
+        modules.update(_modules(stored.run(known.tasks)))
     sources = known.sources_of(modules)
     shared = {
         "config": run.config,
@@ -117,6 +121,8 @@ def marks(run: Run) -> dict[str, str]:
         return found
     if run.runner.started_from is not None:
         found["start"] = run.runner.started_from
+    elif (stored := stored_training(run)) is not None:
+        found["start"] = stored.key
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
