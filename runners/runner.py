@@ -82,6 +82,10 @@ class Work(Protocol):
         """Return its weights alone."""
         ...
 
+    def stored(self) -> "Backbone":
+        """Return the model of `Runner.stored_weights`, with its weights."""
+        ...
+
     def source_task(self, name: str) -> "Task":
         """Return the task that it was trained on."""
         ...
@@ -135,6 +139,11 @@ class Runner(ABC):
     @property
     def started_from(self) -> str | None:
         """In a word for tables, what weights a run starts from; None where none are meant."""
+        return None
+
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from: its key or folder; None: none."""
         return None
 
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:

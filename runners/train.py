@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from conf.choices import by_name
 from models.backbone.model import Backbone
+from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
+from runners.training.initial import initial_parameters
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 from runners.training.stopping import stop_signal
@@ -24,6 +26,16 @@ class Train(TrainConfig, Runner):
     """A training by itself."""
 
     trains: ClassVar[bool] = True
+    # The key of what it names stands in the identity.
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
+
+    weights: str | None = None
+    """A completed training to start from: its key, the beginning of it, or its folder."""
+
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from."""
+        return self.weights
 
     def passes(self, work: Work) -> list[Passes]:
         """Return the steps, the validations among them and the final evaluation."""
@@ -45,9 +57,16 @@ class Train(TrainConfig, Runner):
         return found
 
     def run(self, work: Work) -> Iterator[Item]:
-        """Yield curves, scores and outcomes."""
-        return train(
-            work.build(),
+        """Yield curves, scores and outcomes.
+
+        Raises:
+            Unsupported: The weights that it starts from have no place in the model.
+        """
+        model = work.build()
+        if self.weights is not None:
+            yield from initial_parameters(transfer(work.stored(), model))
+        yield from train(
+            model,
             work.task,
             optim=work.optim,
             config=self,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lra import cli
+from lra import cli, protocol
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
+from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
 from runners.measurement.hardware import Device, HardwareProfile, device_name
@@ -67,6 +68,9 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
         modules.update(_modules(source))
+    if (stored := stored_training(run)) is not None:
+        started[STORED] = stored.key
+        modules.update(_modules(stored.run(known.tasks)))
     sources = known.sources_of(modules)
     shared = {
         "config": run.config,
@@ -138,12 +142,13 @@ def marks(run: Run) -> dict[str, str]:
         return found
     if run.runner.started_from is not None:
         found["start"] = run.runner.started_from
+    elif (stored := stored_training(run)) is not None:
+        found["start"] = stored.key
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:
         found["layers"] = " + ".join(run.mixer_options["layers"])
-    if run.config.get("protocol", "none") != "none":
-        found["protocol"] = str(run.config["protocol"])
+    found |= protocol.marks(run.config)
     if run.backbone.padding != "masked":
         found["padding"] = str(run.backbone.padding)
     return found

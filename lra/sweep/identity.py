@@ -165,8 +165,9 @@ def _family(
 ) -> dict[str, Any]:
     class_path = str(options["class_path"])
     family = locate(class_path, plugins)
+    of_variant = getattr(family, "lra_version", 0) if options.get("variant") == "lra" else 0
     return {
-        "version": getattr(family, "version", 1),
+        "version": getattr(family, "version", 1) + of_variant,
         **_registered("model", name, class_path, place),
         **choice(family, {k: v for k, v in options.items() if k != "class_path"}),
     }
