@@ -346,6 +346,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         padded=spec.padded and max_length is None,
         scalars=spec.scalars and not answers_tokens,
         memory=0 if max_length else spec.memory,
+        added_ids=spec.added_ids,
     )
 
 
@@ -369,6 +370,7 @@ def build_model(
     """
     from models.backbone.assembly import check_task
     from models.backbone.model import Backbone
+    from models.backbone.requirements import check_order
     from runners.runner import Direction
 
     mixers, stack = run.mixers, run.stack
@@ -380,4 +382,6 @@ def build_model(
     model = Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         check_task(run.backbone, known)
+        if name == "model" and max_length is None:  # costs are the same without an order
+            check_order(model.stack, run.backbone, known)
     return model

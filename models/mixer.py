@@ -213,6 +213,9 @@ class Traits:
     """False: carries a stream or an activation penalty."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
+    sees_order: bool = True
+    """False: tokens are a set. Permuted ones (a CLS vector stays) give outputs permuted alike, so
+    that no answer for a sequence can depend on their order unless positions tell it."""
 
 
 class Layout(NamedTuple):
@@ -297,6 +300,8 @@ class Family(ByName, nn.Module):
 
     version: ClassVar[int] = 1
     """Raised where the same options give other numbers than before; a part of every key."""
+    lra_version: ClassVar[int] = 0
+    """Raised where those of `variant=lra` alone moved; their keys have the sum."""
     needs: ClassVar[Sequence[Need]] = ()
     """What options need to act."""
 

@@ -55,6 +55,7 @@ METRICS: dict[str, Metric] = {
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
+    "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
     "perplexity": _metric("1", False, "exp(loss), an item being a token"),
     "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),

@@ -45,6 +45,9 @@ class TaskSpec:
     """Number of token ids; 0 is padding where the task pads."""
     classes: int
     max_length: int
+    added_ids: int = 0
+    """Last ids of the vocabulary that the objective adds, such as a mask: other tasks over the same
+    tokens have none, and weights move between them without."""
     padded: bool
     """Whether batches ever carry padding."""
     scalars: bool = False

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lra.compose import Run, bundled_family, group_file, typed
+from lra.binding import plain
+from lra.compose import Run, bundled_family, facts, group_file, typed
 from runners.records import Cell, Status
 from runners.runner import OWN
 from runners.store import Store
@@ -39,8 +40,26 @@ def trainings(run: Run, tasks: "dict[str, Task] | None" = None) -> dict[str, Run
                 "backbone": run.config["model"]["backbone"],
                 **{key: family[key] for key in ("mixer", "stack", "about") if key in family},
             }
-        found[name] = typed(config, tasks)
+        found[name] = _fitting(typed(config, tasks), tasks)
     return found
+
+
+def _fitting(run: Run, tasks: "dict[str, Task] | None") -> Run:
+    """Return a training without the options of the backbone that its task never reads.
+
+    They are those of the run that starts from it, whose task may have another objective.
+    """
+    from models.backbone.assembly import idle_for_task
+    from models.backbone.config import BackboneConfig
+    from models.idle import defaults
+
+    usual = defaults(BackboneConfig)
+    changed = {name: usual[name] for name in idle_for_task(run.backbone, facts(run))}
+    if not changed:
+        return run
+    model = run.config["model"]
+    backbone = {**model["backbone"], **plain(changed)}
+    return typed({**run.config, "model": {**model, "backbone": backbone}}, tasks)
 
 
 def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[str, ...]:
@@ -56,6 +75,13 @@ def words_of(name: str, run: Run, words: tuple[str, ...], parent: Run) -> tuple[
         f"{group}.{key}": json.dumps(value) if not isinstance(value, str) else value
         for group, options in parent.runner.training_changes().items()
         for key, value in options.items()
+    }
+
+    own, parents = (each.config["model"]["backbone"] for each in (run, parent))
+    changed |= {
+        f"model.backbone.{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in own.items()
+        if value != parents.get(key)
     }
 
     def applies(word: str) -> bool:

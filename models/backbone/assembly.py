@@ -138,6 +138,10 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
     ),
     Need(
+        "order_blind", words="a task whose answers look both ways",
+        holds=lambda facts, _: facts.head != Head.language_modelling,
+    ),
+    Need(
         "interaction", words="a task of pairs, such as retrieval",
         holds=lambda facts, _: facts.head == Head.pair,
     ),
@@ -151,8 +155,13 @@ OF_TASK = (
 
 def check_task(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` for options that the task, or what it makes of the model, never reads."""
-    for sentence in idle(OF_TASK, vars(config), defaults(BackboneConfig), facts).values():
+    for sentence in idle_for_task(config, facts).values():
         raise Unsupported(f"model.backbone.{sentence}")
+
+
+def idle_for_task(config: BackboneConfig, facts: TaskFacts) -> dict[str, str]:
+    """Return the options that are not at their defaults, and not read, each with a sentence."""
+    return idle(OF_TASK, vars(config), defaults(BackboneConfig), facts)
 
 
 def check_memory(

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from conf.choices import by_name
-from models.backbone.heads import Interaction, Pooling
+from models.backbone.heads import ORDERLESS, Interaction, Pooling
 from models.backbone.stack import NORM_EPSILON, FeedForward
 from models.idle import Need, defaults, idle
 from models.mixer import Positions
@@ -110,6 +110,9 @@ class BackboneConfig:
     reversible_output: StreamsOut = StreamsOut.mean
     """Read by residual=reversible alone."""
     positions: Positions = Positions.learned
+    order_blind: bool = False
+    """Whether the order of tokens is left out on purpose: a bag of them. A model that cannot tell
+    the order is refused where this is False, and one that can where it is True."""
     axial_shape: list[int] = field(default_factory=list)
     """Rows and columns, for positions=axial; empty = nearly square."""
     axial_widths: list[int] = field(default_factory=list)
@@ -219,6 +222,8 @@ NEEDS = (
     Need("reversible_output", residual=Residual.reversible),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("softmax_cutoffs", "softmax_shrink", softmax=Softmax.adaptive),
+    Need("order_blind", positions=Positions.none),
+    Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),
     Need("cls_keep", padding=Padding.masked),
     Need("head_hidden_width", head_hidden_layers=(1, 2)),
@@ -243,6 +248,8 @@ class TaskFacts:
     """Whether tokens are real numbers, each of which a linear map makes a vector of."""
     memory: int = 0
     """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
+    added_ids: int = 0
+    """Last ids of the vocabulary that other tasks over the same tokens do not have."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""

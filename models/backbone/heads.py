@@ -38,6 +38,8 @@ class Pooling(StrEnum):
 
 READ_FIRST = frozenset({Pooling.cls, Pooling.first})
 """Those that read the answer at position 0."""
+ORDERLESS = (Pooling.cls, Pooling.mean, Pooling.mean_over_padded, Pooling.mean_all)
+"""Those to which the order of the tokens is nothing."""
 
 
 class Interaction(StrEnum):

@@ -1,9 +1,12 @@
 """What a model needs of a mixer, checked against the mixer's traits before anything runs."""
 
+from typing import Any, cast
+
 from torch import nn
 
-from models.backbone.heads import READ_FIRST, Pooling
-from models.backbone.stack import family
+from models.backbone.config import BackboneConfig, Head, TaskFacts
+from models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
+from models.backbone.stack import Stack, family
 from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
 
 
@@ -78,3 +81,40 @@ def checked_mixer(
             "(one more than the task's where a CLS vector is prepended); shorten the task"
         )
     return mixer
+
+
+def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> None:
+    """Refuse a model that cannot tell the order of tokens, unless that is wanted; or the contrary.
+
+    Args:
+        stack: With the mixers, whose traits say what they see.
+        config: Options of the backbone.
+        facts: What the task says.
+
+    Raises:
+        Unsupported: `config.order_blind` does not say what the model is.
+    """
+    mixers: list[Any] = [stack]
+    if isinstance(stack, Stack):
+        mixers = [cast(Any, block).mixer for block in stack.blocks]
+    sees = [family(mixer) for mixer in mixers if mixer.traits.sees_order]
+    once = facts.head in {Head.classification, Head.pair}
+    blind = (
+        not sees
+        and config.positions == Positions.none
+        and (config.pooling in ORDERLESS if once else facts.head == Head.masked_modelling)
+    )
+    if blind and not config.order_blind:
+        names = ", ".join(dict.fromkeys(map(family, mixers)))
+        pooling = f", pooling={config.pooling}" if once else ""
+        raise Unsupported(
+            f"to {names} tokens are a set (traits.sees_order=False), and nothing else in this "
+            f"model tells their order: got model.backbone.positions=none{pooling}; choose "
+            "positions=learned, sinusoidal or axial, a family that sees order, or "
+            "model.backbone.order_blind=true for a bag of tokens"
+        )
+    if config.order_blind and not blind:
+        raise Unsupported(
+            f"order_blind says that the order of tokens is not told, and {', '.join(sees)} tells "
+            "it (traits.sees_order=True): got model.backbone.order_blind=true; leave it at false"
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
-from models.mixer import Layout, Unsupported
+from models.mixer import Layout, Positions, Unsupported
 
 HEADS = 4
 """More than two: two that are swapped look alike under many tests."""
@@ -75,6 +75,28 @@ def _with_heads(case: Case) -> nn.Module:
         except (Unsupported, ValueError):
             pass  # an option fixes their number
     return case.mixer()
+
+
+def check_order(case: Case) -> Result:
+    """Permuted tokens give outputs permuted alike exactly where `traits.sees_order` is False."""
+    if case.max_length < 3:  # reversal alone may look like no order
+        return Result(True, "not applicable: sequences are too short to be permuted")
+    seen, x = [], case.input()
+    generator = torch.Generator().manual_seed(case.seed)
+    order = torch.randperm(case.max_length, generator=generator)
+    for positions in (Positions.none, *case.inside(traits_of(case.build()))):
+        mixer = case.mixer(positions=positions)
+        with torch.no_grad():
+            what = f"permuted tokens, positions={positions.value}"
+            alike = case.agree(what, call(mixer, x[:, order]), call(mixer, x)[:, order])
+        if not traits_of(mixer).sees_order:
+            seen.append(alike.because("traits.sees_order is False, and something tells the order"))
+        elif alike.passed:
+            declare = "outputs are permuted alike: declare Traits(sees_order=False)"
+            seen.append(Result(False, f"{what}: {declare}"))
+        else:
+            seen.append(Result(True, f"{what}: other outputs, as traits.sees_order says"))
+    return worst(seen)
 
 
 def check_padding(case: Case) -> Result:

@@ -41,6 +41,7 @@ from models.contract.separation import (
     check_cross,
     check_heads,
     check_masked_rows,
+    check_order,
     check_padding,
 )
 from models.contract.states import (
@@ -73,6 +74,7 @@ CHECKS: dict[str, Check] = {
     "random_draws": check_random_draws,
     "batch": check_batch,
     "heads": check_heads,
+    "order": check_order,
     "padding": check_padding,
     "masked_rows": check_masked_rows,
     "cross": check_cross,

@@ -56,7 +56,10 @@ class HTransformerCore(nn.Module):
         self.relative: nn.Parameter | None = None
         if relative_bias:
             self.relative = nn.Parameter(torch.empty(site.heads, 4 * block - 1).normal_(std=0.1))
-        self.traits = Traits(causal=site.causal, row_stochastic=True, weight_dropout=True)
+        exact = site.max_length <= 2 * block and not (site.causal or relative_bias)
+        self.traits = Traits(
+            causal=site.causal, row_stochastic=True, weight_dropout=True, sees_order=not exact
+        )
 
     def bias(self, dtype: torch.dtype) -> Float[Tensor, "h c s"] | None:
         """Return the bias of each cluster of a block with those of its neighbours and itself."""

@@ -26,6 +26,7 @@ class Identity(Family):
             options=APPLIED,
             causal=site.causal,
             row_stochastic=True,
+            sees_order=False,
         )
         has = biases(site, bias)
         self.v_proj = projection(site.width, site.inner_width, bias=has.qkv)

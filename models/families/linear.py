@@ -129,7 +129,13 @@ class LinearCore(FeatureCore):
             )
         supports = Traits().supports - {"keep"} if lra else Traits().supports
         super().__init__(
-            Traits(supports=supports, causal=causal, row_stochastic=not lra, cross=not causal),
+            Traits(
+                supports=supports,
+                causal=causal,
+                row_stochastic=not lra,
+                cross=not causal,
+                sees_order=causal,
+            ),
             chunk,
         )
         self.feature_map, self.variant = feature_map, variant

@@ -46,6 +46,8 @@ class LinformerCore(nn.Module):
     def __init__(self, site: Site, length_map: LengthMap, *, masked: bool) -> None:
         super().__init__()
         self.length_map, self.dropout = length_map, site.attention_dropout
+        matrix, pools = length_map.projection in MATRIX, length_map.projection in POOL
+        alone, together = length_map.window == 1, length_map.window >= site.max_length
         self.traits = Traits(
             supports=frozenset({"keep"} if masked else ()),
             max_length=site.max_length,
@@ -53,6 +55,7 @@ class LinformerCore(nn.Module):
             weight_dropout=True,
             cross=masked,  # a source comes with padding
             random_draws=length_map.projection == Projection.frozen_jl,
+            sees_order=matrix or not (alone or (pools and together)),
         )
 
     def forward(

@@ -147,12 +147,17 @@ class LocalCore(nn.Module):
         self.register_buffer(
             "slopes", alibi_slopes(site.heads) if alibi else None, persistent=False
         )
+        others = site.max_length // block if comb else -(-site.max_length // block) - 1
+        seen = min(look_back, look_forward)
+        everything = seen >= others and not site.causal
+        itself = block == 1 and not (look_back or look_forward)
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
             max_length=self.longest,
             row_stochastic=not comb,
             weight_dropout=True,
+            sees_order=not (everything or itself),
         )
 
     def forward(

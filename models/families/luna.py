@@ -162,6 +162,7 @@ class Luna(Family):
             causal=site.causal,
             weight_dropout=True,
             reversible=site.causal,
+            sees_order=site.causal,
         )
 
     def project(self, name: str, x: Float[Tensor, "b l d"], heads: int) -> Float[Tensor, "b h l k"]:

@@ -125,7 +125,9 @@ class NystromCore(nn.Module):
             raise ValueError(f"landmarks must be at least 1: got {landmarks}; the paper's 64")
         self.landmarks, self.inverse = landmarks, inverse
         self.conv = ValueConvolution(site.heads, conv_kernel) if conv_kernel else None
-        self.traits = Traits()
+        # Landmarks of all tokens, or one of each token.
+        alike = landmarks == 1 or landmarks >= site.max_length
+        self.traits = Traits(sees_order=self.conv is not None or not alike)
 
     def forward(
         self,

@@ -167,6 +167,7 @@ class PerformerOptions:
             row_stochastic=self.renormalise and positive and not leak,
             cross=not causal,
             random_draws=self.projected,
+            sees_order=causal,
         )
 
 

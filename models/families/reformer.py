@@ -24,7 +24,9 @@ Differs    buckets are counted from the model's longest input, so that padding c
 `variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
 for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
 by sqrt(d), tokens see themselves, padding is attended to (padded tasks need
-model.backbone.padding=attended), and there is no output projection.
+model.backbone.padding=attended), no dropout on weights, no output projection, and heads are merged
+without being transposed: the output at position p holds positions p h, ..., p h + h - 1 modulo the
+length of head floor(p h / length), length with the zeros that fill it up to a multiple of 10.
 """
 
 import math
@@ -132,6 +134,7 @@ class Reformer(Family):
     out_proj: nn.Linear
     rotations: Float[Tensor, "r #h k f"]
     slopes: Float[Tensor, " h"] | None
+    lra_version = 1
     needs = (
         Need(
             "wrap", "allow_duplicates", words="rounds=2 or more",
@@ -218,6 +221,7 @@ class Reformer(Family):
             shared_query_key=True,
             random_draws=True,
             operations=Growth(1.0, log=buckets is None),  # their number grows, in factors
+            sees_order=self._sees_order(site, rounds),
         )
         generator, own_draws = site.generator, site.heads
         if self.lra:
@@ -238,6 +242,16 @@ class Reformer(Family):
             if name == "out_proj":
                 ends, has_bias = (site.inner_width, site.width), has.output
             self.add_module(name, projection(*ends, bias=has_bias))
+
+    def _sees_order(self, site: Site, rounds: int) -> bool:
+        """Return whether some chunk is out of sight, or something else tells the order."""
+        chunks = -(-site.max_length // self.rules.chunk)
+        ring = chunks * (rounds if self.rules.joint else 1)
+        behind = self.rules.before + 1
+        everything = chunks == 1 or behind + self.rules.after >= ring
+        # What the last round shows at the edges of a round counts once.
+        everything |= not self.rules.duplicates and behind >= chunks
+        return site.causal or site.positions != Positions.none or not everything
 
     def _become_lra(self, site: Site) -> None:
         if site.causal:
@@ -281,8 +295,10 @@ class Reformer(Family):
             slopes=self.slopes,
             dropout=self.dropout if self.training and not self.lra else 0.0,
         )
-        mixed: Tensor = o.transpose(1, 2).flatten(-2)
-        return mixed[:, :length] if self.lra else self.out_proj(mixed)
+        if self.lra:
+            return o.reshape(o.shape[0], o.shape[2], -1)[:, :length]
+        mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
+        return mixed
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Do as `forward`: there is no state to continue."""

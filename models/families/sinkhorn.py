@@ -147,7 +147,18 @@ class SinkhornCore(nn.Module):
             row_stochastic=plain and not site.causal,  # the null block has a value of its own
             weight_dropout=True,
             training_noise=self.sorted_heads > 0 and options.gumbel,
+            sees_order=site.causal or not self.sees_alike(site.max_length),
         )
+
+    def sees_alike(self, length: int) -> bool:
+        """Return whether, looking both ways, blocks are all tokens, or tokens without an order."""
+        options, block = self.options, self.block
+        if self.lra:
+            return block == 1 or block >= length
+        if not self.sorted_heads:
+            return block >= length - 1
+        by_content = options.sort_net == SortNet.attention and options.sortcut is None
+        return block >= length or (block == 1 and by_content and not options.local_heads)
 
     def growth(self) -> Growth:
         """Return how operations grow: sorting as (n / C)^2, attention as n C, both of all heads."""

@@ -128,7 +128,7 @@ class GaussianCore(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.traits = Traits(operations=Growth(2.0), cross=True)
+        self.traits = Traits(operations=Growth(2.0), cross=True, sees_order=False)
 
     def forward(
         self,
@@ -153,11 +153,13 @@ class SkyformerCore(nn.Module):
         inverse: InverseRule,
         gamma: float,
         sampling: LandmarkSampling,
+        max_length: int,
     ) -> None:
         super().__init__()
         self.register_buffer("draws", draws)
         self.inverse, self.gamma, self.sampling = inverse, gamma, sampling
-        self.traits = Traits(random_draws=True)
+        every_token = sampling == LandmarkSampling.stratified and draws.shape[1] >= max_length
+        self.traits = Traits(random_draws=True, sees_order=not every_token)
 
     def forward(
         self,
@@ -218,7 +220,9 @@ class Skyformer(MultiHead):
         if form == SkyformerForm.skyformer:
             # Drawn on the CPU, then where the module's parameters are: also the meta device.
             draws = draw(landmarks, site.generator).to(torch.empty(()).device)
-            core = SkyformerCore(draws, inverse=rule, gamma=gamma, sampling=sampling)
+            core = SkyformerCore(
+                draws, inverse=rule, gamma=gamma, sampling=sampling, max_length=site.max_length
+            )
         super().__init__(site, core)
         self.landmarks, self.redraw_every = landmarks, redraw_every
 

@@ -174,6 +174,7 @@ class YosoCore(nn.Module):
             cross=self.conv is None,
             surrogate_gradient=gradient == Gradient.surrogate,
             random_draws=hashed and tau > 0,
+            sees_order=self.conv is not None,
         )
 
     def forward(

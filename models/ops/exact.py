@@ -130,6 +130,7 @@ class ExactCore(nn.Module):
             row_stochastic=True,
             weight_dropout=True,
             cross=not site.causal,
+            sees_order=site.causal,
         )
 
     def forward(

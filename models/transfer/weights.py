@@ -75,6 +75,8 @@ class Weights:
     """Whether the embedding is the head's matrix, too."""
     cls_row: bool | None = None
     """Whether the first position is a CLS vector's; None: of whatever the target has there."""
+    added_ids: int = 0
+    """Last rows of the embedding that the source's objective added to the tokens."""
     loose: frozenset[str] = frozenset()
     """Tensors that the target may do without: buffers, and parts that this backbone lacks."""
 
@@ -103,6 +105,7 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
         input_scale=model.input_scale,
         tied=model.per_token and model.config.tied_embeddings,
         cls_row=model.has_cls,
+        added_ids=model.facts.added_ids,
         loose=buffers,
     )
 
@@ -127,7 +130,7 @@ def transfer(
     found = dict(weights.tensors if parts == Parts.all else _of_stack(weights))
     lengths = None
     if parts == Parts.all:
-        _check_vocabulary(found, own, weights.name)
+        _fit_vocabulary(found, own, weights, target)
         lengths = _fit_positions(found, own, weights.cls_row, target.has_cls)
         _rescale(found, weights, target)
         _drop_other_head(found, own)
@@ -170,13 +173,22 @@ def _check_options(weights: Weights, target: Backbone, parts: Parts) -> None:
         )
 
 
-def _check_vocabulary(found: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str) -> None:
-    given, wanted = found[EMBEDDING].shape, own[EMBEDDING].shape
-    if given != wanted:
+def _fit_vocabulary(
+    found: dict[str, Tensor], own: Mapping[str, Tensor], weights: Weights, target: Backbone
+) -> None:
+    """Take the rows of the tokens; those that an objective added are the target's, as drawn."""
+    old, new = found[EMBEDDING], own[EMBEDDING]
+    given, wanted = old.shape, new.shape
+    added, tokens = target.facts.added_ids, given[0] - weights.added_ids
+    if given[1:] != wanted[1:] or tokens != wanted[0] - added:
         raise Unsupported(
-            f"the embedding of {name} has shape {list(given)}, this model's {list(wanted)}: their "
-            "vocabularies differ; choose a task with the same tokens, or take the blocks alone"
+            f"the embedding of {weights.name} has shape {list(given)}, this model's "
+            f"{list(wanted)}: their vocabularies differ; choose a task with the same tokens, or "
+            "take the blocks alone"
         )
+    if weights.added_ids != added:
+        factor = target.input_scale / weights.input_scale  # by which all rows are divided below
+        found[EMBEDDING] = torch.cat((old[:tokens], factor * new[tokens:].to(old)))
 
 
 def _fit_positions(

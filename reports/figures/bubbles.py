@@ -225,14 +225,10 @@ def _free(
             continue
         own = _leader(centre, radius, box)
         apart = (other for other in bubbles if not other.overlaps(bubble))
-        faults = sum(
-            (
-                any(box.overlaps(other) for other in bubbles),
-                bool(box.count_contains(leaders)),
-                any(other.count_contains(own) for other in taken),
-                any(other.count_contains(own) for other in apart),
-            )
-        )
+        faults = 3 * any(box.overlaps(other) for other in bubbles)
+        faults += 3 * any(other.count_contains(own) for other in taken)
+        faults += 2 * bool(box.count_contains(leaders))
+        faults += any(other.count_contains(own) for other in apart)
         if best is None or faults < best[0]:
             best = (faults, box)
         if not faults:

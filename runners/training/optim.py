@@ -162,7 +162,7 @@ RANGES: Mapping[str, Range] = {
     "steps": AT_LEAST_1, "batch_size": AT_LEAST_1, "warmup_steps": AT_LEAST_0,
     "peak_learning_rate": POSITIVE, "epsilon": POSITIVE, "weight_decay": AT_LEAST_0,
     "betas": (_decays, "are two numbers from 0 to below 1"), "momentum": SHARE,
-    "initial_accumulator": AT_LEAST_0, "update_clip": POSITIVE, "least_scale": POSITIVE,
+    "initial_accumulator": AT_LEAST_0, "update_clip": AT_LEAST_1, "least_scale": POSITIVE,
     "beta2_decay": (lambda value: value <= 0, "must be at most 0"),
     "clip": POSITIVE, "clip_value": POSITIVE,
     "final_fraction": FRACTION, "cycle_steps": AT_LEAST_1, "cycle_multiplier": AT_LEAST_1,

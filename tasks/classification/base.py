@@ -1,6 +1,9 @@
 """What the classification tasks share: a stored data set, batches, tally, majority baseline."""
 
+import math
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,8 +12,15 @@ from torch import Tensor
 
 from tasks.baselines.n_grams import answers
 from tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
+from tasks.classification.objectives import InputObjective, answered, spec_of
+from tasks.data import tokens
 from tasks.data.rows import RowsTask
-from tasks.task import Baseline, Batch, Tally
+from tasks.data.tokens import unigram_baseline
+from tasks.task import Baseline, Batch, Tally, TaskSpec
+
+FIT = 20_000
+"""Training examples whose tokens are counted."""
+COUNTED_AT_ONCE = 64
 
 LOCAL = (
     (
@@ -44,7 +54,68 @@ def tally(nll: Float[Tensor, " b"], hit: Bool[Tensor, " b"], batch: Batch) -> Ta
 
 
 class ClassificationTask(RowsTask):
-    """One class for one or two stored sequences; a task adds what it is, and how data are made."""
+    """One class for one or two stored sequences; a task adds what it is, and how data are made.
+
+    Under another objective than classify the same inputs are to be answered token by token.
+    """
+
+    objective = InputObjective.classify
+    scalars = False
+    """Whether tokens are real numbers."""
+    usual_share: ClassVar[float] = 0.15
+    """Of the tokens that objective=masked hides."""
+
+    def answer(self, objective: InputObjective, masked_share: float | None) -> None:
+        """Take the options that say what is answered.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+        if masked_share is not None and objective is not InputObjective.masked:
+            raise ValueError(
+                f"task.masked_share={masked_share} belongs to objective=masked: got "
+                f"objective={objective}; set it to null"
+            )
+        if self.scalars and objective is not InputObjective.classify:
+            raise ValueError(
+                f"task.objective={objective} answers tokens: got encoding=scalars; set "
+                "task.encoding=symbols, or objective=classify"
+            )
+        self.objective = objective
+        self.masked_share = self.usual_share if masked_share is None else masked_share
+        if not 0 < self.masked_share < 1:
+            raise ValueError(f"task.masked_share lies between 0 and 1: got {masked_share}")
+
+    @property
+    def per_token(self) -> bool:
+        """Whether tokens are answered."""
+        return self.objective is not InputObjective.classify
+
+    def facts_of(self, spec: TaskSpec) -> TaskSpec:
+        """Return the facts of the classification task under the objective."""
+        return spec_of(spec, self.objective, self.masked_share) if self.per_token else spec
+
+    def batches(
+        self,
+        split: str,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        start: int = 0,
+    ) -> Iterator[Batch]:
+        """Yield one epoch of `split`, from this rank's batch number `start` on."""
+        made = super().batches(
+            split, batch_size=batch_size, seed=seed, rank=rank, ranks=ranks, start=start
+        )
+        # What is drawn for evaluation is drawn once and for all.
+        return self._answered(made, seed if split == "train" else 0) if self.per_token else made
+
+    def _answered(self, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
+        extra = self.spec.vocabulary - 1
+        for batch in batches:
+            yield answered(batch, self.objective, seed=seed, share=self.masked_share, extra=extra)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens of every sequence of a split, of both where they are pairs."""
@@ -64,7 +135,14 @@ class ClassificationTask(RowsTask):
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum what the model's per-item losses and hits mean for this task."""
-        return tally(nll, hit, batch)
+        return tokens.tally(nll, hit, batch, {}) if self.per_token else tally(nll, hit, batch)
+
+    def derived(self, split: str, loss: float) -> dict[str, float]:
+        """Return what follows from the mean loss in nats per token, where tokens are answered."""
+        del split
+        if not self.per_token:
+            return {}
+        return {"perplexity": math.exp(loss), "bits_per_token": loss / math.log(2)}
 
     def stored(self, batch: Batch) -> Int[np.ndarray, "b p l"]:
         """Return the stored tokens that a batch shows; where it pads, they mean nothing."""
@@ -86,7 +164,13 @@ class ClassificationTask(RowsTask):
         return real_tokens(self.stored(batch).reshape(-1, batch.tokens.shape[-1]), keep)
 
     def baselines(self, split: str) -> list[Baseline]:
-        """Compute the baselines on `split`, fitted on train, from what a model sees of both."""
+        """Compute the baselines on `split`, fitted on train, from what a model sees of both.
+
+        Where tokens are answered, that is their frequencies in train.
+        """
+        if self.per_token:
+            known, right = self._tokens("train", judged=False), self._tokens(split, judged=True)
+            return [unigram_baseline(known, right, partial(self.derived, split))]
         train, data = self.seen("train"), self.seen(split)
         guess = int(self.counts(train.targets).argmax())
         found = [
@@ -103,6 +187,20 @@ class ClassificationTask(RowsTask):
             )
             found.append(baseline(name, hit, sentence))
         return found
+
+    def _tokens(self, split: str, *, judged: bool) -> Int[np.ndarray, " v"]:
+        """Count the tokens of a split's first examples, or those that are judged of all."""
+        total = torch.zeros(self.spec.vocabulary, dtype=torch.int64)
+        every = np.arange(self.examples(split) if judged else min(FIT, self.examples(split)))
+        plan = np.split(every, range(COUNTED_AT_ONCE, len(every), COUNTED_AT_ONCE))
+        for batch in self._answered(self.read(split, plan, 0), 0):
+            there = torch.ones_like(batch.target, dtype=torch.bool)
+            if batch.keep is not None:
+                there = batch.keep[:, 0]
+            if judged and batch.weight is not None:
+                there = batch.weight > 0
+            total += torch.bincount(batch.target[there], minlength=len(total))
+        return total.numpy()
 
     def counts(self, targets: Integer[np.ndarray, " n"]) -> Int[np.ndarray, " c"]:
         """Return how often each class occurs."""

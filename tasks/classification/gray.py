@@ -41,6 +41,7 @@ class GrayTask(ClassificationTask):
     """A task of pictures; says `encode` in its constructor."""
 
     bucket_batches = 1
+    usual_share = 0.5
 
     @by_name
     def encode(
@@ -96,7 +97,7 @@ class GrayTask(ClassificationTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines on `split`; of whole pictures, one by small windows as well."""
         found = super().baselines(split)
-        if self.whole:
+        if self.whole and not self.per_token:
             answers = image_windows.answers(
                 self.pictures("train"), self.pictures(split), classes=self.spec.classes
             )

@@ -24,6 +24,7 @@ import numpy as np
 from tasks.classification import images
 from tasks.classification.gray import Encoding, GrayTask, rows_of
 from tasks.classification.images import Hub, Images
+from tasks.classification.objectives import InputObjective
 from tasks.data.batching import Draw, permutation, random_words
 from tasks.data.prepared import GRAY_LEVELS, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
@@ -113,6 +114,8 @@ class Pixels(GrayTask):
         permutation_seed: Which permutation.
         max_length: Pixels kept of each image, from the first on; null: all.
         validation_fraction: Share of train, from its end, that is held out.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 50 %.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
@@ -133,6 +136,8 @@ class Pixels(GrayTask):
         permutation_seed: int = 0,
         max_length: int | None = None,
         validation_fraction: float = 0.1,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.facts, self.source = DATASETS[dataset], source
         pixels = self.facts.side**2
@@ -158,11 +163,12 @@ class Pixels(GrayTask):
         self.permuted, self.permutation_seed = permuted, permutation_seed
         self.validation_fraction = validation_fraction
         self.max_length = pixels if max_length is None else max_length
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the data must be there: their content is the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name=f"permuted_{self.facts.task}" if self.permuted else self.facts.task,
             version=VERSION,
             kind=Kind.classification,
@@ -176,6 +182,7 @@ class Pixels(GrayTask):
             data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         name = next(str(dataset) for dataset, facts in DATASETS.items() if facts is self.facts)

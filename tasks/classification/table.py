@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.table_files import READERS, TableRecord, named, positions, read
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, identity_of
@@ -62,6 +63,8 @@ class TableTask(ClassificationTask):
         validation_fraction: Share of train.
         test_fraction: Share of train.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -84,6 +87,8 @@ class TableTask(ClassificationTask):
         validation_fraction: float = 0.1,
         test_fraction: float = 0.1,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         if (train is None) == (dataset is None):
             raise ValueError(
@@ -124,12 +129,13 @@ class TableTask(ClassificationTask):
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.shares = {"validation": validation_fraction, "test": test_fraction}
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. Tables must be there: their hashes are the identity."""
         name = self.files["train"].name if self.files else f"{self.dataset}@{self.revision}"
-        return TaskSpec(
+        spec = TaskSpec(
             name="table",
             version=VERSION,
             kind=Kind.classification if len(self.texts) == 1 else Kind.pair,
@@ -141,6 +147,7 @@ class TableTask(ClassificationTask):
             source=name,
             data_hash=self.known_by(self._identity),
         )
+        return self.facts_of(spec)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {

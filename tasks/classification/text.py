@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
+from tasks.classification.objectives import InputObjective
 from tasks.classification.reviews import (
     HUB_NAME,
     HUB_REVISION,
@@ -44,6 +45,7 @@ from tasks.classification.reviews import (
     read_folder,
     sample_reviews,
 )
+from tasks.data.batching import LONGEST, check_lengths
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, GENERATED, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
@@ -84,7 +86,11 @@ class Text(ClassificationTask):
         max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
         validation: split or test.
         validation_fraction: Share of train that is held out with `validation=split`.
+        padded_length: Tokens of every row, padding included, for models that padding reaches; None
+            pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 
     shift = 1
@@ -101,14 +107,19 @@ class Text(ClassificationTask):
         max_length: int = 1000,
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
+        padded_length: int | None = None,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source, self.validation = source, validation
-        if max_length < 1 or bucket_batches < 1:
-            raise ValueError(
-                "Text needs max_length >= 1 and bucket_batches >= 1: got "
-                f"max_length={max_length}, bucket_batches={bucket_batches}"
-            )
+        check_lengths(
+            "Text",
+            max_length=max_length,
+            padded_length=padded_length,
+            bucket_batches=bucket_batches,
+            most=LONGEST,
+        )
         if not 0 < validation_fraction < 1:
             raise ValueError(
                 f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
@@ -117,24 +128,27 @@ class Text(ClassificationTask):
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
+        self.padded_length = padded_length
         self.validation_fraction = validation_fraction
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With a `path` the data must be there: their content is the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name="text",
             version=VERSION,
             kind=Kind.classification,
             vocabulary=257,
             classes=2,
-            max_length=self.max_length,
+            max_length=self.padded_length or self.max_length,
             padded=True,
             metric="accuracy",
             source=self._source_name(),
             data_hash=self.known_by(self._identity),
             sizes=self._sizes(),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         public = "imdb" if self.source is TextSource.files else "imdb (datasets)"

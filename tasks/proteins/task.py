@@ -38,6 +38,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tasks.data.masking import chosen
 from tasks.data.prepared import identity_of
 from tasks.data.rows import RowsTask
 from tasks.data.sources import data_root
@@ -46,7 +47,6 @@ from tasks.data.tokens import unigram_baseline
 from tasks.language.base import LanguageTask, Regime, counted
 from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
 from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
-from tasks.proteins.masking import chosen
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
 from tasks.task import Baseline, Batch, Kind, TaskSpec

@@ -8,6 +8,7 @@ import torch
 from tasks import contract
 from tasks.classification.gray import Encoding
 from tasks.classification.listops.task import ListOps, ListOpsSource
+from tasks.classification.objectives import InputObjective
 from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
 from tasks.classification.pixels import Dataset, Pixels, PixelSource
 from tasks.classification.retrieval import Retrieval, RetrievalSource
@@ -85,6 +86,10 @@ SHIPPED = {
     ),
     "pg19-sample": lambda: PG19(
         source=PG19Source.sample, length=40, regime=Regime.memory, memory=80
+    ),
+    "listops-masked": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.masked),
+    "retrieval-causal": lambda: Retrieval(
+        source=RetrievalSource.sample, objective=InputObjective.causal
     ),
     "pathfinder-sample": lambda: Pathfinder(source=PathfinderSource.sample),
     "pathfinder-black": lambda: Pathfinder(

@@ -14,7 +14,7 @@ class Averaging(nn.Module):
         super().__init__()
         self.value = nn.Linear(site.width, site.width)
         self.out = nn.Linear(site.width, site.width)
-        self.traits = Traits(causal=site.causal)
+        self.traits = Traits(causal=site.causal, sees_order=site.causal)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         value = self.value(x)

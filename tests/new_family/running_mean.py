@@ -40,7 +40,7 @@ class RunningMean(Family):
 
     def __init__(self, site: Site, *, gate: Gate = Gate.sigmoid) -> None:
         super().__init__()
-        self.traits = Traits(causal=site.causal)
+        self.traits = Traits(causal=site.causal, sees_order=site.causal)
         self.values = nn.Linear(site.width, site.width)
         self.gate = nn.Linear(site.width, site.width) if gate == Gate.sigmoid else None
         self.out = nn.Linear(site.width, site.width)

@@ -129,11 +129,15 @@ class SlidingWindowCore(nn.Module):
         sloped = site.positions == Positions.alibi
         slopes = alibi_slopes(site.heads)[heads] if sloped else None
         self.register_buffer("slopes", slopes, persistent=False)
+        back = window if behind is None else behind
+        everything = dilation == 1 and min(window, back) >= site.max_length - 1 and not site.causal
+        itself = dilation >= site.max_length or (site.causal and not back)
         self.traits = Traits(
             causal=site.causal,
             positions=frozenset({Positions.alibi.value}),
             row_stochastic=True,
             weight_dropout=True,
+            sees_order=not (everything or itself),
         )
 
     def forward(

@@ -15,7 +15,6 @@ trials, with limits of its own; numbers on it say `sample`. No licence is needed
 the official files belong to google-research/long-range-arena (Apache-2.0).
 """
 
-import shutil
 from dataclasses import asdict
 from enum import StrEnum, auto
 from functools import cached_property, partial
@@ -24,34 +23,31 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from tqdm import tqdm
 
 from tasks.classification.base import ClassificationTask, baseline
 from tasks.classification.listops import oracle as listops_oracle
+from tasks.classification.listops.official import write_tsv
 from tasks.classification.listops.text import (
     FILES,
     FOLDER,
-    HEADER,
     VOCABULARY,
     VOCABULARY_VERSION,
     decode,
     holds_trees,
-    official_lines,
     read_split,
 )
 from tasks.classification.listops.trees import Limits, distinct_trees
+from tasks.classification.objectives import InputObjective
 from tasks.data import arena
-from tasks.data.batching import Draw, permutation
+from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
 from tasks.data.prepared import identity_of
 from tasks.data.published import MARK, check_partial, check_whole
-from tasks.data.sources import CHUNK_BYTES, data_root, lock, placing, remembered_sha256
-from tasks.data.storage import PreparedStore, Ragged, from_rows, open_store
-from tasks.data.workers import in_order
+from tasks.data.sources import data_root, lock, remembered_sha256
+from tasks.data.storage import PreparedStore, Ragged, from_rows
 from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, Baseline, Kind, TaskSpec
 
 VERSION = 1
-LINES_AT_ONCE = 500
 FILLER_TREE = 40
 FILLER_TREES = 5003
 """A prime: rows do not meet the same run of trees again."""
@@ -90,9 +86,14 @@ class ListOps(ClassificationTask):
         processes: Processes that generate; 0 = every core. Cannot change the data.
         write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
         check_answers: Evaluate every TSV tree and refuse a wrong target.
+        padded_length: Tokens of every row, padding included, for models that padding reaches; None
+            pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 10 %.
     """
 
+    usual_share: ClassVar[float] = 0.1
     incidental: ClassVar[frozenset[str]] = frozenset(
         {"path", "partial", "processes", "write_tsv", "check_answers"}
     )
@@ -118,7 +119,10 @@ class ListOps(ClassificationTask):
         processes: int = 0,
         write_tsv: bool = False,
         check_answers: bool = True,
+        padded_length: int | None = None,
         bucket_batches: int = 16,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source = source
         if (self.source is ListOpsSource.tsv) != (path is not None):
@@ -168,23 +172,33 @@ class ListOps(ClassificationTask):
         self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches
+        self.padded_length = padded_length
+        check_lengths(
+            "ListOps",
+            max_length=self.max_length,
+            padded_length=padded_length,
+            bucket_batches=bucket_batches,
+            most=LONGEST,
+        )
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=tsv` the files must be there: their hashes are the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name="listops",
             version=VERSION,
             kind=Kind.classification,
             vocabulary=len(VOCABULARY),
             classes=10,
-            max_length=self.max_length,
+            max_length=self.padded_length or self.max_length,
             padded=True,
             metric="accuracy",
             source=f"{self.source}{MARK if self.partial else ''}",
             data_hash=self.known_by(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
+        return self.facts_of(spec)
 
     def _identity(self) -> str:
         facts: dict[str, object] = {"version": VERSION, "vocabulary": VOCABULARY_VERSION}
@@ -276,7 +290,8 @@ class ListOps(ClassificationTask):
         if self.write_tsv and not self.tsv_folder.is_dir():
             with lock(f"{self.folder.name}-tsv"):
                 if not self.tsv_folder.is_dir():
-                    self._write_tsv()
+                    sizes = {split: self.examples(split) for split in SPLITS}
+                    write_tsv(self.folder, self.tsv_folder, sizes, self.processes)
 
     def store(self) -> PreparedStore:
         """Return the opened data; BadData where a prepared tree is longer than `max_length`."""
@@ -336,33 +351,10 @@ class ListOps(ClassificationTask):
         check_whole(found, OFFICIAL, where=str(folder), of="trees", partial=self.partial)
         return splits
 
-    def _write_tsv(self) -> None:
-        with placing(self.tsv_folder) as folder:
-            for split, name in FILES.items():
-                number = len(self.split(split).targets)
-                jobs = (
-                    (
-                        self.folder,
-                        split,
-                        range(first, min(first + LINES_AT_ONCE, number)),
-                        folder / f"{name}.{first}",
-                    )
-                    for first in range(0, number, LINES_AT_ONCE)
-                )
-                processes = self.processes if number > 4 * LINES_AT_ONCE else 1
-                with (
-                    (folder / name).open("wb") as file,
-                    tqdm(desc=name, total=number, unit="line", disable=None) as bar,
-                ):
-                    file.write(HEADER + b"\n")
-                    for path in in_order(_write_lines, jobs, processes):
-                        with path.open("rb") as part:
-                            shutil.copyfileobj(part, file, CHUNK_BYTES)
-                        path.unlink()
-                        bar.update(LINES_AT_ONCE)
-
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines, fitted on train: of all tasks, and the root operator alone."""
+        if self.per_token:
+            return super().baselines(split)
         train, data = self.seen("train"), self.seen(split)
         best = np.zeros(len(VOCABULARY), np.int64)
         roots = listops_oracle.roots(train)
@@ -389,11 +381,3 @@ class ListOps(ClassificationTask):
                 for depth in listops_oracle.DEPTHS
             ),
         ]
-
-
-def _write_lines(job: tuple[Path, str, range, Path]) -> Path:
-    """Write some lines to a file of their own: cheaper than sending them to the parent."""
-    folder, split, rows, path = job
-    part = open_store(folder).splits[split].take(np.array(rows))
-    path.write_bytes(official_lines(part.tokens, part.offsets, part.targets))
-    return path

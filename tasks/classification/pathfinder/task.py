@@ -35,6 +35,7 @@ from tqdm import tqdm
 
 from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
+from tasks.classification.objectives import InputObjective
 from tasks.classification.pathfinder import (
     dashes,
     disc_distance,
@@ -102,6 +103,8 @@ class Pathfinder(GrayTask):
         mean: Of the levels over 255, for scalars.
         deviation: Of the levels over 255, for scalars.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
+        objective: What a model answers: classify, masked or causal (tokens).
+        masked_share: Of the tokens, for objective=masked; null: 50 %.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
@@ -129,6 +132,8 @@ class Pathfinder(GrayTask):
         mean: float = 0.5,
         deviation: float = 0.5,
         black_is_padding: bool = False,
+        objective: InputObjective = InputObjective.classify,
+        masked_share: float | None = None,
     ) -> None:
         self.source, self.drawing = source, drawing
         if (self.source is PathfinderSource.files) != (path is not None):
@@ -178,11 +183,12 @@ class Pathfinder(GrayTask):
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
         self.max_length = self.canvas**2
+        self.answer(objective, masked_share)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. With `source=files` the files must be there: they are the identity."""
-        return TaskSpec(
+        spec = TaskSpec(
             name=NAMES[self.style.side],
             version=VERSION,
             kind=Kind.classification,
@@ -196,6 +202,7 @@ class Pathfinder(GrayTask):
             data_hash=self.known_by(self._identity),
             sizes={} if self.path else dict(zip(SPLITS, self.numbers, strict=True)),
         )
+        return self.facts_of(spec)
 
     def _source_name(self) -> str:
         if self.path is not None:
@@ -302,6 +309,8 @@ class Pathfinder(GrayTask):
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the baselines; on generated pictures also the search along the snakes."""
         found = super().baselines(split)
+        if self.per_token:
+            return found
         train, data = (self.pictures(name) for name in ("train", split))
         found.append(
             baseline(

@@ -22,7 +22,7 @@ class Mean(nn.Module):
             from models.mixer import Unsupported
             raise Unsupported("the mean needs every token")
         self.scale, self.value = scale, nn.Linear(site.width, site.width)
-        self.traits = Traits()
+        self.traits = Traits(sees_order=False)
 
     def forward(self, x, layout):
         keep = torch.ones_like(x[..., :1]) if layout.keep is None else layout.keep[..., None].to(x)

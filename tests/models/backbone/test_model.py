@@ -329,7 +329,7 @@ def test_a_mixer_that_refuses_the_task_is_not_caught(averaging):
 
 def test_traits_and_missing_networks(averaging):
     model = build(averaging, feed_forward=FeedForward.none)
-    assert model.traits == [Traits()] * 2
+    assert model.traits == [Traits(sees_order=False)] * 2
     assert not [name for name, _ in model.named_parameters() if "network" in name]
 
 

@@ -88,6 +88,8 @@ PLANTED = [
     core("heads", "in another order", layouts.SwapsHeads),
     core("heads", "in another order", layouts.SwapsHeads, options={"heads": 2, "width": 18}),
     whole("heads", "reshape", layouts.FoldsByReshape),
+    core("order", "declare Traits(sees_order=False)", mixers.SaysItSeesOrder),
+    core("order", "something tells the order", mixers.NumbersItsKeys),
     core("padding", "padded from", mixers.IgnoresPadding),
     whole("padding", "outliers", mixers.SeesPadding),
     core("padding", "padded from", mixers.ZeroedPadding),

@@ -122,7 +122,7 @@ class ContinuesAsTheFirst(Honest):
 class Reader(KernelCore):
     """Honours all that a layout can say; sees 8 tokens back and ahead, so that global is more."""
 
-    reach = 8
+    reach, has_window = 8, True
 
     def __init__(self, site: Site) -> None:
         fields = frozenset(Layout._fields)
@@ -188,7 +188,7 @@ class SeesNextDocument(Reader):
 class WideReader(Reader):
     """Sees everything that comes before: what a prefix is for."""
 
-    reach = 10**6
+    reach, has_window = 10**6, False
 
 
 class IgnoresPrefix(WideReader):

@@ -12,9 +12,12 @@ from models.multi_head import MultiHead
 class KernelCore(nn.Module):
     """Attention by positive features elu(x) + 1, written out; a state when causal."""
 
+    has_window = False
+
     def __init__(self, site: Site, **traits: object) -> None:
         super().__init__()
         told = {"operations": Growth(2.0), "memory": Growth(2.0), "row_stochastic": True}
+        told["sees_order"] = site.causal or self.has_window
         self.traits = Traits(causal=site.causal, **{**told, **traits})  # type: ignore[arg-type]
 
     def features(self, x: Tensor) -> Tensor:
@@ -61,6 +64,20 @@ class Peeking(KernelCore):
 
     def seen(self, q: Tensor, layout: Layout) -> Tensor:
         return q.new_ones(q.shape[2], q.shape[2]).tril(1)
+
+
+class SaysItSeesOrder(KernelCore):
+    """A set, which does not know."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site, sees_order=True)
+
+
+class NumbersItsKeys(KernelCore):
+    """Says that tokens are a set, and weighs the later ones a little more."""
+
+    def seen(self, q: Tensor, layout: Layout) -> Tensor:
+        return super().seen(q, layout) * (1 + 1e-6 * torch.arange(q.shape[2]).to(q))
 
 
 class GlobalMaximum(KernelCore):
@@ -228,6 +245,8 @@ def declaring(core: type[KernelCore] = KernelCore, **traits: object) -> type[Hon
 class DenseWindow(KernelCore):
     """A band of 16, by a mask over all scores."""
 
+    has_window = True
+
     def seen(self, q: Tensor, layout: Layout) -> Tensor:
         return super().seen(q, layout).triu(-15).tril(15)
 
@@ -235,7 +254,7 @@ class DenseWindow(KernelCore):
 class Plain(nn.Module):
     """Position-wise; what each test below spoils."""
 
-    traits = Traits()
+    traits = Traits(sees_order=False)
 
     def __init__(self, site: Site) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ def test_a_wrong_exponent_is_found(averaging):
     class Modest(averaging):
         def __init__(self, site: Site) -> None:
             super().__init__(site)
-            self.traits = Traits(causal=site.causal, operations=Growth(2.0))
+            self.traits = Traits(causal=site.causal, operations=Growth(2.0), sees_order=False)
 
     assert failures(Modest, causal=False) == {"operations"}
 

@@ -1,4 +1,4 @@
-"""Schedules by their formulas; groups by special treatment."""
+"""Options of optimisation: what is refused; groups by special treatment; clipping."""
 
 import math
 from collections.abc import Mapping
@@ -10,54 +10,8 @@ from torch import nn
 
 from models.mixer import Tuning
 from runners.training.clipping import clip_gradients, own_clips
-from runners.training.optim import OptimConfig, Schedule
+from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import build_optimiser, set_rates
-from runners.training.schedules import learning_rate
-
-
-def rates(**options: Any) -> list[float]:
-    config = OptimConfig(**options)
-    return [learning_rate(config, step) for step in range(config.steps)]
-
-
-def test_cosine_warms_up_peaks_and_ends_at_its_fraction() -> None:
-    found = rates(peak_learning_rate=2.0, steps=101, warmup_steps=10, final_fraction=0.05)
-    assert found[:10] == pytest.approx([0.2 * i for i in range(1, 11)])
-    assert max(found) == found[10] == 2.0
-    assert found[55] == pytest.approx(2.0 * (0.05 + 0.95 * 0.5))
-    assert found[-1] == pytest.approx(0.1)
-
-
-def test_rsqrt_is_that_of_the_long_range_arena_code() -> None:
-    config = OptimConfig(
-        peak_learning_rate=0.05, schedule=Schedule.rsqrt, warmup_steps=1000, steps=5000
-    )
-    assert learning_rate(config, 0) == 0
-    assert learning_rate(config, 500) == pytest.approx(0.05 * 0.5 / math.sqrt(1000))
-    assert learning_rate(config, 1000) == pytest.approx(1.58e-3, rel=2e-3)
-    assert learning_rate(config, 4000) == pytest.approx(0.05 / math.sqrt(4000))
-
-
-def test_linear_and_constant() -> None:
-    found = rates(peak_learning_rate=1.0, steps=11, schedule=Schedule.linear)
-    assert found == pytest.approx([1 - i / 10 for i in range(11)])
-    assert set(rates(peak_learning_rate=3.0, steps=4, schedule=Schedule.constant)) == {3.0}
-
-
-def test_one_cycle_is_that_of_torch() -> None:
-    found = rates(peak_learning_rate=1.0, steps=50, warmup_steps=10, schedule=Schedule.one_cycle)
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimiser = torch.optim.SGD([parameter], lr=1.0)
-    theirs = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, 1.0, total_steps=50, pct_start=11 / 50, anneal_strategy="linear",
-        cycle_momentum=False,
-    )  # fmt: skip
-    expected = []
-    for _ in range(50):
-        expected.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
-        theirs.step() if len(expected) < 50 else None
-    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""Inputs of classification tasks, answered token by token."""
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from lra.named_task import build_task_by_name
+from tasks.classification.objectives import InputObjective
+from tasks.classification.text import Text, TextSource
+from tasks.task import Kind
+
+SMALL = {
+    "listops": ["train_examples=40", "validation_examples=20", "test_examples=20",
+                "min_length=5", "max_length=40", "max_depth=3", "max_args=4"],
+    "text": ["source=sample"],
+    "retrieval": ["source=sample"],
+    "mnist": ["source=sample", "max_length=60"],
+    "pathfinder": ["train_examples=20", "validation_examples=8", "test_examples=8"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LRA_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
+def made(name, *words):
+    task = build_task_by_name(name, [*SMALL[name], *words])
+    task.prepare()
+    return task
+
+
+def joined(task, split, seed=3):
+    """Return tokens, targets, what is real, and weights, of all rows, padded alike."""
+    found = []
+    for batch in task.batches(split, batch_size=8, seed=seed):
+        real = (
+            torch.ones(batch.tokens.shape, dtype=torch.bool) if batch.keep is None else batch.keep
+        )
+        rows = batch.tokens.flatten(0, 1)
+        for number, row in enumerate(rows):
+            there = real.flatten(0, 1)[number]
+            target = batch.target[number] if batch.target.dim() > 1 else None
+            weight = None if batch.weight is None else batch.weight[number]
+            found.append((row, target, there, weight))
+    return found
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_masked_tokens_are_the_classifiers_and_nothing_else_counts(name):
+    plain, task = made(name), made(name, "objective=masked")
+    assert task.folder == plain.folder
+    extra = plain.spec.vocabulary
+    assert task.spec.kind is Kind.masked_modelling
+    assert (task.spec.vocabulary, task.spec.added_ids) == (extra + 1, 1)
+    hidden = total = 0
+    for split in ("train", "test"):
+        rows = list(zip(joined(plain, split), joined(task, split), strict=True))  # the same order
+        for (seen, _, real, _), (shown, target, there, weight) in rows:
+            assert torch.equal(real, there)
+            assert torch.equal(seen, target)
+            drawn = weight > 0
+            assert drawn.any()
+            assert not (drawn & ~there).any()
+            assert torch.equal(shown, torch.where(drawn, extra, seen))
+            hidden, total = hidden + int(drawn.sum()), total + int(there.sum())
+    wanted = {"listops": 0.1, "text": 0.15, "retrieval": 0.15}.get(name, 0.5)
+    short = 0.06 if name == "listops" else 0.0  # where one token of a row is hidden at least
+    assert wanted - 0.03 < hidden / total < wanted + 0.03 + short
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_causal_model_reads_all_but_the_last_token(name):
+    plain, task = made(name), made(name, "objective=causal")
+    assert task.spec.kind is Kind.language_modelling
+    for (seen, _, real, _), (shown, target, there, weight) in zip(
+        joined(plain, "test"), joined(task, "test"), strict=True
+    ):
+        length = int(real.sum())
+        assert torch.equal(target, seen)
+        assert shown[0] == plain.spec.vocabulary
+        assert torch.equal(shown[1:length], seen[: length - 1])
+        assert not shown[length:].any()
+        assert torch.equal(there, real)
+        assert weight is None or torch.equal(weight > 0, real)
+
+
+def masks(task, split, seed):
+    return {
+        int(index): row.nonzero().flatten().tolist()
+        for batch in task.batches(split, batch_size=4, seed=seed)
+        for index, row in zip(batch.index, batch.weight, strict=True)
+    }
+
+
+def test_masks_are_drawn_anew_for_each_epoch_and_once_for_evaluation():
+    task = made("listops", "objective=masked")
+    assert masks(task, "train", 1) != masks(task, "train", 2)
+    assert masks(task, "test", 1) == masks(task, "test", 2)
+    other = [b.weight for b in task.batches("test", batch_size=20, seed=9)]
+    assert masks(task, "test", 1) == {
+        int(i): row.nonzero().flatten().tolist()
+        for b, w in zip(task.batches("test", batch_size=20, seed=9), other, strict=True)
+        for i, row in zip(b.index, w, strict=True)
+    }  # whatever the batch
+    paired = masks(made("retrieval", "objective=masked"), "test", 0)
+    assert sorted(paired) == list(range(len(paired)))
+    assert len({tuple(mask) for mask in paired.values()}) > len(paired) // 2
+
+
+def test_masks_do_not_depend_on_the_process():
+    code = (
+        "from lra.named_task import build_task_by_name as b;"
+        "t = b('retrieval', ['source=sample', 'objective=masked']); t.prepare();"
+        "print(next(t.batches('train', batch_size=8, seed=5)).weight.tolist())"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    batch = next(made("retrieval", "objective=masked").batches("train", batch_size=8, seed=5))
+    assert printed.strip() == str(batch.weight.tolist())
+
+
+def test_scores_are_those_of_tokens():
+    task = made("listops", "objective=masked")
+    batch = next(task.batches("test", batch_size=20, seed=0))
+    nll, hit = torch.full(batch.target.shape, 2.0), batch.weight > 0
+    found = task.tally(nll, hit, batch)
+    assert found.count == float(batch.weight.sum())
+    assert found.hits == found.count
+    assert found.nll_sum == pytest.approx(2 * found.count)
+    assert task.derived("test", 2.0) == pytest.approx(
+        {"perplexity": math.e**2, "bits_per_token": 2 / math.log(2)}
+    )
+    assert made("listops").derived("test", 2.0) == {}
+
+
+@pytest.mark.parametrize("name", ["listops", "pathfinder"])
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_the_baseline_is_the_frequency_of_tokens(name, objective):
+    task = made(name, f"objective={objective}")
+    (baseline,) = task.baselines("test")
+    seen = np.concatenate([t[r].numpy() for _, t, r, _ in joined(task, "train", 0)])
+    stored = task.split("train").tokens
+    known = np.bincount(stored.astype(np.int64) + task.shift, minlength=task.spec.vocabulary)
+    guess = known.argmax()
+    judged = [t[r if w is None else w > 0] for _, t, r, w in joined(task, "test")]
+    right = torch.cat(judged) == int(guess)
+    assert set(seen) <= set(known.nonzero()[0])
+    assert baseline.name == "unigram"
+    assert baseline.accuracy == pytest.approx(float(right.double().mean()))
+    assert baseline.measures["perplexity"] == pytest.approx(math.exp(baseline.measures["loss"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("mnist", ["objective=masked", "encoding=scalars"], "set task.encoding=symbols"),
+        ("text", ["masked_share=0.2"], "belongs to objective=masked"),
+        ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
+        ("text", ["objective=masked", "masked_share=1"], "between 0 and 1"),
+    ],
+)
+def test_options_that_do_not_fit(name, words, message):
+    with pytest.raises(ValueError, match=message):
+        build_task_by_name(name, [*SMALL[name], *words])
+
+
+def test_the_default_is_the_classification_task():
+    task = Text(source=TextSource.sample)
+    assert task.objective is InputObjective.classify
+    assert task.spec.regime == ""
+    assert task.spec.kind is Kind.classification
