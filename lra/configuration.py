@@ -60,6 +60,8 @@ TOP = {
     **dict.fromkeys(GROUPS, MAPPING),
     **dict.fromkeys(("for_task", "for_model", "for_runner"), OPTIONS),
     "protocol": NAME,
+    "published_models": NAMES,
+    "deviations": OPTIONS,
     "seed": Wanted(
         f"a whole number from 0 to {LARGEST}",
         lambda value: type(value) is int and 0 <= value <= LARGEST,
@@ -105,7 +107,7 @@ INSIDE = {
 }
 """The keys that are read by themselves; `lra.compose` types the options beside them."""
 OPTIONAL = frozenset(
-    {"optim.name", "logger.name", "runner.class_path"}
+    {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "backbone", "about")}
 )
 

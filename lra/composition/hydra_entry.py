@@ -54,6 +54,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
     from lra.composition.complaints import explained
     from lra.composition.repository import hydra_of
     from lra.composition.slips import Choices, dashed, listed
+    from lra.protocol import notes
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise instead of exiting: the messages are ours
     version.setbase("1.3")
@@ -82,7 +83,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
                 job = _job(execute, hydra.config_loader, flags.config_dir)
                 hydra.multirun(flags.config_name, job, words)
             found = []
-        _say(hydra.config_loader)
+        _say(hydra.config_loader, notes([entry.config for entry in found]))
         return found
     finally:
         GlobalHydra.instance().clear()
@@ -161,9 +162,9 @@ def _print(hydra: Any, mode: str, master: Any, flags: argparse.Namespace) -> Non
             print_configurations(hydra, flags, master, combinations)
 
 
-def _say(loader: Any) -> None:
-    """Tell the person at the keyboard what the loader has noted, once."""
-    for note in loader.notes:
+def _say(loader: Any, more: Sequence[str] = ()) -> None:
+    """Tell the person at the keyboard what the loader has noted, and `more`, once."""
+    for note in dict.fromkeys((*loader.notes, *more)):
         print(f"lra: {note}", file=sys.stderr)
     loader.notes.clear()
 
@@ -291,12 +292,23 @@ def _combinations(
     words = [spelt_out(f"{key}={value}", folders) for key, value in params]
     words += _words_of(master.hydra)
     parsed = OverridesParser.create(hydra.config_loader).parse_overrides(words)
-    found = expand(parsed, sweeper.max_batch_size)
+    found = _fitted(expand(parsed, sweeper.max_batch_size), hydra.config_loader)
     requested = flags.multirun or "hydra.mode=MULTIRUN" in flags.overrides
     if len(found) > 1 and not requested:
         note = f"{_preset(flags.overrides)} is a sweep of {len(found):,} runs, as with -m"
         hydra.config_loader.notes[f"{note}; --run makes one run of it"] = None
     return parsed, found
+
+
+def _fitted(combinations: list[list[str]], loader: Any) -> list[list[str]]:
+    """Return the combinations that their models can be, each once; what is left out is noted."""
+    from lra.composition.mixer_words import MixerWords
+
+    words = MixerWords(loader, combinations)
+    fitted = [words.fitted(combination) for combination in combinations]
+    found = [*dict.fromkeys(tuple(each) for each in fitted if each is not None)]
+    loader.notes |= dict.fromkeys(words.notes())
+    return [[*each] for each in found]
 
 
 def _many(hydra: Any, master: Any, flags: argparse.Namespace) -> list[Composed]:

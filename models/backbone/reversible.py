@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.stack import Blank, Stack, TransformerBlock, family
+from models.device_kind import device_kind
 from models.mixer import Flow, Layout, State, Unsupported
 from models.state import detach
 
@@ -67,7 +68,7 @@ class _Autocast(NamedTuple):
 
     @classmethod
     def now(cls, like: Tensor) -> "_Autocast":
-        kind = like.device.type
+        kind = device_kind(like.device)
         return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     @contextmanager

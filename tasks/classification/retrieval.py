@@ -26,6 +26,7 @@ from tasks.classification.base import ClassificationTask
 from tasks.classification.objectives import InputObjective
 from tasks.classification.pairs import CitationPair
 from tasks.data import arena
+from tasks.data.batching import check_lengths
 from tasks.data.prepared import BYTES, GENERATED, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
 from tasks.data.sources import data_root, remembered_sha256
@@ -53,6 +54,8 @@ class Retrieval(ClassificationTask):
         path: Folder of the three TSV files, packed or not, or the archive's that holds it.
         partial: Whether they hold a part of the pairs, or others; every row then says so.
         max_length: Bytes kept of each text, at most 10,000.
+        padded_length: Tokens of every row, padding included, for models that padding reaches; None
+            pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
         objective: What a model answers: classify, masked or causal (tokens).
         masked_share: Of the tokens, for objective=masked; null: 15 %.
@@ -69,19 +72,23 @@ class Retrieval(ClassificationTask):
         path: str | None = None,
         partial: bool = False,
         max_length: int = 4000,
+        padded_length: int | None = None,
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
     ) -> None:
         self.source = source
-        if not 1 <= max_length <= STORED_BYTES or bucket_batches < 1:
-            raise ValueError(
-                f"Retrieval needs 1 <= max_length <= {STORED_BYTES} and bucket_batches >= 1: got "
-                f"max_length={max_length}, bucket_batches={bucket_batches}"
-            )
+        check_lengths(
+            "Retrieval",
+            max_length=max_length,
+            padded_length=padded_length,
+            bucket_batches=bucket_batches,
+            most=STORED_BYTES,
+        )
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
+        self.padded_length = padded_length
         self.answer(objective, masked_share)
 
     @cached_property
@@ -94,7 +101,7 @@ class Retrieval(ClassificationTask):
             kind=Kind.pair,
             vocabulary=257,
             classes=2,
-            max_length=self.max_length,
+            max_length=self.padded_length or self.max_length,
             padded=True,
             metric="accuracy",
             source=source_name(self.source, self._folder(), partial=self.partial),

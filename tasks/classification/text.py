@@ -45,6 +45,7 @@ from tasks.classification.reviews import (
     read_folder,
     sample_reviews,
 )
+from tasks.data.batching import LONGEST, check_lengths
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, GENERATED, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
@@ -85,6 +86,8 @@ class Text(ClassificationTask):
         max_length: Bytes kept of each review (1000 in the original configuration; often 4000).
         validation: split or test.
         validation_fraction: Share of train that is held out with `validation=split`.
+        padded_length: Tokens of every row, padding included, for models that padding reaches; None
+            pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
         objective: What a model answers: classify, masked or causal (tokens).
         masked_share: Of the tokens, for objective=masked; null: 15 %.
@@ -104,16 +107,19 @@ class Text(ClassificationTask):
         max_length: int = 1000,
         validation: Validation = Validation.split,
         validation_fraction: float = 0.1,
+        padded_length: int | None = None,
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
     ) -> None:
         self.source, self.validation = source, validation
-        if max_length < 1 or bucket_batches < 1:
-            raise ValueError(
-                "Text needs max_length >= 1 and bucket_batches >= 1: got "
-                f"max_length={max_length}, bucket_batches={bucket_batches}"
-            )
+        check_lengths(
+            "Text",
+            max_length=max_length,
+            padded_length=padded_length,
+            bucket_batches=bucket_batches,
+            most=LONGEST,
+        )
         if not 0 < validation_fraction < 1:
             raise ValueError(
                 f"task.validation_fraction lies between 0 and 1: got {validation_fraction}; to "
@@ -122,6 +128,7 @@ class Text(ClassificationTask):
         self.path, self.partial = own_path(path, source), partial
         check_partial(partial, path is not None)
         self.max_length, self.bucket_batches = max_length, bucket_batches
+        self.padded_length = padded_length
         self.validation_fraction = validation_fraction
         self.answer(objective, masked_share)
 
@@ -134,7 +141,7 @@ class Text(ClassificationTask):
             kind=Kind.classification,
             vocabulary=257,
             classes=2,
-            max_length=self.max_length,
+            max_length=self.padded_length or self.max_length,
             padded=True,
             metric="accuracy",
             source=self._source_name(),

@@ -13,6 +13,9 @@ from jaxtyping import Int, Int64, Shaped
 from tasks.data.storage import Ragged
 from tasks.task import Batch
 
+LONGEST = 2**31
+"""No row is longer."""
+
 
 class Draw(IntEnum):
     """What a stream of random words is for: streams of one seed do not overlap."""
@@ -105,19 +108,45 @@ def plan_epoch(
     return [rows for rows in mine if len(rows)]
 
 
-def collate(split: Ragged, rows: Int[np.ndarray, " b"], *, max_length: int, shift: int) -> Batch:
-    """Return a batch padded with 0 to its longest row, cut to `max_length`.
+def check_lengths(
+    name: str, *, max_length: int, padded_length: int | None, bucket_batches: int, most: int
+) -> None:
+    """Raise ValueError unless a task of stored rows can have these."""
+    if not 1 <= max_length <= most or bucket_batches < 1:
+        limit = "" if most == LONGEST else f" <= {most}"
+        raise ValueError(
+            f"{name} needs 1 <= max_length{limit} and bucket_batches >= 1: got "
+            f"max_length={max_length}, bucket_batches={bucket_batches}"
+        )
+    if padded_length is not None and padded_length < max_length:
+        raise ValueError(
+            f"{name} pads rows of up to max_length={max_length} tokens: got "
+            f"padded_length={padded_length}; wanted {max_length} or more, or null for the longest "
+            "row of each batch"
+        )
+
+
+def collate(
+    split: Ragged,
+    rows: Int[np.ndarray, " b"],
+    *,
+    max_length: int,
+    shift: int,
+    padded_length: int | None = None,
+) -> Batch:
+    """Return a batch padded with 0, of rows cut to `max_length`.
 
     Args:
         split: The stored examples.
         rows: Which of them.
         max_length: Longer rows keep their first `max_length` tokens.
         shift: Added to every stored token (bytes become ids by 1).
+        padded_length: Tokens of every row of the batch, padding included; None = of its longest.
     """
     parts, sequences = split.parts, split.sequences(rows)
     flat, starts = split.tokens, split.offsets[sequences]
     lengths = np.minimum(split.offsets[sequences + 1] - starts, max_length)
-    longest = int(lengths.max())
+    longest = padded_length or int(lengths.max())
     full = bool((lengths == longest).all())
     # Copied as stored, widened at once: twice as fast as widening row by row.
     if full and len(flat) % longest == 0 and bool((starts == sequences * longest).all()):

@@ -17,6 +17,8 @@ class RowsTask(StoredTask):
     bucket_batches: int
     shift: int = 0
     """Added to every stored token."""
+    padded_length: int | None = None
+    """Tokens of every row of a batch, padding included; None = of the batch's longest row."""
 
     def examples(self, split: str) -> int:
         """Return the number of examples of a split."""
@@ -62,7 +64,13 @@ class RowsTask(StoredTask):
         """
         data = self.split(split)
         for rows in plan:
-            batch = collate(data, rows, max_length=self.max_length, shift=self.shift)
+            batch = collate(
+                data,
+                rows,
+                max_length=self.max_length,
+                shift=self.shift,
+                padded_length=self.padded_length,
+            )
             yield self.shown(batch, seed)
 
     def shown(self, batch: Batch, seed: int) -> Batch:

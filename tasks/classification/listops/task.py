@@ -39,7 +39,7 @@ from tasks.classification.listops.text import (
 from tasks.classification.listops.trees import Limits, distinct_trees
 from tasks.classification.objectives import InputObjective
 from tasks.data import arena
-from tasks.data.batching import Draw, permutation
+from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
 from tasks.data.prepared import identity_of
 from tasks.data.published import MARK, check_partial, check_whole
 from tasks.data.sources import data_root, lock, remembered_sha256
@@ -86,6 +86,8 @@ class ListOps(ClassificationTask):
         processes: Processes that generate; 0 = every core. Cannot change the data.
         write_tsv: Also write the official TSV files, in the folder `tsv` of the prepared data.
         check_answers: Evaluate every TSV tree and refuse a wrong target.
+        padded_length: Tokens of every row, padding included, for models that padding reaches; None
+            pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
         objective: What a model answers: classify, masked or causal (tokens).
         masked_share: Of the tokens, for objective=masked; null: 10 %.
@@ -117,6 +119,7 @@ class ListOps(ClassificationTask):
         processes: int = 0,
         write_tsv: bool = False,
         check_answers: bool = True,
+        padded_length: int | None = None,
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
@@ -169,6 +172,14 @@ class ListOps(ClassificationTask):
         self.max_length = max_length if self.path else self.limits.max_length + filler
         self.processes, self.write_tsv = processes, write_tsv
         self.check_answers, self.bucket_batches = check_answers, bucket_batches
+        self.padded_length = padded_length
+        check_lengths(
+            "ListOps",
+            max_length=self.max_length,
+            padded_length=padded_length,
+            bucket_batches=bucket_batches,
+            most=LONGEST,
+        )
         self.answer(objective, masked_share)
 
     @cached_property
@@ -180,7 +191,7 @@ class ListOps(ClassificationTask):
             kind=Kind.classification,
             vocabulary=len(VOCABULARY),
             classes=10,
-            max_length=self.max_length,
+            max_length=self.padded_length or self.max_length,
             padded=True,
             metric="accuracy",
             source=f"{self.source}{MARK if self.partial else ''}",

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-import lra.sweep.identity
+import lra.sweep.cells
 from lra.cli import main
 
 RECORDED = {
@@ -17,9 +17,9 @@ RECORDED = {
     "-m +experiment=transfer task.source=sample task.path=null":
         "9 d3bc5ee7a15d9f35 f1fe1d1b850fa20a",
     "+protocol=nystrom task=listops model=nystromformer":
-        "1 eacfaa4c0df71a8f 230d9ec8a26d7fb4",
+        "1 4adbc958f5dc9713 8c1d1b6b9d2d4cc9",
     "+protocol=lra_paper task=text model=reformer task.source=sample":
-        "1 4e536d68ada607bb 69c5554276570d05",
+        "1 546ef9122b4f4ae9 b0748fd072e5a779",
     "-m +experiment=span task.source=sample":
         "20 de61f0be64ce1672 363fb6d6e6448ef2",
     "-m +experiment=approximation hardware.threads=2":
@@ -40,7 +40,7 @@ def test_keys_stay(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Machine and torch belong to a key."""
-    monkeypatch.setattr(lra.sweep.identity, "device_name", lambda device: "a processor")
+    monkeypatch.setattr(lra.sweep.cells, "device_name", lambda device: "a processor")
     monkeypatch.setattr(lra.sweep.identity, "version", lambda package: "2.6.0")
     words = ("runner.dry_run=true", "results=nowhere", "logger=none")
     assert main(["run", *line.split(), *words]) == 0

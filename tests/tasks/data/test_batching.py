@@ -1,6 +1,10 @@
 import numpy as np
 import pytest
+import torch
 
+from tasks.classification.listops.task import ListOps
+from tasks.classification.retrieval import Retrieval
+from tasks.classification.text import Text
 from tasks.data.batching import Draw, collate, permutation, plan_epoch, random_words
 from tasks.data.storage import from_rows
 
@@ -84,6 +88,30 @@ def test_collate_pads_cuts_and_shifts():
     alone = collate(split, np.array([0]), max_length=4, shift=1)
     assert alone.keep is None
     assert alone.tokens.tolist() == [[[256, 2]]]
+
+
+@pytest.mark.parametrize("padded_length", [4, 7])
+def test_every_row_can_be_padded_to_one_length(padded_length):
+    rows = [np.array(row, np.uint8) for row in ([255, 1], [2, 3, 0, 5, 6], [7, 8])]
+    split = from_rows(rows, np.array([1, 0, 1], np.uint8))
+    for chosen in ([1, 2], [0, 2], [1]):
+        known = {"max_length": 4, "shift": 1}
+        plain = collate(split, np.array(chosen), **known)
+        batch = collate(split, np.array(chosen), padded_length=padded_length, **known)
+        length = plain.tokens.shape[-1]
+        assert batch.tokens.shape[-1] == padded_length
+        assert (batch.tokens[..., :length] == plain.tokens).all()
+        assert not batch.tokens[..., length:].any()
+        keep = batch.keep if batch.keep is not None else torch.ones(1, 1, padded_length)
+        assert keep.sum() == (plain.tokens > 0).sum()
+
+
+@pytest.mark.parametrize("task", [Text, Retrieval, ListOps])
+def test_rows_are_padded_to_no_less_than_they_have(task):
+    sample = {"source": "sample"} if task is not ListOps else {"min_length": 10}
+    with pytest.raises(ValueError, match=r"padded_length=99; wanted 100 or more, or null"):
+        task(**sample, max_length=100, padded_length=99)
+    assert task(**sample, max_length=100, padded_length=128).spec.max_length == 128
 
 
 @pytest.mark.parametrize(("max_length", "shift"), [(6, 0), (6, 1), (4, 1)])
