@@ -45,7 +45,7 @@ class ScaleNorm(nn.Module):
 class TokenBatchNorm(nn.BatchNorm1d):
     """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding among them."""
 
-    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:  # type: ignore[override]
+    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Norm each channel. ValueError in training where there is one vector in all."""
         if not x.numel():
             return x
