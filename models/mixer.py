@@ -300,6 +300,8 @@ class Family(ByName, nn.Module):
 
     version: ClassVar[int] = 1
     """Raised where the same options give other numbers than before; a part of every key."""
+    lra_version: ClassVar[int] = 0
+    """Raised where those of `variant=lra` alone moved; their keys have the sum."""
     needs: ClassVar[Sequence[Need]] = ()
     """What options need to act."""
 

@@ -89,6 +89,14 @@ class MultiHead(Family):
     """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
     Rotary positions, where the site asks for them, are applied here, before the core.
+
+    Args:
+        site: Where it is built.
+        core: The attention.
+        bias: Whether projections have biases, where the backbone leaves that open.
+        mean_at_padding: Whether a padded token, whose output is otherwise what real keys give it,
+            gets the mean of the values at all positions, padding among them. It is what a bias of
+            -1e10 on every score does in float32, and so the Long Range Arena's code.
     """
 
     q_proj: nn.Linear
@@ -96,8 +104,11 @@ class MultiHead(Family):
     v_proj: nn.Linear
     out_proj: nn.Linear
 
-    def __init__(self, site: Site, core: Core, *, bias: bool = True) -> None:
+    def __init__(
+        self, site: Site, core: Core, *, bias: bool = True, mean_at_padding: bool = False
+    ) -> None:
         super().__init__()
+        self.mean_at_padding = mean_at_padding
         self.heads, self.head_width = site.heads, site.head_width
         self.rotary = site.positions == Positions.rotary
         self.positions_inside = site.positions != Positions.none
@@ -148,7 +159,10 @@ class MultiHead(Family):
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
         q, k, v = self.project(x, layout)
-        return self.merge(self.core(q, k, v, layout))
+        y = self.merge(self.core(q, k, v, layout))
+        if layout.keep is None or not self.mean_at_padding:
+            return y
+        return y.where(layout.keep[..., None], self.out_proj(self.v_proj(x.mean(1, keepdim=True))))
 
     def attend(
         self,

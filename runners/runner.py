@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from models.backbone.model import Backbone, TaskFacts
     from runners.approximation import Cores
     from runners.measurement.hardware import HardwareProfile
+    from runners.passes import Passes
     from runners.training.optim import OptimConfig
     from tasks.task import Stretches, Task
 
@@ -81,6 +82,10 @@ class Work(Protocol):
         """Return its weights alone."""
         ...
 
+    def stored(self) -> "Backbone":
+        """Return the model of `Runner.stored_weights`, with its weights."""
+        ...
+
     def source_task(self, name: str) -> "Task":
         """Return the task that it was trained on."""
         ...
@@ -136,6 +141,11 @@ class Runner(ABC):
         """In a word for tables, what weights a run starts from; None where none are meant."""
         return None
 
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from: its key or folder; None: none."""
+        return None
+
     def of_model(self, model: str, about: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return options that depend on the run's model, in place of those that were given.
 
@@ -168,6 +178,17 @@ class Runner(ABC):
             return [(name, length)]
         own: Any = self
         return [(mode.name, each) for mode in own.modes for each in own.lengths]
+
+    def passes(self, work: Work) -> "Sequence[Passes]":
+        """Return what one cell asks of its model, from which `lra plan` reckons its time.
+
+        Raises:
+            Uncounted: it is not known before the cell runs, or this runner does not say.
+        """
+        from runners.passes import Uncounted
+
+        del work
+        raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
 
     @classmethod
     def word(cls, mode: str) -> str:

@@ -7,10 +7,13 @@ from typing import ClassVar
 
 from conf.choices import by_name
 from models.backbone.model import Backbone
+from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
+from runners.passes import Passes, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
+from runners.training.initial import initial_parameters
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 from runners.training.stopping import stop_signal
@@ -23,11 +26,47 @@ class Train(TrainConfig, Runner):
     """A training by itself."""
 
     trains: ClassVar[bool] = True
+    # The key of what it names stands in the identity.
+    incidental: ClassVar[frozenset[str]] = TrainConfig.incidental | {"weights"}
+
+    weights: str | None = None
+    """A completed training to start from: its key, the beginning of it, or its folder."""
+
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from."""
+        return self.weights
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the steps, the validations among them and the final evaluation."""
+        task, optim, every = work.task, work.optim, self.evaluate_every_steps
+        length, _ = padded_length(task, "train", optim.batch_size)
+        found = [Passes(optim.steps, optim.batch_size, length, True, optim.micro_batch_size)]
+        judged = dict.fromkeys(self.evaluate_splits, 1)
+        if every:
+            judged.setdefault("validation", 0)
+        for split, last in judged.items():
+            rows, number = self.evaluation_batch_size, size(task, split)
+            length, _ = padded_length(task, split, rows)
+            during = 0
+            if every and split == "validation":
+                during = -(-optim.steps // every) + self.evaluate_first
+            some = min(number, self.validation_examples or number)
+            batches = last * -(-number // rows) + during * -(-some // rows)
+            found.append(Passes(batches, min(rows, number), length, False))
+        return found
 
     def run(self, work: Work) -> Iterator[Item]:
-        """Yield curves, scores and outcomes."""
-        return train(
-            work.build(),
+        """Yield curves, scores and outcomes.
+
+        Raises:
+            Unsupported: The weights that it starts from have no place in the model.
+        """
+        model = work.build()
+        if self.weights is not None:
+            yield from initial_parameters(transfer(work.stored(), model))
+        yield from train(
+            model,
             work.task,
             optim=work.optim,
             config=self,

@@ -19,7 +19,7 @@ import torch
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.checkpoints import read_checkpoint
-from models.transfer.weights import Parts, TransferReport, transfer
+from models.transfer.weights import Parts, transfer
 from runners.isolation.progress import phase, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
@@ -28,6 +28,7 @@ from runners.runner import Runner, Work
 from runners.train import train
 from runners.training.config import TrainConfig
 from runners.training.evaluate import evaluate
+from runners.training.initial import initial_parameters
 from runners.training.loop import Item
 from runners.training.optim import OptimConfig
 from runners.training.stopping import stop_signal
@@ -149,9 +150,11 @@ def fine_tune(
         Interrupted: SIGTERM came; the next call goes on from the last checkpoint.
     """
     if config.weights is not None:
-        yield from _counted(transfer(read_checkpoint(Path(config.weights)), model, config.parts))
+        yield from initial_parameters(
+            transfer(read_checkpoint(Path(config.weights)), model, config.parts)
+        )
     elif source is not None:
-        yield from _counted(transfer(source.model, model, config.parts))
+        yield from initial_parameters(transfer(source.model, model, config.parts))
         yield from _scored(source, config, hardware)
     yield from train(
         model,
@@ -162,12 +165,6 @@ def fine_tune(
         seed=seed,
         checkpoints=checkpoints,
     )
-
-
-def _counted(report: TransferReport) -> Iterator[Measurement]:
-    for origin, count in report.parameters.items():
-        labels = {"origin": origin.value}
-        yield Measurement(metric="initial_parameters", value=float(count), labels=labels)
 
 
 def _scored(

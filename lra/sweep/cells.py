@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lra import cli, protocol
 from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
+from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
-from runners.measurement.hardware import Device, device_name
+from runners.measurement.hardware import Device, HardwareProfile, device_name
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import digests, summary
 
@@ -32,8 +33,23 @@ class Known:
     """Hashes of sources, by the modules that reach them."""
     place: Mapping[str, str] = field(default_factory=dict)
     """See `runners.records.Cell`."""
+    elsewhere: bool = False
+    """Whether the cells are meant for a device that need not be here: they are planned, not run."""
     rates: dict[str, Rate] = field(default_factory=dict)
     """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
+
+    def device_of(self, hardware: HardwareProfile) -> str:
+        """Return the name of the device that a profile means. Raises ValueError for one not here.
+
+        Not where the cells are planned for elsewhere: then it is a name that no device has, and a
+        cell whose key has it, one that reads the clock, is not among those of another machine.
+        """
+        try:
+            return device_name(hardware.device)
+        except ValueError:
+            if not self.elsewhere:
+                raise
+            return f"{hardware.name}, not here"
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
         """Return the hash of every source that `modules` reach."""
@@ -52,6 +68,9 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
     for name, source in trainings(run, known.tasks).items():
         started[name] = plan(source, known=known)[0].key
         modules.update(_modules(source))
+    if (stored := stored_training(run)) is not None:
+        started[STORED] = stored.key
+        modules.update(_modules(stored.run(known.tasks)))
     sources = known.sources_of(modules)
     shared = {
         "config": run.config,
@@ -60,7 +79,11 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
         "sources": sources,
         "place": known.place,
     }
-    return [_cell(run, mode, length, started, shared, rates=known.rates) for mode, length in pairs]
+    device = known.device_of(run.hardware)
+    return [
+        _cell(run, mode, length, started, shared, device=device, rates=known.rates)
+        for mode, length in pairs
+    ]
 
 
 def _cell(
@@ -70,12 +93,14 @@ def _cell(
     started: Mapping[str, str],
     shared: Mapping[str, Any],
     *,
+    device: str,
     rates: dict[str, Rate],
 ) -> Cell:
     """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, run.runner
-    decided = identity(run, mode, length, started, shared["place"], rates=rates)
+    place = shared["place"]
+    decided = identity(run, mode, length, started, place, device=device, rates=rates)
     columns = {
         "runner": runner,
         "mode": mode,
@@ -87,7 +112,7 @@ def _cell(
         "seed": run.seed if kind.models else 0,
         "causal": str(facts(run, length).head) == "language_modelling",
         "hardware": hardware.name,
-        "device": device_name(hardware.device),
+        "device": device,
         "precision": str(hardware.precision),
         "threads": hardware.timing_threads() if kind.timed else hardware.training_threads,
     }
@@ -117,6 +142,8 @@ def marks(run: Run) -> dict[str, str]:
         return found
     if run.runner.started_from is not None:
         found["start"] = run.runner.started_from
+    elif (stored := stored_training(run)) is not None:
+        found["start"] = stored.key
     if "variant" in run.mixer_options:
         found["variant"] = str(run.mixer_options["variant"])
     if "layers" in run.mixer_options:

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lra.compose import ConfigError, Control, Logger, Run, typed
@@ -24,6 +24,7 @@ from lra.sweep.planned import (
     superseded,
 )
 from lra.sweep.progress import counted, failure, headline
+from lra.sweep.stored_weights import stored_training
 from lra.sweep.titles import titles
 from lra.sweep.trainings import missing, trainings, words_of
 from lra.volume import Volume
@@ -63,10 +64,13 @@ class Sweep:
         return Store(self.root)
 
 
-def build(entries: Sequence[Composed]) -> Sweep:
-    """Type every entry and list the distinct cells of this shard, cheap kinds first."""
+def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
+    """Type every entry and list the distinct cells of this shard, cheap kinds first.
+
+    With `elsewhere` the device need not be here: the cells are planned, and not run.
+    """
     _check_shared(entries)
-    known = Known(place=entries[0].place)
+    known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
@@ -338,7 +342,7 @@ def _refuse(sweep: Sweep, error: OSError) -> str:
 
 
 def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
-    cell, hardware = planned.cell, planned.run.hardware
+    cell, hardware, stored = planned.cell, planned.run.hardware, stored_training(planned.run)
     return isolate.Job(
         name=cell.key,
         function=run_cell,
@@ -351,6 +355,7 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
                 name: str(store.checkpoint_folder(source))
                 for name, source in planned.trainings.items()
             },
+            "stored": None if stored is None else asdict(stored),
             "checkpoints": str(store.checkpoint_folder(cell))
             if planned.run.runner.trains
             else None,

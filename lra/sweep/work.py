@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lra.compose import Run, build_model, build_task, facts
 from lra.sweep.attention_cores import FamilyCores
+from lra.sweep.stored_weights import StoredTraining
 from lra.sweep.trainings import trainings
 from models.backbone.model import Backbone, TaskFacts
 from runners.runner import OWN
@@ -19,7 +20,7 @@ class CellWork:
     """One cell of a run; `argument` is what `lra.sweep.execution` says about it."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
-        self._run, self._trainings = run, argument["trainings"]
+        self._run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]
         self.model, self.seed, self.backbone = run.model, run.seed, run.backbone
         self.task, self.optim, self.hardware = run.task, run.optim, run.hardware
         self.length, self.mode = int(argument["length"]), str(argument["mode"])
@@ -40,6 +41,13 @@ class CellWork:
         """Return a model that the sweep trained before, with its weights."""
         model = build_model(trainings(self._run)[name])
         model.load_state_dict(dict(self.weights(name)))
+        return model
+
+    def stored(self) -> Backbone:
+        """Return the model of a completed training that the run names, with its weights."""
+        training = StoredTraining(**self._stored)
+        model = build_model(training.run())
+        model.load_state_dict(Checkpoints(Path(training.checkpoints)).weights())
         return model
 
     def weights(self, name: str = OWN) -> Mapping[str, Tensor]:

@@ -22,11 +22,14 @@ Causal     an extension, not in the paper, whose sparse form looks ahead: a row 
            up to each query, the one before, the first, and r drawn from those earlier. Any prefix
            has the same plan, but no state of fixed size: it does not decode step by step.
 Differs    masks are exact instead of -10,000 added to scores.
-Variant    lra: random blocks among the first 1,024 tokens, no dropout on weights, and full causal
-           attention where causal is requested, as in the code of the Long Range Arena. Its faults
-           are not repeated: there a length that is a multiple of C gets one more block, whose keys
-           count as real, the last rows may draw blocks that they see already, which then count
-           twice, and the plan changes from process to process.
+Variant    lra is the function of the released Long Range Arena code, for N = the longest sequence,
+           CLS vector included: every sequence is filled up with padding to N, and from there to
+           the next multiple of C (by a whole block where C divides N) with keys and values of 0
+           that are seen, so that the global last block is that of the longest sequence. Random
+           blocks are that code's own draws, among the first 1,024 tokens, from the number of the
+           layer. A padded query gives 0. No dropout on weights. That code raises below 8 blocks
+           with r = 3; here a row then sees the candidates that there are. Projections have no bias
+           there. Where causal is requested it is full causal attention.
 """
 
 import logging
@@ -42,6 +45,7 @@ from torch.nn import functional as F
 from models.mixer import Growth, Layout, Need, Positions, Site, Traits, Unsupported, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import distance_bias, sdpa, visibility
+from models.ops.sparse.big_bird_lra import ReleasedPlan, released_blocks
 from models.ops.sparse.big_bird_plan import BigBirdPlan, PlanChoice
 from models.ops.sparse.block_lists import BlockListAttention
 from models.positions import alibi_slopes
@@ -64,25 +68,34 @@ class BigBirdCore(nn.Module):
     def __init__(self, site: Site, pattern: BigBirdPlan) -> None:
         super().__init__()
         self.pattern, self.causal = pattern, site.causal
-        lra = pattern.variant == Variant.lra
+        lra = isinstance(pattern, ReleasedPlan)
         self.full = lra and site.causal
+        self.longest = site.max_length if lra and not site.causal else None
         self.dropout = 0.0 if lra else site.attention_dropout
-        blocks = -(-site.max_length // pattern.block)
+        blocks = (
+            site.max_length // pattern.block + 1 if lra else -(-site.max_length // pattern.block)
+        )
         # Integers, so that a change of precision leaves the plan alone.
-        draws = torch.randint(
-            2**31 - 1, (site.heads, blocks, pattern.drawn),
-            generator=site.generator, dtype=torch.int32, device="cpu",
-        )  # fmt: skip
-        self.register_buffer("draws", draws.to(torch.empty(()).device))
+        if lra:
+            draws = released_blocks(
+                site.heads, blocks, block=pattern.block, drawn=pattern.drawn, seed=site.layer
+            )
+        else:
+            draws = torch.randint(
+                2**31 - 1, (site.heads, blocks, pattern.drawn),
+                generator=site.generator, dtype=torch.int32, device="cpu",
+            )  # fmt: skip
+        self.register_buffer("draws", draws.to(torch.empty(()).device), persistent=not lra)
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
+            max_length=self.longest,
             operations=Growth(2.0 if self.full else 1.0),
-            row_stochastic=True,
+            row_stochastic=self.longest is None,
             weight_dropout=not lra,
-            random_draws=not self.full and pattern.random(blocks),
+            random_draws=not lra and pattern.random(blocks),
             sees_order=site.causal or blocks >= pattern.least,
         )
 
@@ -94,6 +107,8 @@ class BigBirdCore(nn.Module):
         layout: Layout,
     ) -> Float[Tensor, "b h l v"]:
         """Attend."""
+        if self.longest is not None:
+            return self.filled(q, k, v, layout.keep, self.longest)
         length, pattern, keep = q.shape[2], self.pattern, layout.keep
         count = -(-length // pattern.block)
         if self.full or count < pattern.least:
@@ -128,6 +143,36 @@ class BigBirdCore(nn.Module):
             return torch.cat((first, middle, final), dim=2)[:, :, :length]
         o = torch.cat((first, middle), dim=2)
         return o.scatter(2, last[:, None, :, None].expand_as(final), final)[:, :, :length]
+
+    def filled(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h l k"],
+        v: Float[Tensor, "b h l v"],
+        keep: Bool[Tensor, "b l"] | None,
+        longest: int,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend as the released code, filled up to the longest sequence and one block more."""
+        length, block = q.shape[2], self.pattern.block
+        if length > longest:
+            raise ValueError(
+                f"variant=lra was built for up to {longest} tokens: got {length}; truncate, or "
+                "build the model with a larger max_length"
+            )
+        count = longest // block + 1
+        slots = count * block
+        real = torch.ones_like(q[:, 0, :, 0], dtype=torch.bool) if keep is None else keep
+        seen = F.pad(F.pad(real, (0, longest - length)), (0, slots - longest), value=True)
+        q, k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (q, k, v))
+        ends = torch.arange(slots, device=q.device)
+        if count >= 5:  # else first and last block and their neighbours are all
+            ends = torch.cat((ends[:block], ends[-block:]))
+        o = self.exact(q[:, :, ends], k, v, ends[None], seen[:, None, None], causal=False)
+        if count >= 5:
+            counts = torch.full((1,), count, device=q.device)
+            middle = self.listed(q, k, v, seen, counts, start=1, stop=count - 1)
+            o = torch.cat((o[:, :, :block], middle, o[:, :, block:]), dim=2)
+        return o[:, :, :length].masked_fill(~real[:, None, :, None], 0.0)
 
     def exact(
         self,
@@ -175,6 +220,7 @@ class BigBirdCore(nn.Module):
 class BigBird(MultiHead):
     """Multi-head attention over neighbouring, outer and random blocks."""
 
+    lra_version = 1
     needs = (
         Need(
             "block", "random_blocks",
@@ -211,7 +257,6 @@ class BigBird(MultiHead):
                 "plan=official depends on the whole length, which a causal model does not know: "
                 "set plan=uniform"
             )
-        pattern = BigBirdPlan(
-            block=block, drawn=random_blocks, causal=site.causal, plan=plan, variant=variant
-        )
+        kind = ReleasedPlan if variant == Variant.lra else BigBirdPlan
+        pattern = kind(block=block, drawn=random_blocks, causal=site.causal, plan=plan)
         super().__init__(site, BigBirdCore(site, pattern), bias=bias)

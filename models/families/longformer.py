@@ -28,7 +28,9 @@ Differences from the paper: masks are exact where the authors add -10,000.
 
 `variant: lra` is what the official LRA code computes: a window of w - 1 tokens behind and w ahead,
 no global token at all, and q', k', v' that are there without a use (weight decay moves them there;
-they are frozen here). That code forms two dense matrices for it; this one does not.
+they are frozen here). A padded token gives the mean of the values at all positions, unless causal:
+a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of that mean is
+dropped in training. That code forms two dense matrices for it; this one does not.
 
 The encoder of LED is this mixer, its decoder attends fully: see `models.backbone.decoder`.
 """
@@ -163,6 +165,7 @@ class Longformer(MultiHead):
     query_global: nn.Linear
     key_global: nn.Linear
     value_global: nn.Linear
+    lra_version = 1
     needs = (
         Need(
             "dilated_heads",
@@ -202,7 +205,7 @@ class Longformer(MultiHead):
             uneven=lra,
             sees_cls=sees_cls,
         )
-        super().__init__(site, core, bias=bias)
+        super().__init__(site, core, bias=bias, mean_at_padding=lra and not site.causal)
         self.sees_cls, self.sees_mask = sees_cls, global_mask
         self.dropout = site.attention_dropout
         sloped = site.positions == Positions.alibi
@@ -222,7 +225,6 @@ class Longformer(MultiHead):
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length."""
-        x = blanked(x, layout, self.traits)
         if layout.is_global is not None:
             if not self.sees_mask:
                 raise Unsupported(
@@ -232,9 +234,9 @@ class Longformer(MultiHead):
             is_global = layout.is_global
             if self.sees_cls:
                 is_global = is_global | (torch.arange(x.shape[1], device=x.device) == 0)
-            return self.merge(self._with_mask(x, is_global, layout))
+            return self.merge(self._with_mask(blanked(x, layout, self.traits), is_global, layout))
         if self.sees_cls:
-            return self.merge(self._with_cls(x, layout))
+            return self.merge(self._with_cls(blanked(x, layout, self.traits), layout))
         return super().forward(x, layout)
 
     def _with_cls(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b h l k"]:

@@ -24,7 +24,9 @@ Differs    buckets are counted from the model's longest input, so that padding c
 `variant=lra` is what the Long Range Arena code does: one round of 10 buckets, hashed by one matrix
 for all layers for ever, 10 chunks of any length (hence quadratic cost), scores u_i u_j multiplied
 by sqrt(d), tokens see themselves, padding is attended to (padded tasks need
-model.backbone.padding=attended), and there is no output projection.
+model.backbone.padding=attended), no dropout on weights, no output projection, and heads are merged
+without being transposed: the output at position p holds positions p h, ..., p h + h - 1 modulo the
+length of head floor(p h / length), length with the zeros that fill it up to a multiple of 10.
 """
 
 import math
@@ -132,6 +134,7 @@ class Reformer(Family):
     out_proj: nn.Linear
     rotations: Float[Tensor, "r #h k f"]
     slopes: Float[Tensor, " h"] | None
+    lra_version = 1
     needs = (
         Need(
             "wrap", "allow_duplicates", words="rounds=2 or more",
@@ -292,8 +295,10 @@ class Reformer(Family):
             slopes=self.slopes,
             dropout=self.dropout if self.training and not self.lra else 0.0,
         )
-        mixed: Tensor = o.transpose(1, 2).flatten(-2)
-        return mixed[:, :length] if self.lra else self.out_proj(mixed)
+        if self.lra:
+            return o.reshape(o.shape[0], o.shape[2], -1)[:, :length]
+        mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
+        return mixed
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Do as `forward`: there is no state to continue."""

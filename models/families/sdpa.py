@@ -10,10 +10,10 @@ differs from query to query (causal with padding, documents, prefixes), and posi
 scores (ALiBi, T5's).
 
 Source: Dao et al. 2022, arXiv:2205.14135, for the flash kernels. Notation and function: see
-`models.families.softmax`. Differences from it: none but rounding.
+`models.families.softmax`, its `variant: lra` as well. Differences from it: none but rounding.
 """
 
-from models.mixer import Growth, Site
+from models.mixer import Growth, Need, Site, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore, sdpa
 
@@ -21,5 +21,10 @@ from models.ops.exact import ExactCore, sdpa
 class SDPA(MultiHead):
     """Multi-head softmax attention through the fastest kernel that PyTorch has here."""
 
-    def __init__(self, site: Site, *, bias: bool = True) -> None:
-        super().__init__(site, ExactCore(site, sdpa, memory=Growth(1.0)), bias=bias)
+    needs = (Need("variant", causal=False),)
+
+    def __init__(
+        self, site: Site, *, variant: Variant = Variant.faithful, bias: bool = True
+    ) -> None:
+        core = ExactCore(site, sdpa, memory=Growth(1.0))
+        super().__init__(site, core, bias=bias, mean_at_padding=variant == Variant.lra)

@@ -16,9 +16,13 @@ of its head; with T5's (arXiv:1910.10683) it gains the learned number of its dis
 
 Differences from the paper: none in the function. In half precision, and under autocast, the
 products with keys and values are half, the softmax between them is float32.
+
+`variant: lra`, the Long Range Arena's code: a padded token gives the mean of the values at all
+positions, since a bias of -1e10 on all of its scores leaves nothing else in float32. No weight of
+that mean is dropped in training.
 """
 
-from models.mixer import Growth, Site
+from models.mixer import Growth, Need, Site, Variant
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore, softmax_attention
 
@@ -26,5 +30,10 @@ from models.ops.exact import ExactCore, softmax_attention
 class SoftmaxAttention(MultiHead):
     """Multi-head softmax attention with materialised scores."""
 
-    def __init__(self, site: Site, *, bias: bool = True) -> None:
-        super().__init__(site, ExactCore(site, softmax_attention, memory=Growth(2.0)), bias=bias)
+    needs = (Need("variant", causal=False),)
+
+    def __init__(
+        self, site: Site, *, variant: Variant = Variant.faithful, bias: bool = True
+    ) -> None:
+        core = ExactCore(site, softmax_attention, memory=Growth(2.0))
+        super().__init__(site, core, bias=bias, mean_at_padding=variant == Variant.lra)

@@ -29,9 +29,11 @@ besides, so that every token sees at least one. `stride: null` is sqrt(max_lengt
 
 `variant: lra` is the pattern of the Long Range Arena code: fixed and merged, l = 50 and c = 10
 unless given, and lower-triangular in bidirectional models too. The CLS vector, where there is one,
-stands outside the pattern: it sees all and is seen by all. That code builds the n x n mask; here it
-costs what it sees. A padded query there averages all positions alike; here it sees the real tokens
-of its pattern, which matters where its output is read (pooling=mean_all, cls_keep=first_token).
+stands outside the pattern: it sees all and is seen by all; so does the first token where
+`open_first` says so, as in that code's model of pairs, which has no CLS vector. That code builds
+the n x n mask; here it costs what it sees. A padded token gives the mean of the values at all
+positions, unless causal: a bias of -1e10 on all of its scores leaves nothing else in float32. No
+weight of that mean is dropped in training.
 """
 
 import math
@@ -86,6 +88,7 @@ class SparseCore(nn.Module):
         stride: int | None,
         summary: int | None,
         variant: Variant,
+        open_first: bool,
     ) -> None:
         super().__init__()
         lra = variant == Variant.lra
@@ -107,7 +110,7 @@ class SparseCore(nn.Module):
         if lra and stride is None:
             self.stride = 50
         self.causal = site.causal or lra
-        self.outside = 1 if lra and site.cls else 0
+        self.outside = int(lra and (site.cls or open_first))
         self.layer, self.heads, self.dropout = site.layer, site.heads, site.attention_dropout
         self.sparsity = self.for_length(site.max_length)
         stride = self.sparsity.stride
@@ -122,7 +125,7 @@ class SparseCore(nn.Module):
         )
         self.traits = Traits(
             positions=frozenset({Positions.alibi.value}),
-            causal=self.causal and not self.outside,
+            causal=site.causal and not self.outside,
             operations=self.growth(),
             row_stochastic=True,
             weight_dropout=True,
@@ -260,7 +263,16 @@ class SparseCore(nn.Module):
 class SparseTransformer(MultiHead):
     """Multi-head attention with the strided or the fixed pattern."""
 
-    needs = (Need("summary", pattern=SparsePattern.fixed),)
+    lra_version = 1
+    needs = (
+        Need("summary", pattern=SparsePattern.fixed),
+        Need("open_first", variant=Variant.lra),
+        Need("open_first", causal=False),
+        Need(
+            "open_first", words="a model without CLS vector, which is open anyway",
+            holds=lambda site, _: not site.cls,
+        ),
+    )  # fmt: skip
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:
@@ -280,6 +292,7 @@ class SparseTransformer(MultiHead):
         stride: int | None = None,
         summary: int | None = None,
         variant: Variant = Variant.faithful,
+        open_first: bool = False,
         bias: bool = True,
     ) -> None:
         core = SparseCore(
@@ -289,5 +302,7 @@ class SparseTransformer(MultiHead):
             stride=stride,
             summary=summary,
             variant=variant,
+            open_first=open_first,
         )
-        super().__init__(site, core, bias=bias)
+        averages = variant == Variant.lra and not site.causal
+        super().__init__(site, core, bias=bias, mean_at_padding=averages)

@@ -35,8 +35,11 @@ State along time, when causal: the values of all tokens, and their keys where th
 logits are then written out, s numbers per head for a memory of s tokens.
 
 variant: lra follows the Long Range Arena code, whose results used [random, dot]: components are
-added, without alpha. It applies padding only beside dot, and so does this variant: without dot,
-padded tasks need model.backbone.padding=attended. Its
+added, without alpha, and the fans by which it draws R count all heads. It applies padding only
+beside dot, and so does this variant: without dot, padded tasks need
+model.backbone.padding=attended. With it a padded token gives the mean of the values at all
+positions, unless causal: a bias of -1e10 on all of its logits leaves nothing else in float32; no
+weight of that mean is dropped in training. Its
 dense has one W2 for all heads and, by a reshape in place of a transpose, gives position i of head h
 the logits of another position: neither padding nor a causal model is possible.
 """
@@ -108,6 +111,7 @@ class Synthesizer(Family):
 
     table: Float[Tensor, "h n n"]
     slopes: Float[Tensor, " h"] | None
+    lra_version = 1
     needs = (
         Need(
             "rank",
@@ -189,6 +193,9 @@ class Synthesizer(Family):
                 self.dense_bias = nn.Parameter(torch.zeros(kinds, longest, 1))
             case Component.random:
                 self.table = drawn(heads, longest, longest)
+                if self.lra:
+                    with torch.no_grad():  # there the fans of all heads together
+                        self.table.mul_(heads**-0.5)
             case Component.fixed_random:
                 meta = torch.get_default_device().type == "meta"
                 table = torch.empty(heads, longest, longest, device="meta" if meta else "cpu")
@@ -262,13 +269,16 @@ class Synthesizer(Family):
                 f"the logits have {self.max_length} columns: got {x.shape[1]} tokens; truncate, "
                 "or build it with a larger max_length"
             )
-        x = blanked(x, layout, self.traits)
-        logits, v = self.logits(x), self.split(self.v_proj(x))
+        real = blanked(x, layout, self.traits)
+        logits, v = self.logits(real), self.split(self.v_proj(real))
         dropout = self.dropout if self.training else 0.0
         attend = fused_attention if self.fused else synthetic_attention
         o = attend(logits, v, keep=layout.keep, causal=self.causal, dropout=dropout)
         mixed: Tensor = self.out_proj(o.transpose(1, 2).flatten(-2))
-        return mixed
+        if layout.keep is None or not self.lra or self.causal:
+            return mixed
+        mean = self.out_proj(self.v_proj(x.mean(1, keepdim=True)))
+        return mixed.where(layout.keep[..., None], mean)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return an empty memory of values, and of keys where there is dot."""

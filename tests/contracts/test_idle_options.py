@@ -34,7 +34,7 @@ SMALL = {
 """Values at which options act within so short an input."""
 SAME = {
     "BigBird.plan": "short sequences have no other blocks to draw from",
-    "BigBird.variant": "with few blocks all is seen, whoever draws",
+    "BigBird.variant": "causal, with few blocks, all is seen in either",
     "Linformer.projected_length": "16 is what null means with variant=lra",
     "Linformer.sharing": "headwise is what null means, kv with variant=lra or pooling",
     "LinearAttention.variant": "padding alone tells them apart where a sum outweighs 1e-6",
@@ -44,6 +44,8 @@ SAME = {
     "Nystromformer.initialisation": "with one landmark there is one norm",
     "Performer.key_max": "with the authors' stabiliser, which has no other when causal",
     "Reformer.allow_duplicates": "in chunks of one token hardly any key is met twice",
+    "SDPA.variant": "padded tokens alone tell them apart",
+    "SoftmaxAttention.variant": "padded tokens alone tell them apart",
     "Skyformer.sampling": "one landmark of each kind has one stretch",
     "SparseTransformer.stride": "the number that null means",
     "SparseTransformer.summary": "the number that null means",

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.mixer import Variant
 from models.ops.sparse.block_lists import Lists
 
 FORMER_LENGTHS = (1024, 3072, 4096)
@@ -49,11 +48,8 @@ def choose(
 class BigBirdPlan:
     """The fixed facts of a plan: block length, number of random blocks, where they come from."""
 
-    def __init__(
-        self, *, block: int, drawn: int, causal: bool, plan: PlanChoice, variant: Variant
-    ) -> None:
-        self.block, self.drawn, self.causal = block, drawn, causal
-        self.plan, self.variant = plan, variant
+    def __init__(self, *, block: int, drawn: int, causal: bool, plan: PlanChoice) -> None:
+        self.block, self.drawn, self.causal, self.plan = block, drawn, causal, plan
 
     @property
     def least(self) -> int:
@@ -62,9 +58,7 @@ class BigBirdPlan:
 
     def random(self, count: int) -> bool:
         """Return whether draws decide anything in sequences of `count` blocks."""
-        front = self.variant == Variant.lra or (
-            self.plan == PlanChoice.official and count * self.block in FORMER_LENGTHS
-        )
+        front = self.plan == PlanChoice.official and count * self.block in FORMER_LENGTHS
         number = FORMER_REACH // self.block - 1 if front else count
         return 0 < self.drawn < number and count >= self.least
 
@@ -74,9 +68,7 @@ class BigBirdPlan:
             return (rows[None] - 1).clamp(min=1)
         end = count - 1
         reach = FORMER_REACH // self.block
-        if self.variant == Variant.lra:
-            end = end.clamp(max=reach)
-        elif self.plan == PlanChoice.official:
+        if self.plan == PlanChoice.official:
             former = torch.stack([count * self.block == n for n in FORMER_LENGTHS]).any(0)
             later = torch.where(count > 2 * self.drawn + 5, 2 * self.drawn + 4, end)
             end = torch.minimum(end, torch.where(former, reach, later))
@@ -103,9 +95,15 @@ class BigBirdPlan:
         blocks = torch.where(seen, blocks, 0).expand(-1, len(draws), -1, -1)
         seen = seen.expand_as(blocks)
         if self.drawn:
-            end = self.end(count, rows)
-            skip = torch.minimum((rows - 1).clamp(min=1), end)
-            skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
-            chosen = choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))
+            chosen = self.chosen(draws, count, rows)
             blocks, seen = (torch.cat(x, -1) for x in zip((blocks, seen), chosen, strict=True))
         return Lists(blocks, seen, rows, self.block, diagonal=1 if self.causal else None)
+
+    def chosen(
+        self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
+    ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
+        """Return the random blocks of `rows`, and False for what is no block."""
+        end = self.end(count, rows)
+        skip = torch.minimum((rows - 1).clamp(min=1), end)
+        skipped = 0 * skip if self.causal else torch.minimum(rows + 2, end) - skip
+        return choose(draws[:, rows % draws.shape[1]], end, skip, skipped.clamp(min=0))

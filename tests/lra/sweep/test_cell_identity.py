@@ -163,6 +163,14 @@ def test_a_version_moves_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key("model=linear") != before
 
 
+def test_a_version_of_the_lra_variant_moves_its_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["model=linear", "model.mixer.variant=lra"]
+    (faithful,), (lra,) = cells(words[0]), cells(*words)
+    monkeypatch.setattr("models.families.linear.LinearAttention.lra_version", 3)
+    assert cells(words[0])[0].key == faithful.key
+    assert cells(*words)[0].key != lra.key
+
+
 def test_another_class_under_a_known_name_is_another_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ MIXERS = {
     for suffix, options in {"": {}, "-lra": {"variant": "lra"}}.items()
     if options.keys() <= defaults(MODELS[name]).keys()
 }
-MASKED_LRA = {"big_bird", "local", "longformer", "sparse_transformer"}
+MASKED_LRA = {"big_bird", "local", "longformer", "sdpa", "softmax", "sparse_transformer"}
 IGNORE_PADDING = {
     f"{name}-lra"
     for name in ("linear", "linformer", "performer", "reformer", "sinkhorn", "synthesizer")

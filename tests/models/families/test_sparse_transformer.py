@@ -247,7 +247,7 @@ def test_the_mask_of_the_lra_code_has_8400_entries():
         200, SparsePattern.fixed, 50, 10, causal=True
     )
     assert torch.equal(seen, wanted)  # lower-triangular, though the site is bidirectional
-    assert mixer.traits.causal
+    assert not mixer.traits.causal  # padded tokens look ahead
     assert not mixer.traits.simulated
 
 

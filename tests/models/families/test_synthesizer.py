@@ -140,12 +140,12 @@ def test_variant_lra_adds_components_and_masks_beside_dot_alone():
     mixer = built(*MIXTURES[0], variant=Variant.lra)
     assert mixer.alpha is None
     assert mixer.traits.supports == {"keep"}
-    compare(
-        mixer,
-        lambda: mixer(x, Layout(keep=keep)),
-        lambda: literal(mixer, blanked(x, Layout(keep=keep), mixer.traits), keep),
-        [x, *mixer.parameters()],
-    )
+
+    def wanted():
+        real = literal(mixer, blanked(x, Layout(keep=keep), mixer.traits), keep)
+        return real.where(keep[..., None], mixer.out_proj(mixer.v_proj(x).mean(1, keepdim=True)))
+
+    compare(mixer, lambda: mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
     assert built(Component.random, variant=Variant.lra).traits.supports == frozenset()
     assert built(Component.random).traits.supports == {"keep"}
 

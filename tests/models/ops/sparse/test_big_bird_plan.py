@@ -116,9 +116,9 @@ def test_official_plans_draw_from_the_front(length: int, reach: int) -> None:
 
 
 def test_lra_plans_draw_from_the_first_1024_tokens() -> None:
-    mixer = built(4096, block=64, random_blocks=3, variant=Variant.lra)
-    for length, reach in ((4096, 16), (2048, 16), (1024, 15), (640, 9)):
-        found = random_of(mixer, length // 64)
+    for length, reach in ((4095, 16), (2047, 16), (1023, 15), (639, 9)):
+        mixer = built(length, block=64, random_blocks=3, variant=Variant.lra)
+        found = random_of(mixer, length // 64 + 1)
         assert all(len(blocks) == 3 for _, blocks in found)
         assert {block for _, blocks in found for block in blocks} == set(range(1, reach))
 
@@ -131,7 +131,7 @@ def test_draws_decide_the_function_only_where_something_is_left_to_choose() -> N
     assert not built(random_blocks=0).traits.random_draws
     wide = {"block": 256, "random_blocks": 3}
     assert built(4096, **wide).traits.random_draws
-    assert not built(4096, **wide, variant=Variant.lra).traits.random_draws
+    assert not built(variant=Variant.lra).traits.random_draws  # its draws are its own
     assert not built(4096, **wide, plan=PlanChoice.official).traits.random_draws
 
 
@@ -275,3 +275,20 @@ def test_it_compiles_as_one_graph(causal: bool) -> None:
     found, mixer.q_proj.weight.grad = mixer.q_proj.weight.grad, None
     mixer(x, Layout()).square().sum().backward()
     torch.testing.assert_close(found, mixer.q_proj.weight.grad)
+
+
+def test_the_lra_form_is_one_function_of_the_longest_sequence() -> None:
+    """Filling up by hand, or not at all, gives the same; few blocks are no error."""
+    mixer = built(64, variant=Variant.lra)
+    assert mixer.traits.max_length == 64
+    (q, k, v), keep = heads(64), torch.arange(64).expand(2, -1) < 40
+    whole = mixer.core(q, k, v, Layout(keep=keep))
+    short = mixer.core(*(x[:, :, :40] for x in (q, k, v)), Layout())
+    agree(whole[:, :, :40], short, (q, k, v))
+    assert not whole[:, :, 40:].any()
+    with pytest.raises(ValueError, match="built for up to 64 tokens: got 65"):
+        mixer.core(*heads(65), Layout())
+    few = built(9, variant=Variant.lra)  # 3 blocks of 4: everything is seen, and three zeros
+    (q, k, v), zeros = heads(9), torch.zeros(2, 2, 3, 4, dtype=torch.float64)
+    keys, values = (torch.cat((x, zeros), 2) for x in (k, v))
+    agree(few.core(q, k, v, Layout()), softmax_attention(q, keys, values), (q, k, v))

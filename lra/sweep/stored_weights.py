@@ -1,0 +1,81 @@
+"""Weights of a completed training that a run names: a cell of the store, or a cell's folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.compose import ConfigError, Run, typed
+from runners.storage.formats import fingerprint_of, read_cell, read_newest_rows
+from runners.store import BadStore, Store, UnknownCell
+
+if TYPE_CHECKING:
+    from tasks.task import Task
+
+OPTION = "runner.weights"
+NAME = "weights"
+"""Of the cell among those that a run starts from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTraining:
+    """A completed cell that has left weights."""
+
+    key: str
+    config: Mapping[str, Any]
+    checkpoints: str
+    """Folder of its weights."""
+
+    def run(self, tasks: "dict[str, Task] | None" = None) -> Run:
+        """Return its run. Raises ConfigError where this version does not know its options."""
+        try:
+            return typed(self.config, tasks)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{OPTION}: cell {self.key} has options that lra no longer takes ({error}): train "
+                "it again with this version"
+            ) from error
+
+
+def stored_training(run: Run) -> StoredTraining | None:
+    """Return the training whose weights a run names; None where it names none.
+
+    Raises:
+        ConfigError: There is no such cell, several begin so, or it has left no weights.
+    """
+    from runners.training.checkpoint import Checkpoints
+
+    named = run.runner.stored_weights
+    if named is None:
+        return None
+    try:
+        folder = _folder(named, Path(run.config["results"]))
+        cell, newest = read_cell(folder), read_newest_rows(folder)
+    except (UnknownCell, BadStore) as error:
+        raise ConfigError(f"{OPTION}: {error}") from error
+    if newest is not None:
+        checkpoints = folder / f"checkpoint-{fingerprint_of(newest[0])}"
+        if Checkpoints(checkpoints).finished():
+            key, config = str(cell["cell"]), cell["config"]
+            return StoredTraining(key=key, config=config, checkpoints=str(checkpoints))
+    columns, bad = cell["columns"], [row for row in newest[1] if row["reason"]] if newest else []
+    ended = f"ended as {bad[0]['status']} ({bad[0]['reason']})" if bad else "has left none"
+    raise ConfigError(
+        f"{OPTION}: got cell {folder.name} (runner={columns['runner']} model={columns['model']} "
+        f"task={columns['task']}), which {ended}; wanted a completed runner=train: "
+        f"`lra show {folder.name}` prints the command that repeats it"
+    )
+
+
+def _folder(named: str, results: Path) -> Path:
+    """Return the folder of a cell from its key, the beginning of it, or its path."""
+    path = Path(named).expanduser()
+    if path.is_dir():
+        if not (path / "cell.json").is_file():
+            raise ConfigError(
+                f"{OPTION}: the folder {path} is no cell's, for it has no cell.json; wanted one as "
+                "in results/cells/3f/3fa9c1e07b2d4c58, or a cell's key"
+            )
+        return path.resolve()
+    store = Store(results)
+    return store.cell_folder(store.find(named))

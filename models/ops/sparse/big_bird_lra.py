@@ -1,0 +1,59 @@
+"""The random blocks of Big Bird in the Long Range Arena code, drawn as it draws them.
+
+numpy's generator is seeded with the number of the layer, and permutes the candidates of each head
+and row; the first ones are seen. Candidates end with token 1,024 whatever the length.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.ops.sparse.big_bird_plan import FORMER_REACH, BigBirdPlan
+
+
+def candidates(row: int, count: int, last: int) -> Int[np.ndarray, " n"]:
+    """Return the blocks that a row may draw.
+
+    Args:
+        row: 1 ... count - 2.
+        count: Blocks of the sequence.
+        last: Where candidates end.
+    """
+    blocks = np.arange(1, count - 1)
+    if row in {1, 2}:
+        return blocks[row + 1 : last]
+    if row >= count - 3:
+        return blocks[: last - 1 - (count - row)]
+    start = min(row - 2, last)
+    if row - 2 > last or row + 1 == last:
+        return blocks[:start]
+    return np.concatenate((blocks[:start], blocks[row + 1 : last]))
+
+
+def released_blocks(
+    heads: int, count: int, *, block: int, drawn: int, seed: int
+) -> Int[Tensor, "h m t"]:
+    """Return what each row of each head draws, -1 where there is nothing left to draw.
+
+    Where a row has fewer than `drawn` candidates the released code raises.
+    """
+    random, reach = np.random.RandomState(seed), min(count * block, FORMER_REACH)
+    last = (reach // block if reach > 2 * block else count) - 1
+    found = np.full((heads, count, drawn), -1, np.int32)
+    for head in range(heads):
+        for row in range(1, count - 1):
+            picked = random.permutation(candidates(row, count, last))[:drawn]
+            found[head, row, : len(picked)] = picked
+    return torch.from_numpy(found)
+
+
+class ReleasedPlan(BigBirdPlan):
+    """The plan of that code: what is drawn is the blocks themselves."""
+
+    def chosen(
+        self, draws: Int[Tensor, "h m t"], count: Int[Tensor, " b"], rows: Int[Tensor, " r"]
+    ) -> tuple[Int[Tensor, "b h r t"], Bool[Tensor, "b h r t"]]:
+        """Return the random blocks of `rows`, and False for what is no block."""
+        blocks = draws[:, rows].long().expand(len(count), -1, -1, -1)
+        return blocks.clamp(min=0), blocks >= 0
