@@ -121,7 +121,7 @@ def comb_attention(
     o = union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
     if keep is None:
         return o
-    mean = v.unflatten(2, (block, groups)).mean(2).repeat(1, 1, block, 1)[:, :, :length]
+    mean = torch.unflatten(v, 2, (block, groups)).mean(2).repeat(1, 1, block, 1)[:, :, :length]
     return o.where(keep[:, None, :length, None], mean)
 
 

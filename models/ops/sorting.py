@@ -308,8 +308,11 @@ def strided_attention(
     # Positions of the sequence stand at (c, n): one column is one strided block.
     padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
     q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
+    own_q, own_k, own_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
     own = _attend_or_mean(
-        *(x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v)),
+        own_q,
+        own_k,
+        own_v,
         None if own_mask is None else own_mask.expand(len(q), -1, -1, -1).flatten(0, 1),
         dropout,
     )
