@@ -30,7 +30,7 @@ PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published/families-ep
 
 def part_seconds(run, columns, costs: Costs) -> Effort:
     """Return the seconds of each kind of work in the first passes of a cell, not weighted."""
-    work = CellWork(run, {"trainings": {}, "checkpoints": None, **columns})
+    work = CellWork.planned(run, columns)
     first = run.runner.passes(work)[0]
     rates = stored_rates(run.hardware, threads(run))
     if rates is None:
