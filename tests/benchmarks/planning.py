@@ -1,4 +1,4 @@
-"""Fit the weights of `runners.measurement.effort` on half of the cells, and judge them on the other.
+"""Fit the weights of `runners.measurement.effort` on half of the cells, judge them on the other.
 
     python tests/benchmarks/planning.py RESULTS
 
@@ -87,8 +87,10 @@ def main() -> None:
             for name, part in (("fitted", half), ("other half", ~half)):
                 some = ratios[part & np.array([row[0] == kind for row in rows])]
                 near = np.mean((some < 1.5) & (some > 1 / 1.5))
-                print(f"{what}: {kind}, {name}, {len(some)} cells: {near:.0%} within 1.5, "
-                      f"median {np.median(some):.2f}, {some.min():.2f} to {some.max():.2f}")  # fmt: skip
+                print(
+                    f"{what}: {kind}, {name}, {len(some)} cells: {near:.0%} within 1.5, "
+                    f"median {np.median(some):.2f}, {some.min():.2f} to {some.max():.2f}"
+                )
     for row, ratio in zip(rows, 1 / (relative @ np.array(fitted)), strict=True):
         print(f"{row[2]:32} {row[3]:10.4f} s  measured / predicted {ratio:.2f}")
 
