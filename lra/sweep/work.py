@@ -30,7 +30,7 @@ class CellWork:
     @classmethod
     def planned(cls, run: Run, columns: Mapping[str, Any]) -> "CellWork":
         """Return a cell that is looked at and not run: it has no files."""
-        files = {"trainings": {}, "stored": None, "checkpoints": None}
+        files: dict[str, Any] = {"trainings": {}, "stored": None, "checkpoints": None}
         return cls(run, {**columns, **files})
 
     def facts(self, max_length: int | None = None) -> TaskFacts:
