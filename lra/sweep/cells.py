@@ -117,6 +117,8 @@ def marks(run: Run) -> dict[str, str]:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
         found["tokenizer"] = run.task.spec.tokenizer
+    if (scale := protocol.scale(run.config)) != protocol.PUBLISHED:
+        found["scale"] = scale
     if not run.runner.models:
         return found
     if run.runner.started_from is not None:
