@@ -30,6 +30,9 @@ VERBS = {
     "run": Verb(
         "lra.commands.run", "train and measure; -m for a sweep, +experiment=NAME for a preset"
     ),
+    "plan": Verb(
+        "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
+    ),
     "report": Verb("lra.commands.report", "tables and figures from stored results"),
     "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
     "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),

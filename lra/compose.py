@@ -369,11 +369,18 @@ def build_model(
         Unsupported: The model cannot serve the task, or the task never reads one of its options.
     """
     from models.backbone.assembly import check_task
-    from models.backbone.model import Backbone
+    from models.backbone.model import Backbone, NormKind
     from models.backbone.requirements import check_order
+    from models.mixer import Unsupported
     from runners.runner import Direction
 
     mixers, stack = run.mixers, run.stack
+    if run.runner.trains and run.backbone.norm == NormKind.batch and run.optim.micro_batch_size:
+        raise Unsupported(
+            "norm=batch takes statistics of all examples of an update: got "
+            f"optim.micro_batch_size={run.optim.micro_batch_size}, which parts them; set it to "
+            "null, or model.backbone.norm=layer, rms or scale"
+        )
     if name != "model":
         mixers, stack, _ = core_of(
             bundled_family(name, "runner.references"), (), f"reference {name}"

@@ -9,7 +9,7 @@ import pandas as pd
 from lra.catalogue import roots
 from lra.yaml_text import load
 from reports.names import display_name
-from reports.rows import FAITHFUL
+from reports.rows import FAITHFUL, RUN_MARKS, labels_of
 from runners.records import baseline_of
 
 AXES = ("length", "mode", "seed", "runner", "schema")
@@ -32,10 +32,11 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str]:
 def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Return `rows` with models named apart where one name stands for several configurations.
 
-    Cells of the same model, task and runner whose identities differ in more than length, mode and
-    seed are different things: their names gain the keys that differ, as in
+    Cells of the same model, task, runner and protocol whose identities differ in more than length,
+    mode and seed are different things: their names gain the keys that differ, as in
     `performer (features=64)`. A table that averaged over them would be wrong. An option that
     is younger than some of the cells tells them from the others only where it is not its default.
+    Protocols are told apart by their labels (`reports.rows.prepare`), not by all that they set.
 
     Args:
         rows: frame with the columns of `runners.records.COLUMNS`.
@@ -47,8 +48,15 @@ def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd
     """
     apart: dict[tuple[str, str], dict[str, str]] = {}
     own = rows[rows["model"].map(baseline_of).isna()]
-    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
-    for key, group in distinct.groupby(["model", "task", "runner"], sort=False):
+    labels = own["labels"].map(labels_of)
+    marks = {
+        mark: pd.Series([found.get(mark, "") for found in labels], own.index, dtype=object)
+        .groupby(own["cell"])
+        .transform("max")
+        for mark in RUN_MARKS
+    }
+    distinct = own[["model", "task", "runner", "cell"]].assign(**marks).drop_duplicates()
+    for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
         model = str(key[0])
         flat: dict[str, dict[str, str]] = {}
         set_by_hand: dict[str, set[str]] = {}

@@ -39,6 +39,7 @@ from reports.rows import (
 )
 from reports.sections.accuracy import score_tables, splits
 from reports.sections.approximation_lab import approximation_parts
+from reports.sections.arena import arena_parts
 from reports.sections.decoding import decode_parts
 from reports.sections.efficiency import (
     crossover_table,
@@ -133,6 +134,7 @@ def write_report(
     groups: Mapping[str, Sequence[str]] | None = None,
     left_out: Sequence[str] = (),
     metrics: Mapping[str, Sequence[str]] | None = None,
+    deviations: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
@@ -146,6 +148,7 @@ def write_report(
         groups: families by kind, for figures of more models than one plot can hold.
         left_out: what is not among the rows, and why.
         metrics: by runner, the metrics that come first in its table, of a runner not in `SHOWN`.
+        deviations: by cell, sentences by name: what is not as in the source of its protocol.
 
     Raises:
         NoRows: there are no rows.
@@ -160,6 +163,8 @@ def write_report(
         models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
         by_kind = names_by_group(frame, groups or {})
         draft = _Draft(Path(temporary), looks(models), by_kind, left_out=[*left_out])
+        arena = partial(arena_parts, kinds=groups or {}, sentences=deviations or {})
+        _show(draft, arena(frame, draft.looks, draft.folder))
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
@@ -249,13 +254,17 @@ def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
     decoding: Parts = partial(decode_parts, groups=draft.groups)
     for parts in (decoding, *SECTIONS.values()):
-        for file, heading, made in parts(frame, draft.looks, draft.folder):
-            if isinstance(made, Table):
-                draft.table(file, made, heading)
-            elif made:
-                draft.figure(file, heading, made)
-            else:
-                draft.left_out.append(f"{file}: {heading}")
+        _show(draft, parts(frame, draft.looks, draft.folder))
+
+
+def _show(draft: _Draft, parts: Iterator[tuple[str, str, Table | str]]) -> None:
+    for file, heading, made in parts:
+        if isinstance(made, Table):
+            draft.table(file, made, heading)
+        elif made:
+            draft.figure(file, heading, made)
+        else:
+            draft.left_out.append(f"{file}: {heading}")
 
 
 # --------------------------------------------------------------------------------- pages

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.names import display_name
+from reports.names import display_name, fitting
 from reports.stems import stem
 from runners.records import COLUMNS, Status, baseline_of
 
@@ -29,6 +29,9 @@ MISSING = "missing"
 AMBIGUOUS = "ambiguous"
 """Status of a place for which rows exist that must not be merged."""
 
+RUN_MARKS = ("protocol", "scale", "changed")
+"""Labels of a run under a protocol that tell it from others: rows that differ in one are never
+merged."""
 TIMED = ("time", "token_time")
 """Metrics that every cell has which was timed at a length, be it to say why there is no number."""
 _LONGEST = 500
@@ -103,6 +106,11 @@ def first_position(row: Mapping[str, Any]) -> int:
     return int(str(row["labels"]["part"]).partition("–")[0].replace(",", ""))
 
 
+def listed(label: str) -> list[str]:
+    """Return the names in a label that lists them: `changed` or `deviations` of a run."""
+    return [name for name in label.split(", ") if name]
+
+
 def labels_of(value: Any) -> dict[str, str]:
     """Read one entry of the labels column: a mapping, its JSON text, or nothing."""
     if isinstance(value, str):
@@ -123,7 +131,8 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
     """Check the columns and add `name` and what labels say: `split`, `regime`, `start` and others.
 
     A name is the model's, with its variant where that is not the paper's own, the families of its
-    layers where they differ, and what its weights come from where it was not simply trained; `base`
+    layers where they differ, where the rows hold several: its protocol, its scale and what was
+    changed of the protocol, and what its weights come from where it was not simply trained; `base`
     is the name without the last. What it is made of stands beside it: `family`, the registered
     name; `options`, a mapping of those that tell it from others (both as `lra.names.tell_apart`
     leaves them, or the model column and none); `departures`, the words of its labels. `baseline` is
@@ -147,23 +156,34 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         nothing: list[dict[str, str]] = [{} for _ in models]
         frame = frame.assign(family=models, options=pd.Series(nothing, dtype=object))
     frame["baseline"] = [baseline_of(model) or "" for model in models]
-    departures = [_departures(found) for found in labels]
+    own = [found for found, name in zip(labels, frame["baseline"], strict=True) if not name]
+    several = [m for m in RUN_MARKS if len({found.get(m, "") for found in own}) > 1]
+    departures = [departures_of(found, several) for found in labels]
     starts = [(f"from {found['start']}",) if "start" in found else () for found in labels]
     frame["base"] = list(map(_with, models, departures))
     frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
     frame["name"] = list(map(_with, models, frame["departures"]))
     frame["split"] = [found.get("split", "") for found in labels]
-    for mark in ("regime", "tokenizer", "start"):
+    for mark in ("regime", "tokenizer", "start", *RUN_MARKS):
         frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
     return frame
 
 
-def _departures(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what labels say of how a model departs from its paper's."""
+def departures_of(labels: Mapping[str, str], marks: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what labels say of how a model departs from its paper's.
+
+    Args:
+        labels: of a row.
+        marks: those of `RUN_MARKS` that are named as well.
+    """
     variant = labels.get("variant", FAITHFUL)
-    return tuple(filter(None, ("" if variant == FAITHFUL else variant, labels.get("layers", ""))))
+    found = ["" if variant == FAITHFUL else variant, labels.get("layers", "")]
+    found += [labels.get(mark, "") for mark in marks if mark != "changed"]
+    if "changed" in marks and (keys := labels.get("changed", "")):
+        found.append(f"changed: {fitting(keys)}")
+    return tuple(filter(None, found))
 
 
 def _with(model: str, departures: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ class Entry:
     status: str = "ok"
     notes: tuple[str, ...] = ()
     """Sentences; each becomes a numbered footnote, equal sentences share a number."""
+    rank: int = 0
+    """1: the best of its column, printed in bold; 2: the second, underlined; 0: neither."""
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
     """Further numbers for the CSV alone: seeds, examples, batch size …"""
 
@@ -34,6 +36,8 @@ class Column:
     group: str = ""
     key: str = ""
     """The title for programs, in the CSV; the title itself by default."""
+    words: bool = False
+    """Whether it holds words, which begin at the left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,12 @@ class Table:
     def footnotes(self) -> list[str]:
         """Return the notes in the order of their numbers."""
         return list(dict.fromkeys(n for r in self.rows for e in r.entries for n in e.notes))
+
+    @staticmethod
+    def number(entry: Entry) -> tuple[str, str]:
+        """Return the number of an entry, which its rank is shown by, and what follows it."""
+        number, blank, rest = entry.text.partition(" ")
+        return number, blank + rest
 
     def numbers(self, entry: Entry) -> list[int]:
         """Return the footnote numbers of one entry."""
@@ -115,13 +125,17 @@ def to_markdown(table: Table) -> str:
 
     def cell(entry: Entry) -> str:
         marks = ",".join(str(n) for n in table.numbers(entry)).translate(_SUPERSCRIPT)
-        return escape_markdown(entry.text) + marks
+        if not entry.rank:
+            return escape_markdown(entry.text) + marks
+        number, rest = map(escape_markdown, table.number(entry))
+        number = f"**{number}**" if entry.rank == 1 else f"<ins>{number}</ins>"
+        return f"{number} {rest}".rstrip() + marks
 
     # Markdown has no heading over several columns: repeat it
     titles = [table.stub]
     titles += [f"{c.group} · {c.title}" if c.group else c.title for c in table.columns]
     header = "| " + " | ".join(escape_markdown(t) for t in titles) + " |"
-    rule = "| --- |" + " ---: |" * len(table.columns)
+    rule = "| --- |" + "".join(" --- |" if c.words else " ---: |" for c in table.columns)
     lines = [f"**{escape_markdown(table.title)}.** {escape_markdown(table.caption)}", ""]
     for section, rows in _sections(table.rows):
         if section:
@@ -270,10 +284,11 @@ def _row_parts(table: Table) -> list[list[TableRow]]:
 def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> list[str]:
     # a column too wide even for a page of its own breaks its lines
     narrow = [_widths(table)[c] > _PAGE - _stub_width(table) for c in chosen]
-    forms = [r"p{0.5\linewidth}" if n else "r" for n in narrow]
+    columns = [table.columns[c] for c in chosen]
+    forms = ["l" if column.words else "r" for column in columns]
+    forms = [r"p{0.5\linewidth}" if n else form for n, form in zip(narrow, forms, strict=True)]
     long = any(_letters(row.title) > _STUB for row in table.rows)
     stub = rf"p{{{0.9 * _STUB / _PAGE:.2f}\linewidth}}" if long else "l"
-    columns = [table.columns[c] for c in chosen]
     width = len(columns) + 1
 
     def title(row: TableRow) -> str:
@@ -283,6 +298,10 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> l
     def cell(entry: Entry, *, broken: bool) -> str:
         marks = ",".join(str(n) for n in table.numbers(entry))
         text = escape_latex(entry.text)
+        if entry.rank:
+            number, rest = map(escape_latex, table.number(entry))
+            form = r"\textbf" if entry.rank == 1 else r"\underline"
+            text = f"{form}{{{number}}} {rest}".rstrip()
         text = r"\raggedright\arraybackslash " + breakable(text) if broken else text
         return text + (rf"\textsuperscript{{{marks}}}" if marks else "")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from models.backbone.model import Backbone, TaskFacts
     from runners.approximation import Cores
     from runners.measurement.hardware import HardwareProfile
+    from runners.passes import Passes
     from runners.training.optim import OptimConfig
     from tasks.task import Stretches, Task
 
@@ -177,6 +178,17 @@ class Runner(ABC):
             return [(name, length)]
         own: Any = self
         return [(mode.name, each) for mode in own.modes for each in own.lengths]
+
+    def passes(self, work: Work) -> "Sequence[Passes]":
+        """Return what one cell asks of its model, from which `lra plan` reckons its time.
+
+        Raises:
+            Uncounted: it is not known before the cell runs, or this runner does not say.
+        """
+        from runners.passes import Uncounted
+
+        del work
+        raise Uncounted(f"{type(self).__name__} does not say what its cells ask of a model")
 
     @classmethod
     def word(cls, mode: str) -> str:

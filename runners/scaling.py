@@ -35,8 +35,12 @@ from runners.measurement.measure import (
 )
 from runners.measurement.timing import Timing, check_limit
 from runners.measurement.watched_rows import marked, watch_rows
+from runners.passes import Passes
 from runners.records import Measurement, Status
 from runners.runner import OWN, Direction, Runner, Work, disturbed, values
+
+OBSERVED = 3
+"""Passes beside the warm-up and the samples: the first call, memory, operations."""
 
 
 class Batching(StrEnum):
@@ -97,6 +101,22 @@ class Scaling(Timing, Runner):
     def beside(self) -> Sequence[str]:
         """The references."""
         return self.references
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return warm-up, samples and the passes that are observed, of model and references."""
+        rows = self.sequences(work.length, work.hardware.token_budget)
+        step = work.mode == CostMode.step
+        longest = self.reference_max_length
+        names = [
+            name
+            for name in self.references
+            if name != work.model and work.length <= longest.get(name, work.length)
+        ]
+        times = self.warmup_steps + self.timed_steps + OBSERVED
+        return [
+            Passes(times, rows, work.length, step, name=name, measured=True)
+            for name in (OWN, *names)
+        ]
 
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the cost of one pass or step."""

@@ -9,6 +9,7 @@ from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
+from runners.passes import Passes, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
@@ -35,6 +36,25 @@ class Train(TrainConfig, Runner):
     def stored_weights(self) -> str | None:
         """A completed training whose weights a run starts from."""
         return self.weights
+
+    def passes(self, work: Work) -> list[Passes]:
+        """Return the steps, the validations among them and the final evaluation."""
+        task, optim, every = work.task, work.optim, self.evaluate_every_steps
+        length, _ = padded_length(task, "train", optim.batch_size)
+        found = [Passes(optim.steps, optim.batch_size, length, True, optim.micro_batch_size)]
+        judged = dict.fromkeys(self.evaluate_splits, 1)
+        if every:
+            judged.setdefault("validation", 0)
+        for split, last in judged.items():
+            rows, number = self.evaluation_batch_size, size(task, split)
+            length, _ = padded_length(task, split, rows)
+            during = 0
+            if every and split == "validation":
+                during = -(-optim.steps // every) + self.evaluate_first
+            some = min(number, self.validation_examples or number)
+            batches = last * -(-number // rows) + during * -(-some // rows)
+            found.append(Passes(batches, min(rows, number), length, False))
+        return found
 
     def run(self, work: Work) -> Iterator[Item]:
         """Yield curves, scores and outcomes.

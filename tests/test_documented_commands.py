@@ -22,6 +22,7 @@ STANDS_FOR = {
     "TASK": "text",
     "FOLDER": ".",
     "DIR": "results",
+    "RESULTS": "results",
     "PATH": "aclImdb_v1.tar.gz",
     "FILE": "rows.jsonl",
     "NAME": "performer",
@@ -42,8 +43,9 @@ FRAGMENTS = {
     "lra completion bash|zsh|fish",
 }
 """Named in a sentence, without what they need."""
-LONG = {"lra doctor --noise"}
-"""Takes half a minute, and fails on a busy machine: see tests/lra/commands/test_noise.py."""
+LONG = {"lra doctor --noise", "lra doctor --rates"}
+"""Take long; the first fails on a busy machine. See tests/lra/commands/test_noise.py and
+test_doctor_rates.py."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\

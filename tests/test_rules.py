@@ -105,6 +105,7 @@ SETS_TEXT = {"latex", "layout", "page", "stems", "tables"}
 READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so
     ("rows", "short"),  # a stored reason, without the place of its log
+    ("rows", "listed"),  # a label that lists names is stored so
     ("names", "_without"),  # the path of an option, of which a name is made
     ("report", "_inline_svg"),
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore

@@ -41,8 +41,9 @@ def candidates(line: Sequence[str]) -> list[str]:
     elif before[0] in VERBS and current.startswith("-"):
         found = flags(before[0])
     else:
-        complete = {"run": _run, "list": _list, "data": _data, "verify": _verify, "show": _show,
-                    "report": _report, "completion": _shells}.get(before[0])  # fmt: skip
+        complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
+                    "show": _show, "report": _report, "completion": _shells}.get(
+                        before[0])  # fmt: skip
         try:
             found = complete(before[1:], current) if complete else []
         except (OSError, ValueError):  # a file of the user's own that cannot be read

@@ -132,6 +132,14 @@ def parser() -> argparse.ArgumentParser:
         help="time equal calls instead, half a minute, and say which differences this machine can "
         "resolve and what disturbs it; exit code 1 where most samples were disturbed",
     )
+    made.add_argument(
+        "--rates",
+        nargs="?",
+        const="cpu",
+        metavar="HARDWARE",
+        help="measure how fast this machine multiplies, moves memory and calls operators instead, "
+        "about five seconds, and keep it for lra plan; a hardware profile, cpu if none is named",
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
@@ -153,8 +161,12 @@ def main(argv: list[str]) -> int:
     """Print facts and verdicts; 1 where something essential fails."""
     made = parser()
     arguments = made.parse_args(argv)
-    if arguments.store and arguments.noise:
-        made.error("--store and --noise are two questions: ask one at a time")
+    if sum((arguments.store, arguments.noise, arguments.rates is not None)) > 1:
+        made.error("--store, --noise and --rates are questions by themselves: ask one at a time")
+    if arguments.rates is not None:
+        from lra.commands.rates import rates
+
+        return rates(arguments.rates, as_json=arguments.json)
     if arguments.store:
         return store(arguments.results, as_json=arguments.json)
     if arguments.noise:

@@ -72,6 +72,8 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
         cell = store.describe(key)
         (cell["environment"] or {}).pop("sources", None)  # of every module: a matter of the store
         about[key] = {k: cell[k] for k in PUBLISHED if k in cell}
+        if sentences := deviations(cell["config"]):
+            about[key]["deviations"] = sentences
     if target.suffix in {".jsonl", ".json"}:
         target = target.with_suffix("")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,6 +81,17 @@ def publish(root: Path, sweep: str, target: Path) -> list[Path]:
     rows.to_json(lines, orient="records", lines=True, date_format="iso", double_precision=15)
     description.write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
     return [lines, description]
+
+
+def deviations(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sentences that say what departs from a protocol's source, by name.
+
+    Args:
+        node: the configuration of a cell, or what `publish` wrote of one.
+    """
+    found = node.get("deviations")
+    given = found.items() if isinstance(found, Mapping) else ()
+    return {str(name): str(text) for name, text in given if text is not None}
 
 
 def published(path: Path) -> pd.DataFrame:
@@ -93,17 +106,20 @@ def published_apart(path: Path) -> pd.DataFrame:
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
+    rows, cells = published(path), published_cells(path)
+    return tell_apart(rows, cells) if path.with_suffix(".json").is_file() else rows
+
+
+def published_cells(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what stands in the file beside published rows, by cell; nothing without one."""
     from runners.storage.formats import read_object
 
-    rows, beside = published(path), path.with_suffix(".json")
-    if not beside.is_file():
-        return rows
-    cells = {
+    beside = path.with_suffix(".json")
+    return {
         key: {**cell, "described": _described(cell)}
-        for key, cell in read_object(beside).items()
+        for key, cell in (read_object(beside) if beside.is_file() else {}).items()
         if isinstance(cell, dict) and isinstance(cell.get("identity"), dict)
     }
-    return tell_apart(rows, cells)
 
 
 def _described(cell: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,6 +148,7 @@ def main(argv: list[str]) -> int:
     choice = parser.parse_args(argv)
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
+    about: dict[str, dict[str, Any]] = {}
     if choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
@@ -142,9 +159,11 @@ def main(argv: list[str]) -> int:
         if choice.rows:
             rows, name = published_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
+            about = published_cells(choice.rows)
         else:
             rows, cells, left_out = stored(choice.results, choice.sweep)
             folder, name = destination(choice.results, choice.sweep)
+            about = {key: cell["config"] for key, cell in cells.items()}
         paths = write_report(
             rows,
             choice.out or folder,
@@ -152,6 +171,7 @@ def main(argv: list[str]) -> int:
             groups=kinds(),
             left_out=left_out,
             metrics=first_metrics(cells),
+            deviations={key: deviations(node) for key, node in about.items()},
         )
     for path in paths:
         print(path)

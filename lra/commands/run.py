@@ -103,6 +103,7 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
                 groups=kinds(),
                 left_out=left_out,
                 metrics=first_metrics(cells),
+                deviations={k: report.deviations(cell["config"]) for k, cell in cells.items()},
             )
             for line in conclusions(rows):
                 print(line)

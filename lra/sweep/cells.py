@@ -13,7 +13,7 @@ from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
-from runners.measurement.hardware import Device, device_name
+from runners.measurement.hardware import Device, HardwareProfile, device_name
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import digests, summary
 
@@ -33,8 +33,23 @@ class Known:
     """Hashes of sources, by the modules that reach them."""
     place: Mapping[str, str] = field(default_factory=dict)
     """See `runners.records.Cell`."""
+    elsewhere: bool = False
+    """Whether the cells are meant for a device that need not be here: they are planned, not run."""
     rates: dict[str, Rate] = field(default_factory=dict)
     """Dropout of attention weights, by model: see `lra.sweep.identity.attention_dropout`."""
+
+    def device_of(self, hardware: HardwareProfile) -> str:
+        """Return the name of the device that a profile means. Raises ValueError for one not here.
+
+        Not where the cells are planned for elsewhere: then it is a name that no device has, and a
+        cell whose key has it, one that reads the clock, is not among those of another machine.
+        """
+        try:
+            return device_name(hardware.device)
+        except ValueError:
+            if not self.elsewhere:
+                raise
+            return f"{hardware.name}, not here"
 
     def sources_of(self, modules: set[str]) -> Mapping[str, str]:
         """Return the hash of every source that `modules` reach."""
@@ -64,7 +79,11 @@ def plan(run: Run, overrides: tuple[str, ...] = (), known: Known | None = None) 
         "sources": sources,
         "place": known.place,
     }
-    return [_cell(run, mode, length, started, shared, rates=known.rates) for mode, length in pairs]
+    device = known.device_of(run.hardware)
+    return [
+        _cell(run, mode, length, started, shared, device=device, rates=known.rates)
+        for mode, length in pairs
+    ]
 
 
 def _cell(
@@ -74,12 +93,14 @@ def _cell(
     started: Mapping[str, str],
     shared: Mapping[str, Any],
     *,
+    device: str,
     rates: dict[str, Rate],
 ) -> Cell:
     """Return one cell; `started` are the keys of its trainings, `shared` the rest of its fields."""
     runner = str(run.config["runner"]["name"])
     spec, hardware, kind = run.task.spec, run.hardware, run.runner
-    decided = identity(run, mode, length, started, shared["place"], rates=rates)
+    place = shared["place"]
+    decided = identity(run, mode, length, started, place, device=device, rates=rates)
     columns = {
         "runner": runner,
         "mode": mode,
@@ -91,7 +112,7 @@ def _cell(
         "seed": run.seed if kind.models else 0,
         "causal": str(facts(run, length).head) == "language_modelling",
         "hardware": hardware.name,
-        "device": device_name(hardware.device),
+        "device": device,
         "precision": str(hardware.precision),
         "threads": hardware.timing_threads() if kind.timed else hardware.training_threads,
     }

@@ -64,10 +64,13 @@ class Sweep:
         return Store(self.root)
 
 
-def build(entries: Sequence[Composed]) -> Sweep:
-    """Type every entry and list the distinct cells of this shard, cheap kinds first."""
+def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
+    """Type every entry and list the distinct cells of this shard, cheap kinds first.
+
+    With `elsewhere` the device need not be here: the cells are planned, and not run.
+    """
     _check_shared(entries)
-    known = Known(place=entries[0].place)
+    known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}

@@ -19,7 +19,7 @@ from lra.class_path import locate
 from lra.compose import Run, build_model, bundled_family, core_of, facts, group_file
 from lra.configuration import ConfigError
 from models.idle import fixed_in
-from runners.measurement.hardware import Device, device_name
+from runners.measurement.hardware import Device
 from runners.records import SCHEMA
 from tasks.data.sources import remembered_sha256
 
@@ -49,6 +49,7 @@ def identity(
     started: Mapping[str, str],
     place: Mapping[str, str],
     *,
+    device: str,
     rates: dict[str, Rate],
 ) -> CellIdentity:
     """Return what decides one cell of a run.
@@ -59,6 +60,7 @@ def identity(
         length: of the cell.
         started: keys of the trainings that it starts from, by their names.
         place: where files of the user's own were found: see `runners.records.Cell`.
+        device: name of the CPU or GPU.
         rates: see `attention_dropout`.
     """
     runner, plugins = str(run.config["runner"]["name"]), list(run.config["plugins"])
@@ -108,7 +110,7 @@ def identity(
         task |= {"vocabulary": spec.vocabulary, "classes": spec.classes}
     if kind.timed:
         whole["machine"] = less["machine"] = {
-            "name": device_name(hardware.device),
+            "name": device,
             "threads": hardware.timing_threads(),
             "torch": version("torch"),
             "token_budget": hardware.token_budget,

@@ -15,9 +15,9 @@ from models.backbone.config import (
     TaskFacts,
 )
 from models.backbone.heads import AdaptiveHead, Classifier, Interaction, LanguageHead
+from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
-    NORM_EPSILON,
     FeedForward,
     PostNormBlock,
     PostNormStack,
@@ -40,6 +40,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         dropout=config.dropout,
         feed_forward_bias=config.feed_forward_bias,
         chunks=config.feed_forward_chunks,
+        norm=config.norm,
         norm_epsilon=config.norm_epsilon,
     )
 
@@ -57,6 +58,7 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
             width=config.width,
             concat=config.reversible_output == StreamsOut.concat,
             zeroed=zeroed,
+            norm=config.norm,
             norm_epsilon=config.norm_epsilon,
         )
     kind = PostNormStack if config.residual == Residual.post_norm else Stack
@@ -65,6 +67,7 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
         width=config.width,
         checkpointing=config.activation_checkpointing,
         zeroed=zeroed,
+        norm=config.norm,
         norm_epsilon=config.norm_epsilon,
     )
 
@@ -74,6 +77,7 @@ def check_own_stack(config: BackboneConfig) -> None:
     for name, *wanted in (
         ("residual", Residual.pre_norm),
         ("feed_forward", FeedForward.gelu),
+        ("norm", NormKind.layer),
         ("norm_epsilon", NORM_EPSILON),
         ("padding", Padding.masked, Padding.attended),
         ("activation_checkpointing", False),
@@ -129,6 +133,24 @@ def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None
                 f"layer_groups={config.layer_groups}, and their mixers differ: name the same "
                 f"family {uses} times in turn, or set layer_groups=null"
             )
+
+
+def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
+    """Raise `Unsupported` where the statistics of a batch would tell what a model must not see."""
+    if config.norm != NormKind.batch:
+        return
+    if facts.head == Head.language_modelling:
+        raise Unsupported(
+            "norm=batch takes statistics of all positions, so that earlier tokens would see later "
+            "ones: got a task that needs a causal model; choose model.backbone.norm=layer, rms or "
+            "scale"
+        )
+    if facts.padded and config.padding == Padding.masked:
+        raise Unsupported(
+            "norm=batch takes statistics of all positions, padding among them: got a task that "
+            "pads, and padding=masked, under which it counts nowhere; choose "
+            "model.backbone.padding=attended or zeroed, or norm=layer, rms or scale"
+        )
 
 
 OF_TASK = (

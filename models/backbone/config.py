@@ -9,8 +9,9 @@ from torch import Tensor
 
 from conf.choices import by_name
 from models.backbone.heads import ORDERLESS, Interaction, Pooling
-from models.backbone.stack import NORM_EPSILON, FeedForward
-from models.idle import Need, defaults, idle
+from models.backbone.norms import NORM_EPSILON, NormKind
+from models.backbone.stack import FeedForward
+from models.idle import Need, defaults, idle, spelt
 from models.mixer import Positions
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
@@ -105,6 +106,8 @@ class BackboneConfig:
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
+    norm: NormKind = NormKind.layer
+    """Of the stack."""
     norm_epsilon: float = NORM_EPSILON
     """What every norm of the stack adds to the variance."""
     reversible_output: StreamsOut = StreamsOut.mean
@@ -175,6 +178,8 @@ class BackboneConfig:
         for sentence in idle(NEEDS, vars(self), defaults(BackboneConfig)).values():
             raise ValueError(sentence)
         self._refuse_pairs()
+        if self.norm == NormKind.batch:
+            self._refuse_beside_batches()
 
     def _refuse_pairs(self) -> None:
         """Refuse values that do not go together."""
@@ -199,6 +204,20 @@ class BackboneConfig:
             raise ValueError(
                 "residual=reversible needs a network for its second stream: set feed_forward=gelu"
             )
+
+    def _refuse_beside_batches(self) -> None:
+        """Refuse what computes a norm again, in pieces, or for several layers."""
+        usual = defaults(BackboneConfig)
+        apart = ["activation_checkpointing", "feed_forward_chunks", "layer_groups"]
+        if self.residual == Residual.reversible:
+            apart.append("residual")
+        for name in apart:
+            if (value := getattr(self, name)) != usual[name]:
+                raise ValueError(
+                    "norm=batch takes the statistics of each layer once in a pass, over all "
+                    f"positions: got {name}={spelt(value)}; leave it at {spelt(usual[name])}, or "
+                    "set norm=layer, rms or scale"
+                )
 
     @property
     def classifier_width(self) -> int:

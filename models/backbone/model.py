@@ -18,6 +18,7 @@ from models.backbone.assembly import (
     block_of,
     check_groups,
     check_memory,
+    check_norm,
     check_own_stack,
     head_of,
     stack_of,
@@ -42,6 +43,7 @@ from models.backbone.heads import (
     judge,
     pool,
 )
+from models.backbone.norms import NormKind
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing
 from models.backbone.stack import FeedForward, Stack
@@ -66,6 +68,7 @@ __all__ = [
     "FeedForward",
     "Head",
     "Interaction",
+    "NormKind",
     "Outcome",
     "Padding",
     "Pooling",
@@ -134,6 +137,7 @@ class Backbone(nn.Module):
         self.per_token = facts.head in TOKEN_HEADS
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
         check_groups(config, mixers)
+        check_norm(config, facts)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)

@@ -20,7 +20,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.backbone.stack import NORM_EPSILON, Blank, Stack, TransformerBlock, family
+from models.backbone.norms import NORM_EPSILON, NormKind
+from models.backbone.stack import Blank, Stack, TransformerBlock, family
+from models.device_kind import device_kind
 from models.mixer import Flow, Layout, State, Unsupported
 from models.state import detach
 
@@ -66,7 +68,7 @@ class _Autocast(NamedTuple):
 
     @classmethod
     def now(cls, like: Tensor) -> "_Autocast":
-        kind = like.device.type
+        kind = device_kind(like.device)
         return cls(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     @contextmanager
@@ -204,12 +206,14 @@ class ReversibleStack(Stack):
         width: int,
         concat: bool = False,
         zeroed: bool = False,
+        norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
         super().__init__(
             blocks,
             width=2 * width if concat else width,
             zeroed=zeroed,
+            norm=norm,
             norm_epsilon=norm_epsilon,
         )
         self.concat = concat

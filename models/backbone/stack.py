@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from models.mixer import (
     Extends,
     Flow,
@@ -23,8 +24,6 @@ from models.mixer import (
     Unsupported,
 )
 
-NORM_EPSILON = 1e-5
-"""What a norm adds to the variance, unless an option says otherwise."""
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
@@ -74,19 +73,20 @@ class TransformerBlock(nn.Module):
         dropout: float,
         feed_forward_bias: bool = True,
         chunks: int = 1,
+        norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
         super().__init__()
-        self.mixer_norm = nn.LayerNorm(width, norm_epsilon)
+        self.mixer_norm = norm_of(norm, width, norm_epsilon)
         self.mixer = mixer
         self.dropout = nn.Dropout(dropout)
         self.extends = isinstance(mixer, Extends)
         self.chunks = chunks
-        self.network_norm: nn.LayerNorm | None = None
+        self.network_norm: nn.Module | None = None
         self.network: nn.Sequential | None = None
         if feed_forward != FeedForward.none:
             by_tanh = feed_forward == FeedForward.gelu_tanh
-            self.network_norm = nn.LayerNorm(width, norm_epsilon)
+            self.network_norm = norm_of(norm, width, norm_epsilon)
             self.network = gelu_network(
                 width, feed_forward_width, dropout, by_tanh=by_tanh, bias=feed_forward_bias
             )
@@ -171,11 +171,12 @@ class Stack(nn.Module):
         width: int,
         checkpointing: bool = False,
         zeroed: bool = False,
+        norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(width, norm_epsilon)
+        self.norm = norm_of(norm, width, norm_epsilon)
         self.checkpointing = checkpointing
         self.zeroed = zeroed
         self.supported = [

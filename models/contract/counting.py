@@ -59,6 +59,12 @@ def _is_composite(func: Any) -> bool:
     )
 
 
+def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
+    """Return the operations of one call of an operator; 0 for what is no product."""
+    formula = _FORMULAS.get(func._overloadpacket)
+    return int(formula(*args, **kwargs, out_val=made)) if formula else 0
+
+
 class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what torch's own `FlopCounterMode` counts.
 
@@ -81,8 +87,7 @@ class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self:
                 return func.decompose(*args, **kwargs)
         made = func(*args, **kwargs)
-        if formula := _FORMULAS.get(func._overloadpacket):
-            self.operations += formula(*args, **kwargs, out_val=made)
+        self.operations += operations_of(func, args, kwargs, made)
         return made
 
 

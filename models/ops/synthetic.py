@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.device_kind import device_kind
 from models.mixer import Layout
 from models.ops.exact import visibility
 from models.ops.numerics import NEVER, blocks, full_precision, reciprocal, sum_dtype
@@ -115,7 +116,7 @@ class SoftmaxPass(NamedTuple):
     def blocks(self, values: Float[Tensor, "g h s w"]) -> Iterator[LogitBlock]:
         """Cut the logits into parts of bounded size."""
         groups, heads, length = values.shape[:3]
-        size = BLOCK_ELEMENTS.get(values.device.type, BLOCK_ELEMENTS_ELSEWHERE)
+        size = BLOCK_ELEMENTS.get(device_kind(values.device), BLOCK_ELEMENTS_ELSEWHERE)
         lanes = max(1, size // (ROWS * length))
         by_head = min(heads, lanes)
         by_group = min(groups, max(1, lanes // heads))

@@ -35,7 +35,7 @@ from models.mixer import INSIDE, Unsupported
 
 WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
-    "residual", "norm_epsilon", "positions",
+    "residual", "norm", "norm_epsilon", "positions",
 )  # fmt: skip
 """Options of the backbone that decide what its weights mean."""
 EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
@@ -235,8 +235,9 @@ def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> No
                 "make good: set model.backbone.tied_embeddings=false"
             )
         found["head.weight"] = found[EMBEDDING]
-        for kind in ("weight", "bias"):
-            found[NORM + kind] = found[NORM + kind] * factor
+        for name in (NORM + kind for kind in ("weight", "bias")):
+            if name in found:  # not every norm shifts
+                found[name] = found[name] * factor
 
 
 def _drop_other_head(found: dict[str, Tensor], own: Mapping[str, Tensor]) -> None:

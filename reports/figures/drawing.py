@@ -34,7 +34,7 @@ class Look(NamedTuple):
 
 # Okabe and Ito's palette (yellow, too pale on paper, made darker), then darker and lighter kin, in
 # an order in which neighbours differ in lightness too.
-_COLORS = (
+PALETTE = (
     "#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00",
     "#56B4E9", "#7F7F7F", "#882255", "#B5A300", "#332288", "#5C3A00",
 )  # fmt: skip
@@ -43,7 +43,7 @@ _DASHES: tuple[tuple[float, ...], ...] = (
     (), (6, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5), (3, 1.2, 3, 4), (3, 1.5),
     (6, 1.5, 1.5, 1.5, 1.5, 1.5), (4, 4), (9, 2, 2, 2), (1, 3), (8, 2, 4, 2), (2, 2, 6, 2),
 )  # fmt: skip
-_SLOTS = len(_COLORS)
+_SLOTS = len(PALETTE)
 _FIXED = ("softmax", "sdpa", "linear", "performer", "sliding_window", "identity")
 
 
@@ -68,7 +68,7 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 def _look(number: int) -> Look:
     turn, slot = divmod(number, _SLOTS)
     return Look(
-        _COLORS[slot], _MARKERS[(slot + 5 * turn) % _SLOTS], _DASHES[(slot + 7 * turn) % _SLOTS]
+        PALETTE[slot], _MARKERS[(slot + 5 * turn) % _SLOTS], _DASHES[(slot + 7 * turn) % _SLOTS]
     )
 
 

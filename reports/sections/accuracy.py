@@ -13,7 +13,9 @@ from reports.tables import Column, Entry, Table, TableRow
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 BASELINES = "baselines: scores that need no long-range model"
-ARENA = frozenset({"listops", "text", "retrieval", "image", "pathfinder"})
+ARENA = frozenset(
+    {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder64", "pathx", "path256"}
+)
 CAVEAT = (
     "A high score on a task of the Long Range Arena is no proof of long-range modelling: networks "
     "that see short windows come near the best models on several of them (arXiv:2501.14850)."
@@ -83,15 +85,9 @@ def accuracy_table(
     A column holds one task in one version from one source. A failed or absent place is a mark with
     a footnote; it never enters a mean.
     """
-    scores = own_length(rows[rows["step"].isna()])
-    final = scores[scores["metric"] == score.metric]
-    if not (final["split"] == split).any():
+    final = final_scores(rows, split, score)
+    if final is None:
         return None
-    # a training run that failed has one row with the reason, which holds for every split and score
-    failed = scores[(scores["status"] != "ok") & scores["metric"].isin(("accuracy", score.metric))]
-    lost = failed[failed["task"].isin(set(final["task"]))].drop_duplicates("cell")
-    whole = final[(final["split"] == split) & ~final["cell"].isin(set(lost["cell"]))]
-    final = pd.concat([whole, lost])
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
@@ -131,6 +127,22 @@ def accuracy_table(
         columns=heads,
         rows=tuple(table_rows),
     )
+
+
+def final_scores(rows: pd.DataFrame, split: str, score: Score) -> pd.DataFrame | None:
+    """Return the rows of final scores on a split, one for each cell that failed among them.
+
+    None where no row has any.
+    """
+    scores = own_length(rows[rows["step"].isna()])
+    final = scores[scores["metric"] == score.metric]
+    if not (final["split"] == split).any():
+        return None
+    # a training run that failed has one row with the reason, which holds for every split and score
+    failed = scores[(scores["status"] != "ok") & scores["metric"].isin(("accuracy", score.metric))]
+    lost = failed[failed["task"].isin(set(final["task"]))].drop_duplicates("cell")
+    whole = final[(final["split"] == split) & ~final["cell"].isin(set(lost["cell"]))]
+    return pd.concat([whole, lost])
 
 
 def _title(column: tuple[str, ...], *, with_length: bool) -> str:

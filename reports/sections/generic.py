@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from reports.rows import COST_SETTING, MISSING, model_order, settings, shown
+from reports.rows import COST_SETTING, MISSING, RUN_MARKS, model_order, settings, shown
 from reports.sections.accuracy import Score, entry
 from reports.sections.efficiency import significant
 from reports.statistics import LEVEL
@@ -16,9 +16,11 @@ from runners.records import canonical
 
 SETTING = (*COST_SETTING, "regime", "tokenizer")
 """Columns in which the rows of one table agree."""
-IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer"})
+IN_NAMES = frozenset({"variant", "layers", "start", "regime", "tokenizer", *RUN_MARKS})
 """Labels that stand in a model's name or in the title of its table."""
-REMARKS = frozenset({"disturbed", "sentence", "examples", "windows", "weights"})
+REMARKS = frozenset(
+    {"disturbed", "sentence", "examples", "windows", "weights", "settings", "deviations"}
+)
 """Labels that tell no row from its neighbours."""
 
 

@@ -2,7 +2,8 @@
 
 import os
 import platform
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import lru_cache
 from pathlib import Path
@@ -75,6 +76,25 @@ class MatmulPrecision(StrEnum):
     medium = auto()
 
 
+TYPICAL = (
+    "float32", "bfloat16", "float16", "efficiency", "bytes", "bytes_efficiency", "cache",
+    "exponentials", "sorts", "operator_s", "memory_bytes",
+)  # fmt: skip
+"""Peak operations per second by number format, and the share that large products reach; bytes per
+second of memory, and the share that operators reach; of a cache, exponentials and sorts; seconds to
+call an operator; bytes of memory, 0 for what is available. Rates of a CPU are those of one core."""
+
+
+def check_typical(typical: Mapping[str, float]) -> None:
+    """Refuse rates that are incomplete, unknown or no rates. Raises ValueError."""
+    if typical and set(typical) != set(TYPICAL):
+        odd = sorted(set(typical) ^ set(TYPICAL))
+        raise ValueError(f"typical: {odd} missing or unknown; wanted {{}} or {', '.join(TYPICAL)}")
+    for name, value in typical.items():
+        if not 0 <= value < float("inf") or (value == 0 and name != "memory_bytes"):
+            raise ValueError(f"typical.{name}: got {value}; wanted a number above 0")
+
+
 @by_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProfile:
@@ -99,6 +119,8 @@ class HardwareProfile:
     peak_flops_per_second: float | None = None
     """Published dense peak in `precision`; None = measured in each timing cell."""
     peak_bytes_per_second: float | None = None
+    typical: dict[str, float] = field(default_factory=dict)
+    """What planning reckons with where the machine's own rates were not measured: `TYPICAL`."""
 
     def __post_init__(self) -> None:
         """Refuse values that no machine has, each with the way out."""
@@ -118,6 +140,7 @@ class HardwareProfile:
                 raise ValueError(
                     f"{name}: got {peak}; wanted a number above 0; null has it measured"
                 )
+        check_typical(self.typical)
 
     def timing_threads(self) -> int:
         """Return the CPU threads of a timing cell."""

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.device_kind import device_kind
 from models.ops.numerics import NEVER, add_product, sum_dtype
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
@@ -200,7 +201,7 @@ class Fold(NamedTuple):
 
         A row long enough to be a pass of its own leaves out its gap; short rows go together.
         """
-        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+        elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
         size = self.block * self.reach
         rows, spacing, count = 1, 0, self.blocks
         needed = -(-self.steps // self.block)

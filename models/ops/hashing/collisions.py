@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models.device_kind import device_kind
 from models.ops.numerics import blocks
 
 CODE_ELEMENTS = 1 << 22
@@ -100,7 +101,7 @@ def paired(
     both = Sides(*(torch.cat(pair, dim=1) for pair in zip(keys, queries, strict=True)))
     length, width = both.factors.shape[1:]
     device = both.factors.device
-    elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+    elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
     at_once = max(1, elements // (length * width))
     out = torch.zeros_like(both.vectors)
     for part in blocks(rows, at_once):

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from models.device_kind import device_kind
 from models.ops.numerics import full_precision
 
 PASS_ELEMENTS = {"cpu": 1 << 20}
@@ -166,7 +167,7 @@ class Frame(NamedTuple):
 
     def step(self, device: torch.device) -> int:
         """Return how many chunks make a pass."""
-        elements = PASS_ELEMENTS.get(device.type, PASS_ELEMENTS_ELSEWHERE)
+        elements = PASS_ELEMENTS.get(device_kind(device), PASS_ELEMENTS_ELSEWHERE)
         scores = self.rules.chunk**2 * (self.sides + 1)
         return -(-self.blocks // max(1, round(self.blocks * scores / elements)))
 

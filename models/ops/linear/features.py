@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from models.device_kind import device_kind
 from models.ops.linear.exponent_sums import Exponents
 from models.ops.numerics import reciprocal
 
@@ -47,7 +48,7 @@ class FeatureMap(Protocol):
 def block_rows(x: Float[Tensor, "b h l k"], features: int) -> int:
     """Return how many positions of all heads make one block of features."""
     heads = max(1, x.shape[0] * x.shape[1])
-    if x.device.type != "cpu":
+    if device_kind(x.device) != "cpu":
         return max(MINIMUM_ROWS, DEVICE_BLOCK // (heads * features))
     return max(MINIMUM_ROWS, min(CPU_BLOCK // features, CPU_ROWS) // heads)
 

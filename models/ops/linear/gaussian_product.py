@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.device_kind import device_kind
 from models.ops.numerics import NEVER, add_product, full_precision, sum_dtype
 
 TILE_ELEMENTS = {"cpu": 1 << 20}
@@ -26,7 +27,7 @@ KEYS = 512
 
 def tiles(q: Float[Tensor, "r l e"], k: Float[Tensor, "r s e"]) -> Iterator[tuple[slice, slice]]:
     """Yield ranges of queries and keys that cover every pair."""
-    elements = TILE_ELEMENTS.get(q.device.type, TILE_ELEMENTS_ELSEWHERE)
+    elements = TILE_ELEMENTS.get(device_kind(q.device), TILE_ELEMENTS_ELSEWHERE)
     columns = min(KEYS, k.shape[1])
     rows = max(32, elements // (q.shape[0] * columns))
     for first in range(0, q.shape[1], rows):

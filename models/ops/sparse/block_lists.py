@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.device_kind import device_kind
 from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 
 PASS_ELEMENTS = {"cpu": 1 << 19}
@@ -74,7 +75,7 @@ class Masks:
     def passes(self) -> Iterator[slice]:
         """Yield ranges of rows."""
         rows, entries = self.index.shape
-        elements = PASS_ELEMENTS.get(self.index.device.type, PASS_ELEMENTS_ELSEWHERE)
+        elements = PASS_ELEMENTS.get(device_kind(self.index.device), PASS_ELEMENTS_ELSEWHERE)
         step = max(1, elements // (self.block * self.block * entries))
         for start in range(0, rows, step):
             yield slice(start, min(start + step, rows))

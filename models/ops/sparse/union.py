@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.device_kind import device_kind
 from models.ops.numerics import LOG2_E, NEVER, add_product, full_precision
 from models.ops.sparse.key_sets import (
     PASS_ELEMENTS,
@@ -69,7 +70,9 @@ class _Laid(NamedTuple):
 
     def tiles(self) -> Iterator[Tile]:
         """Yield tiles of a size that suits the device."""
-        return self.keyset.tiles(PASS_ELEMENTS.get(self.q.device.type, PASS_ELEMENTS_ELSEWHERE))
+        return self.keyset.tiles(
+            PASS_ELEMENTS.get(device_kind(self.q.device), PASS_ELEMENTS_ELSEWHERE)
+        )
 
 
 def _lay(keyset: KeySet, x: Float[Tensor, "b h s k"], *, keys: bool) -> Tensor:

@@ -232,6 +232,16 @@ def test_an_optimiser_named_by_hand_wins_over_a_protocol() -> None:
     assert (named["steps"], named["schedule"], named["batch_size"]) == (1000, "cosine", 9)
 
 
+def test_another_optimiser_leaves_the_schedule_of_a_protocol() -> None:
+    plain = one("+protocol=lra_code", "task=listops")["optim"]
+    named = one("+protocol=lra_code", "task=listops", "optim=lion")["optim"]
+    own = ("name", "about", "optimiser", "peak_learning_rate", "betas")
+    assert {key: value for key, value in named.items() if key not in own} == {
+        key: value for key, value in plain.items() if key not in own
+    }
+    assert (named["optimiser"], named["peak_learning_rate"]) == ("lion", 1e-4)
+
+
 def test_a_protocol_without_the_task_is_refused_whatever_a_preset_has() -> None:
     with pytest.raises(ConfigError, match=r"\+protocol=nystrom has no settings for task=mnist"):
         one("+protocol=nystrom", "+experiment=tasks_train", "task=mnist", SWEEP)

@@ -9,6 +9,7 @@ from fuzz import cases
 from lra.compose import ConfigError, typed
 from lra.composition.hydra_entry import entries
 from lra.sweep.cells import plan
+from runners.training.optim import IN_CYCLES, OPEN_ENDED, Schedule
 from runners.training.schedules import learning_rate
 
 SWEEP = "hydra.sweeper.params={}"
@@ -41,6 +42,15 @@ def test_a_schedule_whose_published_warm_up_is_longer_keeps_it(
     own = entry.config["optim"]
     assert (own["steps"], own["warmup_steps"]) == (5000, 8000)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_every_schedule_that_ends_warms_up_within_the_run(schedule: Schedule) -> None:
+    words = ("optim.steps=20", f"optim.schedule={schedule}", "runner.evaluate_every_steps=5")
+    cycles = ("optim.cycle_steps=7",) if schedule in IN_CYCLES else ()
+    (entry,) = entries(["task=listops", "task.source=sample", *words, *cycles, SWEEP], repr)
+    assert entry.config["optim"]["warmup_steps"] == (50 if schedule in OPEN_ENDED else 20)
+    assert typed(entry.config).optim.schedule is schedule
 
 
 @pytest.mark.parametrize(

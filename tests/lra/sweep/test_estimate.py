@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
-from lra.sweep.estimate import announcement, guess, spelt
+from lra.sweep.estimate import announcement, spelt
 from lra.sweep.execution import build
+from lra.sweep.past import Past, guess
 from runners.records import Measurement
 from runners.store import Store
 
-WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0")
+WORDS = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=100")
+"""Of a small sweep, which is not counted."""
 
 
 def planned(*words: str):
@@ -23,9 +25,17 @@ def keep(store: Store, cell, took_s: object) -> None:
     store.write(cell, [row], (), {"took_s": took_s})
 
 
-def test_an_empty_store_knows_nothing(tmp_path: Path) -> None:
+def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
     line = announcement(planned("model=linear"), Store(tmp_path), "adhoc")
     assert line == "1 cell to run; how long is not known until the first one is through"
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_empty_store_leaves_counting_and_typical_rates(tmp_path: Path) -> None:
+    waiting = planned("model=linear", "optim.steps=1000")
+    line = announcement(waiting, Store(tmp_path), "adhoc")
+    assert line.startswith("1 cell to run, very roughly ")
+    assert line.endswith(" (counted)")
     assert [*tmp_path.iterdir()] == []
 
 
@@ -45,9 +55,9 @@ def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
 
 
 def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
-    keep(Store(tmp_path), planned("model=sdpa", "optim.steps=100")[0].cell, 50.0)
-    line = announcement(planned("model=linear", "optim.steps=400"), Store(tmp_path), "adhoc")
-    assert line == "1 cell to run, very roughly 3 min (scaled from other cells of this machine)"
+    keep(Store(tmp_path), planned("model=sdpa", "optim.steps=50")[0].cell, 50.0)
+    line = announcement(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
+    assert line == "1 cell to run, very roughly 3 min (scaled from other stored cells)"
 
 
 @pytest.mark.parametrize("name", ["device", "runner", "mode"])
@@ -86,8 +96,6 @@ def test_nearest_is_same_model_before_same_length() -> None:
     (wanted,) = planned("model=linear", "optim.steps=100")
     near = planned("model=linear", "optim.steps=200")[0].cell
     far = planned("model=sdpa", "optim.steps=100")[0].cell
-    from lra.sweep.estimate import Past
-
     past = [Past(near.columns, near.config, 20.0), Past(far.columns, far.config, 99.0)]
     found = guess(wanted.cell, past)
     assert found is not None

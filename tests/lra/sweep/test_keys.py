@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-import lra.sweep.identity
+import lra.sweep.cells
 from lra.cli import main
 
 RECORDED = {
@@ -40,7 +40,7 @@ def test_keys_stay(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Machine and torch belong to a key."""
-    monkeypatch.setattr(lra.sweep.identity, "device_name", lambda device: "a processor")
+    monkeypatch.setattr(lra.sweep.cells, "device_name", lambda device: "a processor")
     monkeypatch.setattr(lra.sweep.identity, "version", lambda package: "2.6.0")
     words = ("runner.dry_run=true", "results=nowhere", "logger=none")
     assert main(["run", *line.split(), *words]) == 0

@@ -3,7 +3,11 @@
 from pathlib import Path
 
 from lra.cli import main
+from lra.compose import typed
+from lra.composition.hydra_entry import entries
+from lra.sweep.trainings import trainings
 from runners.store import Store, read_rows
+from tasks.classification.objectives import InputObjective
 
 TINY = (
     "task=listops", "task.source=sample", "model=identity", "model.backbone.width=16",
@@ -14,6 +18,25 @@ TINY = (
 
 def run(results: Path, *words: str) -> int:
     return main(["run", *TINY, f"results={results}", *words])
+
+
+def test_the_published_rates_of_both_phases():
+    words = ["+protocol=self_pretraining", "model=softmax", "runner=transfer", "task.source=sample"]
+    rates = {}
+    for entry in entries(["-m", *words, "runner.source=model", "task=text,retrieval,image"], list):
+        found = typed(entry.config)
+        (source,) = trainings(found).values()
+        assert source.task.objective is InputObjective.masked
+        assert source.config["runner"]["name"] == "train"
+        rates[found.task_name] = (
+            found.optim.peak_learning_rate, source.optim.peak_learning_rate,
+            source.optim.steps, source.task.masked_share,
+        )  # fmt: skip
+    assert rates == {
+        "text": (1e-4, 5e-4, 24992, 0.15),
+        "retrieval": (5e-4, 5e-3, 147072, 0.15),
+        "image": (1e-3, 1e-3, 70300, 0.5),
+    }
 
 
 def test_pretrained_beside_from_scratch(tmp_path):

@@ -34,7 +34,9 @@ def build(**options: object) -> Backbone:
     return model
 
 
-def norm(x: Tensor, part: torch.nn.LayerNorm, epsilon: float) -> Tensor:
+def norm(x: Tensor, part: torch.nn.Module, epsilon: float) -> Tensor:
+    if not isinstance(part, torch.nn.LayerNorm):
+        return x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * part.weight
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     return centred / (variance + epsilon).sqrt() * part.weight + part.bias
@@ -42,9 +44,13 @@ def norm(x: Tensor, part: torch.nn.LayerNorm, epsilon: float) -> Tensor:
 
 @pytest.mark.parametrize("kind", [FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.none])
 @pytest.mark.parametrize("residual", [Residual.pre_norm, Residual.post_norm])
-@pytest.mark.parametrize("epsilon", [1e-12, 0.3])
-def test_a_stack_is_its_formula(kind: FeedForward, residual: Residual, epsilon: float) -> None:
-    stack = build(feed_forward=kind, residual=residual, norm_epsilon=epsilon).stack
+@pytest.mark.parametrize(
+    ("norm_kind", "epsilon"), [("layer", 1e-12), ("layer", 0.3), ("rms", 0.3), ("scale", 0.3)]
+)
+def test_a_stack_is_its_formula(
+    kind: FeedForward, residual: Residual, norm_kind: str, epsilon: float
+) -> None:
+    stack = build(feed_forward=kind, residual=residual, norm=norm_kind, norm_epsilon=epsilon).stack
     x = torch.randn(2, 9, 8, dtype=torch.float64)
     y = x
     after = residual is Residual.post_norm
@@ -107,6 +113,7 @@ def test_recomputation_changes_no_gradient_of_post_norm_blocks() -> None:
     [
         ({"residual": Residual.post_norm}, "residual must be pre_norm, got post_norm"),
         ({"feed_forward": FeedForward.gelu_tanh}, "feed_forward must be gelu, got gelu_tanh"),
+        ({"norm": "rms"}, "norm must be layer, got rms"),
         ({"norm_epsilon": 1e-12}, "norm_epsilon must be 1e-05, got 1e-12"),
     ],
 )

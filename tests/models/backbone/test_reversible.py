@@ -39,9 +39,10 @@ def test_saved_bytes_do_not_grow_with_depth() -> None:
     assert deeper > 4 * plain  # the measure sees what grows
 
 
-def test_gradients_are_those_of_autograd_in_single_precision() -> None:
+@pytest.mark.parametrize("norm", ["layer", "rms", "scale"])
+def test_gradients_are_those_of_autograd_in_single_precision(norm: str) -> None:
     """To 1e-5 of the largest gradient, against the same blocks without recomputation."""
-    model = build(SoftmaxAttention, depth=6, residual=Residual.reversible)
+    model = build(SoftmaxAttention, depth=6, residual=Residual.reversible, norm=norm)
 
     def gradients() -> list[torch.Tensor]:
         model.zero_grad()

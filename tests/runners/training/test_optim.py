@@ -1,5 +1,6 @@
 """Options of optimisation: what is refused; groups by special treatment; clipping."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -76,3 +77,28 @@ def test_a_tuning_for_no_parameter_is_an_error() -> None:
 
     with pytest.raises(ValueError, match="'wieght', which is none of its parameters: bias, weight"):
         build_optimiser(Wrong(2, 2), OptimConfig())
+
+
+NO_LIMIT = {
+    "steps", "batch_size", "warmup_steps", "cycle_steps", "cycle_multiplier", "plateau_patience",
+    "plateau_cooldown", "plateau_threshold", "peak_learning_rate", "epsilon", "weight_decay",
+    "clip", "clip_value", "update_clip", "least_scale", "initial_accumulator", "power",
+    "start_divisor", "end_divisor",
+}  # fmt: skip
+"""Options that may be large."""
+KINDS = {each.name: str(each.type) for each in dataclasses.fields(OptimConfig)}
+WHOLE = {name for name, kind in KINDS.items() if "int" in kind}
+FRACTIONS = {name for name, kind in KINDS.items() if "float" in kind and "list" not in kind}
+WRONG = [
+    *((name, -1) for name in sorted(WHOLE | FRACTIONS - {"beta2_decay"})),
+    *((name, math.nan) for name in sorted(FRACTIONS)),
+    *((name, 10**9) for name in sorted((WHOLE | FRACTIONS) - NO_LIMIT)),
+]
+
+
+@pytest.mark.parametrize(("option", "wrong"), WRONG)
+def test_every_number_has_a_range(option: str, wrong: float) -> None:
+    """Below it, above it, and no number at all: refused by name and value."""
+    value = wrong if option in WHOLE else float(wrong)
+    with pytest.raises(ValueError, match=rf"^{option} .*got {value}"):
+        OptimConfig(**{option: value})

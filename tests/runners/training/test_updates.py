@@ -200,28 +200,44 @@ def test_the_decay_warms_up() -> None:
 
 
 @pytest.mark.parametrize("keep", Keep)
-def test_what_is_judged_and_saved_is_the_average(keep: Keep, tmp_path: Path) -> None:
-    items = run(model(), optim(**EMA), tmp_path, keep=keep)
-    final = [row for row in rows(items) if row.step is None and row.labels.get("split") == "test"]
+def test_what_is_judged_and_saved_is_the_average(
+    keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    averaged = AveragedModel(model(), multi_avg_fn=get_ema_multi_avg_fn(0.6))
+    after: dict[int, dict[str, torch.Tensor]] = {}
+    advance = Trainer.advance
+
+    def beside(self: Trainer, batch: Batch) -> torch.Tensor:
+        loss = advance(self, batch)
+        averaged.update_parameters(self.model)
+        state = averaged.module.state_dict()
+        after[self.step] = {name: value.clone() for name, value in state.items()}
+        return loss
+
+    def judged(weights: dict[str, torch.Tensor], split: str) -> dict[str, float]:
+        net = model(seed=5)
+        net.load_state_dict(weights)
+        found = evaluate(net, Tiny(), split, batch_size=64, device=torch.device("cpu"))
+        return found.measured
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "advance", beside)
+        items = rows(run(model(), optim(**EMA), tmp_path, keep=keep))
+    for step in range(2, STEPS + 1, 2):
+        along = {r.metric: r.value for r in items if r.step == step and "split" in r.labels}
+        assert along == pytest.approx(judged(after[step], "validation"))
+    final = [row for row in items if row.step is None and row.labels.get("split") == "test"]
     (label,) = {row.labels["weights"] for row in final}
-    assert (
-        label.startswith("average, best validation, step ")
-        if keep is Keep.best
-        else (label == "average")
-    )
-    saved = model(seed=5)
-    saved.load_state_dict(Checkpoints(tmp_path).weights())
-    judged = evaluate(saved, Tiny(), "test", batch_size=64, device=torch.device("cpu"))
-    assert {row.metric: row.value for row in final} == judged.measured
-    plain = model()
-    run(plain, optim())
-    assert not same(plain, saved)
-    if keep is Keep.last:  # the average moves no training
-        curves = [
-            [row for row in rows(found) if row.metric == "train_loss"]
-            for found in (items, run(model(), optim()))
-        ]
-        assert curves[0] == curves[1]
+    what, _, step = label.partition(", best validation, step ")
+    assert (what, bool(step)) == ("average", keep is Keep.best)
+    saved = Checkpoints(tmp_path).weights()
+    wanted = after[int(step or STEPS)]
+    assert {row.metric: row.value for row in final} == pytest.approx(judged(saved, "test"))
+    for name, value in saved.items():
+        torch.testing.assert_close(value, wanted[name])
+    curves = [[row for row in found if row.metric == "train_loss"]
+              for found in (items, rows(run(model(), optim())))]  # fmt: skip
+    assert curves[0] == curves[1]  # the average moves no training
 
 
 # -- the plateau ----------------------------------------------------------------------------------

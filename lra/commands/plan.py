@@ -1,0 +1,297 @@
+"""`lra plan`: what a command of `lra run` would take, cell by cell; it runs and writes nothing."""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.configuration import ConfigError
+
+if TYPE_CHECKING:
+    from lra.sweep.execution import Sweep
+    from lra.sweep.forecast import Forecast
+    from lra.sweep.planned import Planned
+
+SCHEMA = 1
+"""Of what `--json` prints."""
+HOUR, GIB = 3600.0, 2**30
+USAGE = """lra plan [-m] [GROUP=NAME ...] [+experiment=NAME] [KEY=VALUE ...]
+       lra plan --against RESULTS"""
+ABOUT = """\
+What a command of `lra run` would take: steps, hours, GPU-hours and memory of every cell. It takes
+the words of `lra run`, runs nothing and writes nothing.
+"""
+EXAMPLES = """\
+examples:
+  lra plan +experiment=quickstart                        is there time for it now?
+  lra plan -m model=all task=listops hardware=h100       the GPU need not be here
+  lra plan model=softmax task=text optim.micro_batch_size=4   does a smaller batch fit?
+
+Operations, bytes and peak memory are counted on models without contents, and divided by the rates
+of the machine (lra doctor, with its flag for rates, measures them; other machines have typical
+ones). Where the results folder has like cells, what they took corrects it. docs/planning.md says
+how well that does.
+"""
+COLUMNS = (
+    "cell", "runner", "mode", "model", "task", "length", "seeds", "options", "done", "steps",
+    "step_s", "hours", "hours_to_do", "gpu_hours_to_do", "need_bytes", "room_bytes", "fits",
+    "basis", "correction", "reason",
+)  # fmt: skip
+"""Of `--csv`, and of the cells of `--json`."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the arguments of `lra plan`; its other words are those of `lra run`."""
+    made = argparse.ArgumentParser(
+        prog="lra plan",
+        usage=USAGE,
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON object")
+    made.add_argument("--csv", action="store_true", help="print a line for each cell")
+    made.add_argument(
+        "--against",
+        type=Path,
+        metavar="RESULTS",
+        help="compare what was stored there with what counting alone would have said",
+    )
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Print the plan of the words after `lra plan`."""
+    flags, words = parser().parse_known_args(argv)
+    if flags.json and flags.csv:
+        raise ConfigError("give one of --json and --csv")
+    if flags.against is not None:
+        from lra.commands.plan_against import against
+
+        if words:
+            raise ConfigError(f"--against reads every stored cell: leave out {' '.join(words)}")
+        return against(flags.against, as_json=flags.json, as_csv=flags.csv)
+    return _plan(words, as_json=flags.json, as_csv=flags.csv)
+
+
+def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
+    from lra.composition.hydra_entry import entries
+    from lra.sweep.execution import build
+    from lra.sweep.forecast import Forecaster
+    from lra.sweep.past import stored
+
+    found = entries(words, _refuse)
+    if not found:
+        return 0  # Hydra printed a configuration or its help
+    sweep = build(found, elsewhere=True)
+    forecaster = Forecaster([*stored(sweep.planned, sweep.store, sweep.name)])
+    lines = [*_lines(sweep, forecaster)]
+    totals = _totals(sweep, lines, forecaster)
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, **totals, "cells": lines}, indent=1))
+    elif as_csv:
+        _write_csv(lines)
+    else:
+        _print(lines, totals)
+    return 0
+
+
+def _refuse(_: object) -> None:
+    raise ConfigError("another launcher starts cells as it goes: plan without hydra/launcher")
+
+
+def _lines(sweep: "Sweep", forecaster: Any) -> Iterable[dict[str, Any]]:
+    """Yield what is known of the cells, those that differ in the seed alone together."""
+    from lra.sweep.planned import done
+    from runners.records import Status
+
+    retry = {Status[name] for name in sweep.control.retry}
+    groups: dict[str, list[Planned]] = {}
+    for planned in sweep.planned:
+        cell = planned.cell
+        columns = {k: v for k, v in cell.columns.items() if k != "seed"}
+        shape = {k: v for k, v in cell.described.items() if k not in ("seed", "trainings")}
+        groups.setdefault(repr((columns, shape)), []).append(planned)
+    for group in groups.values():
+        complete = sum(done(planned.cell, sweep.store, retry) for planned in group)
+        yield _line(group, complete, forecaster.of(group[0]), sweep)
+
+
+def _line(
+    group: "Sequence[Planned]", complete: int, forecast: "Forecast", sweep: "Sweep"
+) -> dict[str, Any]:
+    from lra.sweep.titles import title
+    from runners.measurement.hardware import Device
+
+    first, left = group[0], len(group) - complete
+    columns, seconds = first.cell.columns, forecast.seconds
+    hours = None if seconds is None else seconds / HOUR
+    to_do = 0.0 if not left else None if hours is None else left * hours
+    gpu = first.run.hardware.device is Device.cuda
+    named = sweep.titles[first.cell.key].removeprefix(title(first.cell)).lstrip(", ")
+    return {
+        "cell": first.cell.key,
+        "runner": columns["runner"],
+        "mode": columns["mode"],
+        "model": columns["model"],
+        "task": columns["task"],
+        "length": columns["length"],
+        "seeds": [planned.run.seed for planned in group],
+        "options": named,
+        "done": complete,
+        "steps": forecast.steps,
+        "step_s": forecast.step_s,
+        "hours": hours,
+        "hours_to_do": to_do,
+        "gpu_hours_to_do": to_do if gpu else 0.0,
+        "need_bytes": forecast.need_bytes,
+        "room_bytes": forecast.room_bytes,
+        "fits": forecast.fits,
+        "basis": forecast.basis,
+        "correction": forecast.correction,
+        "reason": forecast.reason,
+    }
+
+
+def _totals(sweep: "Sweep", lines: list[dict[str, Any]], forecaster: Any) -> dict[str, Any]:
+    from lra.sweep.estimate import elapsed
+    from lra.sweep.planned import done
+    from runners.records import Status
+
+    retry = {Status[name] for name in sweep.control.retry}
+    waiting = [p for p in sweep.planned if not done(p.cell, sweep.store, retry)]
+    pairs = [(planned, forecaster.of(planned)) for planned in waiting]
+    known = [pair for pair in pairs if pair[1].seconds is not None]
+    machines = [
+        {"hardware": hardware.name, "measured": machine.measured}
+        for hardware, machine in forecaster.seen()
+    ]
+    return {
+        "sweep": sweep.name,
+        "results": str(sweep.root),
+        "machines": machines,
+        "total": {
+            "cells": len(sweep.planned),
+            "done": len(sweep.planned) - len(waiting),
+            "to_do": len(waiting),
+            "unknown": len(pairs) - len(known),
+            "does_not_fit": sum(found.fits is False for _, found in pairs),
+            "cell_hours": sum(found.seconds or 0.0 for _, found in known) / HOUR,
+            "hours": elapsed(known) / HOUR,
+            "gpu_hours": sum(line["gpu_hours_to_do"] or 0.0 for line in lines),
+        },
+    }
+
+
+def _write_csv(lines: list[dict[str, Any]]) -> None:
+    writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        seeds = " ".join(map(str, line["seeds"]))
+        writer.writerow({**{k: "" if v is None else v for k, v in line.items()}, "seeds": seeds})
+
+
+def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
+    """Print a table, what needs a word, and the totals."""
+    from lra.catalogue import table
+
+    several = len({line["runner"] for line in lines}) > 1
+    gpu = any(line["gpu_hours_to_do"] for line in lines)
+    kinds, gpu_hours = ["runner"] if several else [], ["GPU-h"] if gpu else []
+    head = ["model", "task", *kinds, "length", "seeds", "done", "steps", "step", "each", "to do"]
+    head += [*gpu_hours, "memory", "fits", "options"]
+    rows, notes = [head], dict[str, list[str]]()
+    for line in lines:
+        note = line["reason"]
+        mark = ""
+        if note:
+            notes.setdefault(note, []).append(line["model"])
+            mark = f" [{[*notes].index(note) + 1}]"
+        fits = {True: "yes", False: "NO", None: "?"}[line["fits"]]
+        rows.append(
+            [
+                line["model"],
+                line["task"],
+                *([str(line["mode"])] if several else []),
+                f"{line['length']:,}",
+                str(len(line["seeds"])),
+                str(line["done"]),
+                "" if line["steps"] is None else f"{line['steps']:,}",
+                "?" if line["step_s"] is None else _short(line["step_s"]),
+                "?" if line["hours"] is None else _short(line["hours"] * HOUR),
+                "?" if line["hours_to_do"] is None else _short(line["hours_to_do"] * HOUR),
+                *([f"{line['gpu_hours_to_do'] or 0.0:.2f}"] if gpu else []),
+                "?" if line["need_bytes"] is None else f"{line['need_bytes'] / GIB:.2f} GiB",
+                fits if line["need_bytes"] is not None else "?",
+                f"{line['options']}{mark}",
+            ]
+        )
+    print(table(_aligned(rows), indent=""))
+    if notes:
+        print()
+    for number, note in enumerate(notes, 1):
+        print(f"[{number}] {note}")
+    print()
+    for sentence in _sentences(totals, lines):
+        print(sentence)
+
+
+LEFT = frozenset({"model", "task", "runner", "options"})
+"""Columns of words."""
+
+
+def _numeric(head: Sequence[str], column: int) -> bool:
+    return head[column] not in LEFT
+
+
+def _aligned(rows: list[list[str]]) -> list[list[str]]:
+    """Set the columns of numbers flush right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        [
+            cell.rjust(widths[column]) if _numeric(rows[0], column) else cell
+            for column, cell in enumerate(row)
+        ]
+        for row in rows
+    ]
+
+
+def _short(seconds: float) -> str:
+    """Return a time of any size in a few letters."""
+    if seconds <= 0:
+        return "-"
+    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0)):
+        if seconds >= size * (1 if unit == "s" else 1.5):
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _sentences(totals: dict[str, Any], lines: list[dict[str, Any]]) -> Iterable[str]:
+    total = totals["total"]
+    yield (
+        f"{total['cells']} cells in {totals['results']}: {total['done']} done, {total['to_do']} "
+        f"to do, {total['hours']:.2f} h"
+        + (f", {total['gpu_hours']:.2f} GPU-hours" if total["gpu_hours"] else "")
+        + (f" ({total['cell_hours']:.2f} h one after the other)" if total["hours"] else "")
+    )
+    if total["unknown"]:
+        yield f"of {total['unknown']} cells the time is not known, and not in the sum"
+    if total["does_not_fit"]:
+        yield (
+            f"{total['does_not_fit']} cells will not fit: optim.micro_batch_size splits a batch, "
+            "model.backbone.activation_checkpointing=true keeps less"
+        )
+    for machine in totals["machines"]:
+        rates = "as measured by lra doctor --rates" if machine["measured"] else (
+            "typical ones, see conf/hardware; lra doctor --rates measures those of a machine"
+        )  # fmt: skip
+        yield f"rates of hardware={machine['hardware']}: {rates}"
+    corrected = [line["correction"] for line in lines if line["basis"] == "corrected"]
+    if corrected:
+        low, high = min(corrected), max(corrected)
+        yield f"corrected by stored cells: times {low:.2f} to {high:.2f}"
+    yield "data generation is not counted"

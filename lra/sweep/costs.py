@@ -1,0 +1,212 @@
+"""What a cell's passes cost, counted on models without contents: `docs/planning.md`.
+
+A pass is counted for few rows and, where all layers are alike, for one layer and for two; what
+it does for the whole batch and depth lies on the straight line through these.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from lra.compose import Run, build_model, facts
+from models.contract.trace import Operator, Trace, Tracer
+from models.mixer import Unsupported
+from runners.measurement.device import DTYPES
+from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
+from runners.measurement.hardware import Device, Precision
+from runners.passes import Passes, Uncounted
+from runners.records import text_of
+from runners.runner import OWN
+from runners.training.objective import whole_batch
+from runners.training.optim import Optimiser
+
+if TYPE_CHECKING:
+    from models.backbone.model import Backbone, TaskFacts
+
+PROBE_TOKENS = 8192
+"""Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
+MOMENTS = {
+    Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
+    Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
+}  # fmt: skip
+"""Numbers that an optimiser keeps of each parameter, at most; of rows and columns nearly none."""
+WEIGHT_BYTES = 4
+"""Parameters and moments are float32 on every device."""
+
+
+class PassCost(NamedTuple):
+    """Of one pass."""
+
+    work: Effort
+    peak_bytes: int
+    """Of tensors above what is alive before it: activations, gradients, workspaces."""
+    resident_bytes: int
+    """Of what is alive all the time: parameters and, in training, the optimiser's moments."""
+
+    @property
+    def need_bytes(self) -> int:
+        """Return what tensors need in all."""
+        return self.peak_bytes + self.resident_bytes
+
+
+class _Counted(NamedTuple):
+    """A pass of one size."""
+
+    calls: Mapping[Operator, float]
+    views: float
+    peak: float
+    parameters: float
+    tensors: float
+    """Number of parameter tensors."""
+
+    def towards(self, far: "_Counted", share: float) -> "_Counted":
+        """Go on the straight line from here to `far`; 1 is there."""
+        calls = extrapolated(self.calls, far.calls, share)
+        pairs = zip(self[1:], far[1:], strict=True)
+        return _Counted(calls, *(here + share * (there - here) for here, there in pairs))
+
+
+class Costs:
+    """Counts passes, each kind once: seeds, and tasks of equal shapes, share them."""
+
+    def __init__(self) -> None:
+        self._tracers: dict[str, Tracer] = {}
+        self._models: dict[str, Backbone] = {}
+        self._passes: dict[str, PassCost | Uncounted] = {}
+
+    def of(self, run: Run, passes: Passes) -> PassCost:
+        """Return the cost of one of these passes.
+
+        Raises:
+            Unsupported: the model refuses its task.
+            Uncounted: it cannot be counted without contents.
+        """
+        known = facts(run, passes.length if passes.measured else None)
+        hardware = run.hardware
+        key = repr(
+            (run.model if passes.name == OWN else passes.name, run.backbone, known, passes[1:])
+            + ((run.mixer_options,) if passes.name == OWN else ())
+            + (str(hardware.device), str(hardware.precision), run.runner.facing)
+        )
+        if key not in self._passes:
+            try:
+                self._passes[key] = self._counted(run, passes, known)
+            except Unsupported:
+                raise
+            except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way
+                reason = f"its passes cannot be counted without contents: {text_of(error)}"
+                self._passes[key] = Uncounted(" ".join(reason.split())[:300])
+        found = self._passes[key]
+        if isinstance(found, Uncounted):
+            raise found
+        return found
+
+    def _counted(self, run: Run, passes: Passes, known: "TaskFacts") -> PassCost:
+        rows = min(passes.rows, passes.micro_rows or passes.rows)
+        low = max(2, math.ceil(PROBE_TOKENS / passes.length))
+        depth, gpu = run.backbone.depth, run.hardware.device is Device.cuda
+
+        def at(layers: int) -> _Counted:
+            count = partial(self._one, run, passes, known, layers)
+            if gpu or rows <= 2 * low:  # for a GPU, little work is cut into pieces
+                return count(rows)
+            return count(low).towards(count(2 * low), (rows - low) / low)
+
+        if depth > 2 and _alike(run, passes.name):
+            found = at(1).towards(at(2), depth - 1)
+        else:
+            found = at(depth)
+        work = effort(found.calls, found.views)
+        weights = int(found.parameters) * WEIGHT_BYTES
+        if not passes.step:
+            return PassCost(work, int(found.peak), weights)
+        times = math.ceil(passes.rows / rows)
+        work = Effort(*(times * amount for amount in work))
+        # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
+        # and writes weights and all that it keeps of them.
+        copies = MOMENTS[run.optim.optimiser] + (run.optim.ema_decay is not None)
+        moved = (6.0 + 2 * copies) * weights
+        kind = "streamed" if moved > LARGE_BYTES else "cached"
+        work = work._replace(
+            operators=work.operators + found.tensors, **{kind: getattr(work, kind) + moved}
+        )
+        return PassCost(work, int(found.peak), (1 + copies) * weights)
+
+    def _one(
+        self, run: Run, passes: Passes, known: "TaskFacts", layers: int, rows: int
+    ) -> _Counted:
+        """Count one pass of so many layers and rows."""
+        model = self._model(run, passes, known, layers)
+        precision, memory = run.hardware.precision, run.task.spec.memory
+        call = _call(model, known, precision, passes, rows=rows, memory=memory)
+        kind = str(run.hardware.device)
+        tracer = self._tracers.setdefault(kind, Tracer(kind))
+        model.train(passes.step)
+        try:
+            with torch.set_grad_enabled(passes.step):
+                trace: Trace = tracer.trace(call)
+        finally:
+            model.zero_grad(set_to_none=True)
+        tensors = [p.numel() for p in model.parameters() if p.requires_grad]
+        return _Counted(trace.calls, trace.views, trace.peak_bytes, sum(tensors), len(tensors))
+
+    def _model(self, run: Run, passes: Passes, known: "TaskFacts", layers: int) -> "Backbone":
+        own = passes.name == OWN
+        key = repr(
+            (run.model if own else passes.name, run.mixer_options if own else None, run.backbone,
+             known, layers, str(run.hardware.precision))
+        )  # fmt: skip
+        if key not in self._models:
+            self._models.clear()  # cells come sorted: those that share a model are neighbours
+            sized = replace(run, backbone=replace(run.backbone, depth=layers))
+            with torch.device("meta"):
+                model = build_model(
+                    sized,
+                    max_length=passes.length if passes.measured else None,
+                    name=passes.name,
+                )
+            self._models[key] = model.to(DTYPES[run.hardware.precision])
+        return self._models[key]
+
+
+def _alike(run: Run, name: str) -> bool:
+    """Tell whether every layer of a model does the same work."""
+    if run.backbone.layer_groups is not None:
+        return False
+    if name != OWN:
+        return True
+    listed = (v for v in run.mixer_options.values() if isinstance(v, list))
+    return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
+
+
+def _call(
+    model: "Backbone",
+    known: "TaskFacts",
+    precision: Precision,
+    passes: Passes,
+    *,
+    rows: int,
+    memory: int,
+) -> Callable[[], object]:
+    """Return the pass itself, on a batch without contents."""
+    from models.backbone.config import TOKEN_HEADS, Head
+
+    meta = partial(torch.empty, device="meta")
+    shape = (rows, 2 if known.head is Head.pair else 1, passes.length)
+    tokens = meta(shape, dtype=DTYPES[precision] if known.scalars else torch.long)
+    target = meta((rows, passes.length) if known.head in TOKEN_HEADS else (rows,), dtype=torch.long)
+    keep = meta(shape, dtype=torch.bool) if known.padded and not passes.measured else None
+    state = None
+    if memory and not passes.measured and model.causal:
+        state = model.initial_state(rows, memory)
+
+    def call() -> None:
+        outcome = model(tokens, target, keep, state)
+        if passes.step:
+            torch.autograd.backward(whole_batch(outcome))
+
+    return call

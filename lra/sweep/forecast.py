@@ -1,0 +1,211 @@
+"""What a cell will take: its passes counted, divided by the machine's rates, corrected by rows."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from lra.compose import Run, typed
+from lra.sweep.costs import Costs
+from lra.sweep.past import Past, guess
+from lra.sweep.planned import Planned
+from lra.sweep.work import CellWork
+from models.mixer import Unsupported
+from runners.measurement.hardware import Device, HardwareProfile
+from runners.measurement.machine import MachineRates, machine_of
+from runners.passes import Passes, Uncounted
+from runners.records import Cell, text_of
+
+START_S = 1.0
+"""Seconds in which a cell starts, builds its model and stores its rows."""
+PROCESS_BYTES = 350 * 2**20
+"""Of a process that has imported everything, beside its tensors."""
+MOST_COMPARED = 40
+"""Stored cells that are counted to compare what they took."""
+LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What is known of one cell before it runs."""
+
+    seconds: float | None = None
+    """None: not known."""
+    reason: str = ""
+    """Why it is not known, or what it rests on."""
+    basis: str = "unknown"
+    """stored: like cells took so long; corrected: counted, and corrected by stored cells; counted;
+    scaled: from other stored cells; refused: the model cannot be built; unknown."""
+    step_s: float | None = None
+    steps: int | None = None
+    """Optimiser steps, or timed passes of the model."""
+    length: int | None = None
+    """Tokens of the rows that were counted, padding included."""
+    need_bytes: int | None = None
+    """Of tensors at the peak, parameters and optimiser included."""
+    peak_bytes: int | None = None
+    """Of tensors in one pass, above what is alive before it."""
+    room_bytes: float | None = None
+    """What a cell may use."""
+    correction: float = 1.0
+    """Measured / counted of the nearest stored cells."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the memory suffices; None where that is not known."""
+        if self.need_bytes is None or self.room_bytes is None:
+            return None
+        return self.need_bytes <= self.room_bytes
+
+
+class Forecaster:
+    """Reckons cells; what they share is counted once.
+
+    Args:
+        past: stored cells, and what they took.
+        until: `time.monotonic()` beyond which nothing more is counted.
+    """
+
+    def __init__(self, past: Sequence[Past] = (), *, until: float = float("inf")) -> None:
+        self.past, self.until = past, until
+        self.costs = Costs()
+        self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
+        self._known: dict[str, Forecast] = {}
+        self._ratios: list[tuple[Past, float]] | None = None
+
+    def of(self, planned: Planned) -> Forecast:
+        """Return what is known of a cell."""
+        cell = planned.cell
+        columns = {name: value for name, value in cell.columns.items() if name != "seed"}
+        key = repr((columns, {**cell.described, "seed": None}))
+        if key not in self._known:
+            self._known[key] = self._forecast(planned.run, cell)
+        return self._known[key]
+
+    def _forecast(self, run: Run, cell: Cell) -> Forecast:
+        near = guess(cell, self.past)
+        try:
+            found = self.counted(run, cell.columns)
+        except Unsupported as error:
+            return Forecast(seconds=START_S, basis="refused", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - a plan is no place to stop for a runner's fault
+            reason = " ".join(text_of(error).split())[:LONGEST_REASON]
+            if not isinstance(error, Uncounted):
+                reason = f"{type(error).__name__}: {reason}"
+            if near is None:
+                return Forecast(reason=reason)
+            basis = "stored" if near.alike else "scaled"
+            return Forecast(seconds=near.seconds, basis=basis, reason=reason)
+        if near is not None and near.alike:
+            return replace(found, seconds=near.seconds, basis="stored")
+        ratio = self.correction(cell.columns)
+        if ratio is None or found.seconds is None:
+            return found
+        step = None if found.step_s is None else ratio * found.step_s
+        return replace(
+            found, seconds=ratio * found.seconds, step_s=step, basis="corrected", correction=ratio
+        )
+
+    def counted(self, run: Run, columns: Mapping[str, Any]) -> Forecast:
+        """Return what counting alone says of a cell.
+
+        Raises:
+            Unsupported: the model refuses its task.
+            Uncounted: it cannot be counted.
+        """
+        if time.monotonic() > self.until:
+            raise Uncounted("there was no time to count it: lra plan counts every cell")
+        argument = {"trainings": {}, "checkpoints": None, **columns}
+        passes = run.runner.passes(CellWork(run, argument))
+        machine = self.machine(run)
+        if machine is None:
+            raise Uncounted(
+                f"nothing is known of the speed of hardware={run.hardware.name}: measure it with "
+                "lra doctor --rates, or give hardware.typical"
+            )
+        costs = [(each, self.costs.of(run, each)) for each in passes]
+        taken = [machine.seconds(cost.work) for _, cost in costs]
+        need = max(cost.need_bytes for _, cost in costs)
+        first = passes[0]
+        return Forecast(
+            seconds=START_S + sum(p.times * s for p, s in zip(passes, taken, strict=True)),
+            basis="counted",
+            step_s=taken[0],
+            steps=round(first.times),
+            length=first.length,
+            need_bytes=need + (0 if machine.ahead else PROCESS_BYTES),
+            peak_bytes=costs[0][1].peak_bytes,
+            room_bytes=room(run, machine),
+            reason=_seen(run, first),
+        )
+
+    def machine(self, run: Run) -> MachineRates | None:
+        """Return the machine that a run is meant for."""
+        key = repr((run.hardware, threads(run)))
+        if key not in self.machines:
+            found = machine_of(run.hardware, threads(run))
+            self.machines[key] = None if found is None else (run.hardware, found)
+        pair = self.machines[key]
+        return None if pair is None else pair[1]
+
+    def seen(self) -> list[tuple[HardwareProfile, MachineRates]]:
+        """Return the profiles that were reckoned with, and what is known of each."""
+        return [pair for pair in self.machines.values() if pair is not None]
+
+    def correction(self, columns: Mapping[str, Any]) -> float | None:
+        """Return measured / counted of the nearest stored cells; None where there are none."""
+        near: dict[tuple[bool, ...], list[float]] = {}
+        for past, ratio in self.ratios():
+            same = ("runner", "device", "hardware", "threads", "precision")
+            if any(past.columns.get(name) != columns[name] for name in same):
+                continue
+            distance = tuple(
+                past.columns.get(name) != columns[name] for name in ("model", "task", "length")
+            )
+            near.setdefault(distance, []).append(ratio)
+        return median(near[min(near)]) if near else None
+
+    def ratios(self) -> list[tuple[Past, float]]:
+        """Return the stored cells that can be counted, with measured / counted of each."""
+        if self._ratios is None:
+            self._ratios = []
+            for past in self.past:
+                if len(self._ratios) >= MOST_COMPARED:
+                    break
+                counted = self._counted_again(past)
+                if counted is not None and counted.seconds:
+                    self._ratios.append((past, past.took_s / counted.seconds))
+        return self._ratios
+
+    def _counted_again(self, past: Past) -> Forecast | None:
+        try:
+            return self.counted(typed(past.config), past.columns)
+        except Exception:  # noqa: BLE001 - of an older version, or a package that is not here
+            return None
+
+
+def threads(run: Run) -> int:
+    """Return the CPU threads of a cell."""
+    return run.hardware.timing_threads() if run.runner.timed else run.hardware.training_threads
+
+
+def room(run: Run, machine: MachineRates) -> float | None:
+    """Return the bytes that one cell may use."""
+    hardware = run.hardware
+    if hardware.memory_limit_bytes is not None:
+        return float(hardware.memory_limit_bytes)
+    if machine.memory_bytes is None:
+        return None
+    if hardware.device is Device.cuda:
+        return machine.memory_bytes
+    lanes = 1 if run.runner.timed else hardware.side_by_side()
+    return 0.9 * machine.memory_bytes / lanes
+
+
+def _seen(run: Run, first: Passes) -> str:
+    """Say where the length is the longest, for want of data."""
+    spec = run.task.spec
+    if not run.runner.data or not spec.padded or first.length < spec.max_length:
+        return ""
+    return f"every row counted at {spec.max_length:,} tokens: the data are not here"

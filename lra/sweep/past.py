@@ -1,0 +1,144 @@
+"""What stored cells took, and what one like them may take."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from lra.configuration import ConfigError
+from lra.runner_class import runner_class
+from lra.suggest import UnknownName
+from lra.sweep.planned import Planned
+from runners.records import Cell
+from runners.store import Store
+
+MOST_READ = 150
+"""Stored cells to look at: a tenth of a second."""
+ENDED = frozenset({b'"status":"ok"'})
+"""What a row with a value has."""
+
+
+class Past(NamedTuple):
+    """A stored cell, and what it took."""
+
+    columns: Mapping[str, Any]
+    config: Mapping[str, Any]
+    took_s: float
+
+
+class Guess(NamedTuple):
+    """The estimated time of one cell."""
+
+    seconds: float
+    alike: bool
+    """From cells of the same model, task, length and size; False: scaled from others."""
+
+
+def guess(cell: Cell, past: Sequence[Past]) -> Guess | None:
+    """Return what a cell may take, from the nearest of those that ran; None where none did."""
+    own_work, own_size = _work(cell.columns, cell.config), _size(cell.config)
+    near: dict[tuple[float, ...], list[float]] = {}
+    for each in past:
+        if any(each.columns.get(n) != cell.columns[n] for n in ("runner", "mode", "device")):
+            continue
+        work, size = _work(each.columns, each.config), _size(each.config)
+        if not work or not own_work:
+            continue
+        distance = (
+            float(each.columns.get("model") != cell.columns["model"]),
+            abs(math.log2(own_work / work)),
+            float(size != own_size),
+            float(each.columns.get("task") != cell.columns["task"]),
+            float(each.columns.get("threads") != cell.columns["threads"]),
+        )
+        near.setdefault(distance, []).append(each.took_s * own_work / work)
+    if not near:
+        return None
+    best = min(near)
+    return Guess(median(near[best]), alike=not any(best))
+
+
+def _work(columns: Mapping[str, Any], config: Mapping[str, Any]) -> float:
+    """Return a number that the time of cells of one runner grows with, as the first guess."""
+    length = _number(columns, "length")
+    try:
+        kind = runner_class({"name": columns.get("runner")})
+    except (UnknownName, ConfigError):
+        return 0.0
+    size = _number(config, "model", "backbone", "depth") * _number(
+        config, "model", "backbone", "width"
+    )
+    if kind.trains:
+        steps = _number(config, "optim", "steps") * _number(config, "optim", "batch_size")
+        return steps * length * size
+    if kind.by_length:
+        return max(length, _number(config, "hardware", "token_budget")) * size
+    if not kind.models:
+        return length
+    examples = _number(config, "runner", "examples")
+    return length * size * examples
+
+
+def _number(node: Any, *path: str) -> float:
+    """Return a number of a configuration; 1 where there is none."""
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    if isinstance(node, bool) or not isinstance(node, int | float):
+        return 1.0
+    return float(node) if 0 < node < 1e18 else 1.0
+
+
+def _size(config: Mapping[str, Any]) -> str:
+    """Return what else in a configuration makes cells alike: the model, the task, the runner."""
+    parts = [config.get(name) for name in ("model", "task", "runner", "optim")]
+    steering = ("seed", "data_seed", "dry_run", "shard", "retry", "timeout_s", "peak_learning_rate")
+    sized = [
+        {k: v for k, v in part.items() if k not in steering}
+        for part in parts
+        if isinstance(part, Mapping)
+    ]
+    return repr(sized)
+
+
+def stored(waiting: Sequence[Planned], store: Store, sweep: str) -> Iterator[Past]:
+    """Yield what the likeliest cells took: the same with other code, the sweep's, any others."""
+    step = max(1, len(waiting) // MOST_READ)
+    searches: list[Callable[[], Iterable[Path]]] = [
+        lambda: (store.cell_folder(planned.cell.key) for planned in waiting[::step]),
+        lambda: (store.cell_folder(path.name) for path in _inside(store.root / "sweeps" / sweep)),
+        lambda: (cell for group in _inside(store.root / "cells") for cell in _inside(group)),
+    ]
+    seen: set[Path] = set()
+    for search in searches:
+        for folder in islice(search(), MOST_READ):
+            if folder not in seen:
+                seen.add(folder)
+                yield from _read(folder)
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(folder: Path) -> Iterator[Past]:
+    """Yield what a cell took, where that is on record. What cannot be read counts for nothing."""
+    newest = max(folder.glob("environment-*.json"), key=lambda path: path.name, default=None)
+    if newest is None:
+        return
+    try:
+        took = json.loads(newest.read_bytes()).get("took_s")
+        if isinstance(took, bool) or not isinstance(took, int | float) or not 0 < took < 1e10:
+            return
+        cell = json.loads((folder / "cell.json").read_bytes())
+        rows = folder / newest.name.replace("environment-", "rows-").replace(".json", ".jsonl")
+        if ENDED.isdisjoint(rows.read_bytes().split(b",")):
+            return  # it failed, sooner than it would have ended
+        yield Past(dict(cell["columns"]), dict(cell["config"]), float(took))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return

@@ -1,0 +1,65 @@
+"""Norms of a stack: what each vector is brought to before, or after, what changes it."""
+
+from enum import StrEnum, auto
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+NORM_EPSILON = 1e-5
+"""What a norm adds to the variance, unless an option says otherwise."""
+
+
+class NormKind(StrEnum):
+    """Over what vectors are normed, and what is learned."""
+
+    layer = auto()
+    """Mean 0 and variance 1 over the channels, then a scale and a shift for each."""
+    rms = auto()
+    """Mean square 1 over the channels, then a scale for each (arXiv:1910.07467)."""
+    scale = auto()
+    """Mean square 1 over the channels, then one scale (ScaleNorm, arXiv:1910.05895)."""
+    batch = auto()
+    """Mean 0 and variance 1 over all positions of all examples; in evaluation, by running means."""
+
+
+class ScaleNorm(nn.Module):
+    """s x / sqrt(mean of x^2 + epsilon): the paper's g x / |x| with g = s sqrt(d), s = 1 at first.
+
+    Args:
+        epsilon: Added to the mean square.
+    """
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items d"]:
+        """Norm each vector; the mean is taken at least in float32."""
+        square = x.to(torch.promote_types(x.dtype, torch.float32)).square()
+        length = (square.mean(-1, keepdim=True) + self.epsilon).rsqrt()
+        return x * (length * self.weight).to(x.dtype)
+
+
+class TokenBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation (arXiv:1502.03167) of vectors along a length, padding among them."""
+
+    def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Norm each channel. ValueError in training where there is one vector in all."""
+        if not x.numel():
+            return x
+        return super().forward(x.flatten(0, 1)).view_as(x)
+
+
+def norm_of(kind: NormKind, width: int, epsilon: float) -> nn.Module:
+    """Return a norm of vectors of `width` channels; nothing is drawn."""
+    match kind:
+        case NormKind.layer:
+            return nn.LayerNorm(width, epsilon)
+        case NormKind.rms:
+            return nn.RMSNorm(width, epsilon)
+        case NormKind.scale:
+            return ScaleNorm(epsilon)
+        case NormKind.batch:
+            return TokenBatchNorm(width, epsilon)

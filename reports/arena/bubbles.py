@@ -1,0 +1,75 @@
+"""The numbers of the paper's figure 3: speed, average score and memory of every model."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from reports.arena.costs import best_reference
+from reports.arena.rules import BATCH, place
+from reports.arena.scores import ArenaScores
+from reports.rows import CostPoint, Value
+
+RULE = "five_tasks"
+"""The average that is drawn, as in the paper."""
+COLUMNS = (
+    "model", "family", "kind", "length", "examples_per_second", "speed_ratio", "reference", "score",
+    "average", "memory_bytes", "disturbed", "reason",
+)  # fmt: skip
+OTHER_KIND = "other models"
+
+
+def bubble_data(
+    scores: ArenaScores, points: Sequence[CostPoint], groups: Mapping[str, Sequence[str]]
+) -> pd.DataFrame:
+    """Return a line for each model: what is drawn of it, or the reason why it cannot be.
+
+    Args:
+        scores: of the runs under one protocol and scale.
+        points: training steps of the same, on one machine; those at the longest length count.
+        groups: families by kind.
+    """
+    length = max(p.length for p in points if p.time.ok)
+    costs = {p.model: p for p in points if p.length == length}
+    rows = scores.runs.rows
+    families = dict(zip(rows["line"], rows["family"], strict=True))
+    scored = {line.name for line in scores.lines}
+    reference = best_reference(points)
+    kinds = {family: kind for kind, own in groups.items() for family in own}
+    rule = scores.averages.get(RULE)
+    records = []
+    for name in sorted({*scored, *costs}, key=lambda n: (place(families[n]), n)):
+        family, point = families[name], costs.get(name)
+        record = dict.fromkeys(COLUMNS) | {"model": name, "family": family, "length": length}
+        record |= {"kind": kinds.get(family, OTHER_KIND), "average": RULE, "reason": ""}
+        lacking = []
+        if rule is None:
+            lacking.append("no average: not all of its tasks were run")
+        elif name not in scored:
+            lacking.append("no scores under this protocol")
+        elif (found := scores.average(name, rule)).value is None:
+            lacking += found.notes
+        else:
+            record["score"] = found.value
+        record |= _cost(point, reference, lacking)
+        records.append(record | {"reason": "; ".join(lacking)})
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _cost(point: CostPoint | None, reference: str, lacking: list[str]) -> dict[str, object]:
+    """Return speed and memory; what there is not of them is added to `lacking`."""
+    if point is None:
+        lacking.append("speed and memory not measured at this length")
+        return {}
+    if point.time.value is None:
+        lacking.append(f"no speed: {point.time.reason}")
+        return {}
+    found: dict[str, object] = {"disturbed": point.time.disturbed or None}
+    found["examples_per_second"] = (point.batch_size or BATCH) / point.time.value
+    ratio: Value | None = point.time_ratio.get(reference)
+    if ratio is not None and ratio.value:
+        found |= {"speed_ratio": 1 / ratio.value, "reference": reference}
+    if point.memory.value is None:
+        lacking.append(f"no memory: {point.memory.reason}")
+    else:
+        found["memory_bytes"] = point.memory.value
+    return found

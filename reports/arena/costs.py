@@ -1,0 +1,179 @@
+"""The paper's table 2: speed and memory of a training step on text, beside exact attention."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from reports.arena.literature import cost_source, published_cost
+from reports.arena.rules import BATCH, COSTED, LENGTHS, place
+from reports.arena.runs import ProtocolRuns
+from reports.rows import MISSING, ComparableRows, CostPoint, Value, cost_points, cost_rows, settings
+from reports.sections.accuracy import CAVEAT
+from reports.sections.efficiency import (
+    REFERENCE_NAMES,
+    REFERENCES,
+    inverted,
+    mark,
+    references,
+    significant,
+    trusted,
+)
+from reports.statistics import median_interval
+from reports.tables import Column, Entry, Table, TableRow
+
+MODE = "step"
+GIGABYTE = 1e9
+ON_TPU = "published, on TPUs"
+_ROUND = ("1K", "2K", "3K", "4K")
+
+
+def arena_points(runs: ProtocolRuns) -> Iterator[tuple[ComparableRows, list[CostPoint]]]:
+    """Yield each machine setting with its training steps on text, at the paper's batch and lengths.
+
+    A point without a batch size has failed. At another scale than the published, any batch and
+    length counts.
+    """
+    rows = runs.rows[(runs.rows["task"] == COSTED) & (runs.rows["mode"] == MODE)]
+    timed = cost_rows(rows.assign(name=rows["line"]))
+    for part in settings(timed) if len(timed) else ():
+        points = [
+            point
+            for point in cost_points(part.rows)
+            if runs.scale or (point.length in LENGTHS and point.batch_size in {BATCH, None})
+        ]
+        if any(point.time.ok for point in points):
+            yield part, points
+
+
+def best_reference(points: Sequence[CostPoint]) -> str:
+    """Return the exact attention that was measured beside: the literal one, as in the paper."""
+    found = references(points)
+    return next((name for name in REFERENCES if name in found), "")
+
+
+def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint]) -> Table:
+    """Build the table of one setting: groups of speed and memory, lengths side by side.
+
+    Args:
+        runs: what the points belong to.
+        part: their rows and the machine.
+        points: as `arena_points` yields them.
+    """
+    reference, lengths = best_reference(points), sorted({p.length for p in points})
+    measured = {(p.model, p.length): p for p in points}
+    families = dict(zip(part.rows["line"], part.rows["family"], strict=True))
+    rows, printed = [], set()
+    for name in sorted({p.model for p in points}, key=lambda n: (place(families[n]), n)):
+        own = [measured.get((name, n)) for n in lengths]
+        entries = [_steps(p, reference) for p in own] + [_memory(p, reference) for p in own]
+        rows.append(TableRow(title=name, entries=tuple(entries)))
+        beside = _published(families[name], lengths)
+        if beside and families[name] not in printed:
+            rows.append(TableRow(title=f"{families[name]} ({ON_TPU})", entries=tuple(beside)))
+            printed.add(families[name])
+    heads = [
+        Column(group=group, title=LENGTHS.get(n, f"{n:,}"), key=f"{key} {n}")
+        for group, key in (("steps per second", "steps"), ("peak memory (GB)", "memory"))
+        for n in lengths
+    ]
+    return Table(
+        title=f"Long Range Arena, table 2, {runs.title}",
+        caption=" ".join(_caption(runs, part, points, printed=bool(printed))),
+        stub="model",
+        columns=tuple(heads),
+        rows=tuple(rows),
+    )
+
+
+def _caption(
+    runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPoint], *, printed: bool
+) -> list[str]:
+    reference, found = best_reference(points), []
+    if runs.scale:
+        found.append(f"Scale {runs.scale}: smaller than what the paper measured.")
+    sizes = sorted({p.batch_size for p in points if p.batch_size is not None})
+    lengths = ", ".join(f"{n:,}" for n in sorted({p.length for p in points}))
+    found.append(
+        f"One training step on {COSTED}, batch {', '.join(map(str, sizes))}, lengths {lengths} "
+        f"({part.title}). Peak memory: tensors alive at once, 10^9 bytes."
+    )
+    if reference:
+        found.append(
+            f"In brackets: how many times {REFERENCE_NAMES.get(reference, reference)}, measured "
+            "in turns with the model in the same run."
+        )
+    if printed:
+        source, remark = cost_source()
+        found.append(
+            f"Lines ({ON_TPU}): {source} ({remark}); another machine and another model size, so "
+            "their ratios may be compared with ours, and no more."
+        )
+    return [*found, CAVEAT]
+
+
+def _absent() -> Entry:
+    return Entry(text="–", status=MISSING, notes=("not run",))
+
+
+def _steps(point: CostPoint | None, reference: str) -> Entry:
+    if point is None:
+        return _absent()
+    if point.time.value is None:
+        return mark(point.time)
+    rate = 1 / point.time.value
+    entry = Entry(
+        text=significant(rate),
+        value=rate,
+        interval=inverted(median_interval(point.time.samples)),
+        facts={"batch_size": point.batch_size or ""},
+    )
+    ratio = point.time_ratio.get(reference)
+    return trusted(_beside(entry, _inverse(ratio), point.model == reference), point.time)
+
+
+def _inverse(ratio: Value | None) -> Value | None:
+    if ratio is None or ratio.value is None:
+        return ratio
+    return replace(ratio, value=1 / ratio.value)
+
+
+def _memory(point: CostPoint | None, reference: str) -> Entry:
+    if point is None:
+        return _absent()
+    if point.memory.value is None:
+        return mark(point.memory)
+    size = point.memory.value / GIGABYTE
+    entry = Entry(text=significant(size), value=size, facts={"batch_size": point.batch_size or ""})
+    return _beside(entry, point.memory_ratio.get(reference), point.model == reference)
+
+
+def _beside(entry: Entry, ratio: Value | None, itself: bool) -> Entry:
+    """Put the ratio to exact attention behind a number, or say why there is none."""
+    if itself:
+        return replace(entry, text=f"{entry.text} (1)", facts={**entry.facts, "ratio": 1.0})
+    if ratio is None:
+        return replace(entry, notes=(*entry.notes, "exact attention was not measured beside it"))
+    if ratio.value is None:
+        note = f"exact attention: {ratio.reason}"
+        return replace(entry, text=f"{entry.text} (–)", notes=(*entry.notes, note))
+    text = f"{entry.text} ({significant(ratio.value, 2)})"
+    return replace(entry, text=text, facts={**entry.facts, "ratio": ratio.value})
+
+
+def _published(family: str, lengths: Sequence[int]) -> list[Entry]:
+    """Return the paper's numbers at these lengths; nothing where it has none."""
+    found = published_cost(family)
+    if found is None or not any(n in LENGTHS for n in lengths):
+        return []
+    at = [_ROUND.index(LENGTHS[n]) if n in LENGTHS else None for n in lengths]
+    return [_printed(found.steps_per_second, found.ratio, i) for i in at] + [
+        _printed(found.gigabytes, None, i) for i in at
+    ]
+
+
+def _printed(
+    values: Sequence[float | None], ratios: Sequence[float | None] | None, at: int | None
+) -> Entry:
+    if at is None or (value := values[at]) is None:
+        return Entry(text="–", status=MISSING)
+    ratio = None if ratios is None else ratios[at]
+    return Entry(text=f"{value:g}" if ratio is None else f"{value:g} ({ratio:g})", value=value)

@@ -1,0 +1,60 @@
+"""What is not as in a protocol's source, by its file or by the user's hand: one table of both."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.arena.rules import TASKS, place
+from reports.arena.runs import ProtocolRuns
+from reports.rows import listed
+from reports.tables import Column, Entry, Table, TableRow
+
+UNSTORED = "the sentence is not stored beside these rows"
+CHANGED = "changed by other words of the command, or by its preset"
+SHARED_SETTINGS = "the source did not train these models: they have the settings for all"
+
+Sentences = Mapping[str, Mapping[str, str]]
+"""By cell, what departs from the source of its protocol: sentences by name."""
+
+
+def deviation_table(runs: Sequence[ProtocolRuns], sentences: Sentences) -> Table | None:
+    """Build the table; None where every run under a protocol is as its source has it.
+
+    Args:
+        runs: rows of each protocol and scale.
+        sentences: of the cells, as far as they are known.
+    """
+    rows = [row for each in runs if each.protocol for row in _lines(each, sentences)]
+    if not rows:
+        return None
+    return Table(
+        title="What is not as in the protocols' sources",
+        caption="Numbers of the models and tasks named are of settings that differ as said; rows "
+        "with a change are not the protocol's own.",
+        stub="name",
+        columns=tuple(Column(title=title, words=True) for title in ("what", "tasks", "models")),
+        rows=tuple(rows),
+    )
+
+
+def _lines(runs: ProtocolRuns, sentences: Sentences) -> list[TableRow]:
+    found: dict[tuple[int, str, str], list[Mapping[Any, Any]]] = {}
+    cells = runs.rows.drop_duplicates(["cell", "line"])
+    for row in cells[["cell", "family", "task", "labels", "unlike", "shared"]].to_dict("records"):
+        own = sentences.get(str(row["cell"]), {})
+        for name in listed(row["labels"].get("deviations", "")):
+            found.setdefault((0, name, own.get(name, UNSTORED)), []).append(row)
+        if row["unlike"]:
+            found.setdefault((1, row["unlike"], CHANGED), []).append(row)
+        if row["shared"]:
+            found.setdefault((2, "settings=shared", SHARED_SETTINGS), []).append(row)
+    return [
+        TableRow(title=name, entries=_entries(text, found[key]), section=runs.title)
+        for key in sorted(found)
+        for _, name, text in [key]
+    ]
+
+
+def _entries(text: str, rows: Sequence[Mapping[Any, Any]]) -> tuple[Entry, ...]:
+    tasks = sorted({str(row["task"]) for row in rows}, key=lambda t: ([*TASKS, t].index(t), t))
+    models = sorted({str(row["family"]) for row in rows}, key=place)
+    return (Entry(text=text), Entry(text=", ".join(tasks)), Entry(text=", ".join(models)))

@@ -1,0 +1,80 @@
+"""Published results of the Long Range Arena, by protocol and model, from `published.yaml`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from reports.arena.rules import EXACT
+
+FAIL = "FAIL"
+"""Stands where a paper reports a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedScore:
+    """One number of a paper."""
+
+    percent: float | None
+    """None: printed as a failure."""
+    source: str
+    remark: str
+
+    @property
+    def text(self) -> str:
+        """As printed."""
+        return FAIL if self.percent is None else f"{self.percent:.2f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCost:
+    """What one model cost in the paper; one entry for each of 1K, 2K, 3K, 4K bytes."""
+
+    steps_per_second: Sequence[float | None]
+    ratio: Sequence[float | None]
+    """Speed over that of exact attention."""
+    gigabytes: Sequence[float | None]
+
+
+@cache
+def _registry() -> Mapping[str, Any]:
+    text = resources.files("reports.arena").joinpath("published.yaml").read_text("utf-8")
+    found: Mapping[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def published_scores(protocol: str, family: str) -> dict[str, PublishedScore]:
+    """Return what the source of a protocol reports of a model, by task and name of average."""
+    found = {}
+    for table in _registry()["scores"].values():
+        line = table["models"].get(_printed(family))
+        if protocol not in table["protocols"] or line is None:
+            continue
+        for column, value in zip(table["columns"], line, strict=True):
+            if value is not None:
+                found[column] = PublishedScore(
+                    percent=None if value == FAIL else float(value),
+                    source=table["source"],
+                    remark=table["remark"],
+                )
+    return found
+
+
+def published_cost(family: str) -> PublishedCost | None:
+    """Return what the paper's table 2 has of a model; None where it has nothing."""
+    line = _registry()["costs"]["models"].get(_printed(family))
+    return None if line is None else PublishedCost(**line)
+
+
+def cost_source() -> tuple[str, str]:
+    """Return where the published costs are from, and what they were measured on."""
+    costs = _registry()["costs"]
+    return str(costs["source"]), str(costs["remark"])
+
+
+def _printed(family: str) -> str:
+    """Return the name that stands for a family: both programs of exact attention are one model."""
+    return EXACT[0] if family in EXACT else family

@@ -1,0 +1,164 @@
+"""The paper's table 1: models by task with averages, published numbers beside."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reports.arena.literature import PublishedScore, published_scores
+from reports.arena.rules import AVERAGES, BEST_OF_LENGTHS, TASKS, AverageRule
+from reports.arena.scores import AT_CHANCE, REFUSED, ArenaLine, ArenaScores
+from reports.rows import DAGGER, MISSING
+from reports.sections.accuracy import BASELINES, CAVEAT
+from reports.statistics import LEVEL
+from reports.tables import Column, Entry, Table, TableRow
+
+PUBLISHED = "published"
+
+
+def score_table(scores: ArenaScores) -> Table:
+    """Build the table: a line for each model, the published numbers of its family below."""
+    rules = [scores.averages[name] for name in scores.averages]
+    heads = [
+        Column(title=TASKS[c.task] + _apart(scores, index), key=c.task)
+        for index, c in enumerate(scores.columns)
+    ]
+    heads += [Column(group="average", title=rule.title, key=rule.name) for rule in rules]
+    measured = {line.name: _entries(scores, line.name, rules) for line in scores.lines}
+    every = [entry for own in measured.values() for entry in own]
+    bases = Counter(str(entry.facts["basis"]) for entry in every if "basis" in entry.facts)
+    usual = max(bases, key=lambda basis: bases[basis], default="")
+    ranked = _ranked([measured[line.name] for line in scores.lines])
+    rows: list[TableRow] = []
+    used: list[PublishedScore] = []
+    for line, own in zip(scores.lines, ranked, strict=True):
+        told = [_told(e, usual) for e in own]
+        rows.append(TableRow(title=line.name, entries=tuple(told)))
+        printed = published_scores(scores.runs.protocol, line.family)
+        first = next(each for each in scores.lines if each.family == line.family)
+        if printed and line is first:
+            columns = [column.task for column in scores.columns] + [rule.name for rule in rules]
+            used += [printed[key] for key in columns if key in printed]
+            entries = tuple(
+                _published(printed.get(key), _unlike(scores, line, e))
+                for key, e in zip(columns, own, strict=True)
+            )
+            rows.append(TableRow(title=f"{line.family} ({PUBLISHED})", entries=entries))
+    for name, title in scores.baselines:
+        entries = tuple(
+            [scores.entries[name, column] for column in scores.columns]
+            + [Entry(text="–", status=MISSING)] * len(rules)
+        )
+        rows.append(TableRow(title=title, entries=entries, section=BASELINES))
+    return Table(
+        title=f"Long Range Arena, table 1, {scores.runs.title}",
+        caption=" ".join(_caption(scores, usual, used)),
+        stub="model",
+        columns=tuple(heads),
+        rows=tuple(rows),
+    )
+
+
+def _entries(scores: ArenaScores, name: str, rules: Sequence[AverageRule]) -> list[Entry]:
+    own = [scores.entries[name, column] for column in scores.columns]
+    return own + [scores.average(name, rule) for rule in rules]
+
+
+def _apart(scores: ArenaScores, index: int) -> str:
+    """Return what tells columns of one task apart; nothing where there is one."""
+    own = scores.columns[index]
+    several = [column for column in scores.columns if column.task == own.task]
+    return f" ({several.index(own) + 1})" if len(several) > 1 else ""
+
+
+def _told(found: Entry, usual: str) -> Entry:
+    """Say behind a score what its interval accounts for, where that is not as usual."""
+    basis = found.facts.get("basis", usual)
+    return found if basis == usual else replace(found, notes=(str(basis), *found.notes))
+
+
+def _ranked(lines: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
+    """Mark the best and the second of every column; equal as printed is equal."""
+    ranks = []
+    for column in zip(*lines, strict=True):
+        good = {round(e.value, 3) for e in column if e.status == "ok" and e.value is not None}
+        best = sorted(good, reverse=True)[:2]
+        ranks.append({value: rank for rank, value in enumerate(best, 1)} if len(good) > 1 else {})
+    return [
+        [
+            replace(e, rank=own.get(round(e.value, 3), 0)) if e.status == "ok" and e.value else e
+            for e, own in zip(line, ranks, strict=True)
+        ]
+        for line in lines
+    ]
+
+
+def _unlike(scores: ArenaScores, line: ArenaLine, beside: Entry) -> tuple[str, ...]:
+    """Return why a published number is not that of the run beside it."""
+    found = []
+    if scores.runs.scale:
+        found.append(f"the runs here are {scores.runs.scale}, the published one is not")
+    if line.unlike:
+        found.append(f"the run above has changed {line.unlike}")
+    if line.start:
+        found.append(f"the run above began from {line.start}")
+    if beside.facts.get("settings"):
+        found.append("the run above had the settings for all models, which the source did not use")
+    return tuple(found)
+
+
+def _published(found: PublishedScore | None, notes: tuple[str, ...]) -> Entry:
+    if found is None:
+        return Entry(text="–", status=MISSING)
+    if found.percent is None:
+        return Entry(text=found.text, status=AT_CHANCE, notes=notes)
+    return Entry(text=found.text, value=found.percent / 100, notes=notes)
+
+
+def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) -> list[str]:
+    found = []
+    if scores.runs.scale:
+        found.append(
+            f"Scale {scores.runs.scale}: smaller than what the protocol's source trained, so no "
+            "number here is to be held against a published one."
+        )
+    found.append(
+        f"Percent of the test split, mean over seeds [{100 * LEVEL:g} % interval: over seeds, or, "
+        f"of one seed, Wilson's over examples]; {usual or 'no score'} where no note says otherwise."
+        " Bold: best of the column; underlined: second; neither says that a difference is "
+        "significant."
+    )
+    found += [
+        f"Lines ({PUBLISHED}): {source} ({remark})."
+        for source, remark in dict.fromkeys((each.source, each.remark) for each in used)
+    ]
+    ran = ", ".join(f"{n:,}" for n in scores.lengths)
+    if len(scores.lengths) > 1:
+        wanted = ", ".join(f"{n:,}" for n in BEST_OF_LENGTHS["text"])
+        found.append(
+            f"Rule best_of_lengths: of Text the best of the lengths run ({ran}; the paper has "
+            f"{wanted}); notes say which won; it was chosen by the test split, which is the "
+            "validation split as well where validation=test."
+        )
+    elif ran:
+        found.append(f"Text at length {ran} alone, so not by the rule best_of_lengths.")
+    found += [_of_average(rule, scores) for rule in AVERAGES]
+    found.append(
+        f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: not "
+        "told from the majority class, or from chance where no baseline is here. "
+        f"{REFUSED}: refused by the model."
+    )
+    found.append(f"Data: {'; '.join(map(str, scores.columns))}.")
+    return [*found, CAVEAT]
+
+
+def _of_average(rule: AverageRule, scores: ArenaScores) -> str:
+    if rule.name in scores.averages:
+        counts = "" if rule.failure is None else f", a failed Path-X as {100 * rule.failure:g}"
+        return f"Average {rule.name} ({rule.title}): mean of {len(rule.tasks)} tasks{counts}."
+    tasks = [column.task for column in scores.columns]
+    why = [
+        f"{TASKS[task]} {'was not run' if not tasks.count(task) else 'stands in several columns'}"
+        for task in rule.tasks
+        if tasks.count(task) != 1
+    ]
+    return f"No average {rule.name}: {', '.join(why)}."

@@ -1,0 +1,282 @@
+"""Scores of models at the tasks of the Long Range Arena, and their averages, rule by rule."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from reports.arena.rules import (
+    AVERAGES,
+    BEST_OF_LENGTHS,
+    CHANCE,
+    EXACT,
+    HARDEST,
+    PARAMETERS,
+    TASKS,
+    AverageRule,
+    place,
+)
+from reports.arena.runs import SHARED, ProtocolRuns
+from reports.rows import DAGGER, MISSING, shown
+from reports.sections.accuracy import ACCURACY, entry, final_scores
+from reports.statistics import Interval, wilson_interval
+from reports.tables import Entry
+from runners.records import Status, baseline_model
+
+AT_CHANCE = "at_chance"
+"""Status of a score that is not told from guessing."""
+REFUSED = "×"
+"""Printed where a model cannot do a task, by its own word."""
+MAJORITY = baseline_model("majority")
+"""Model column of the baseline that always answers the commonest class."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArenaColumn:
+    """A task in one version, from one source, at one length; what may share a column."""
+
+    task: str
+    version: str
+    source: str
+    marks: str
+    length: str
+    """Empty where the best of several lengths counts."""
+
+    def __str__(self) -> str:
+        """Say what the data are."""
+        length = f"length {self.length}" if self.length else "best of lengths"
+        parts = [self.source, f"version {self.version}", self.marks, length]
+        return f"{TASKS[self.task]}: {', '.join(filter(None, parts))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaLine:
+    """One model of a table."""
+
+    name: str
+    family: str
+    unlike: str
+    """Keys that were changed of the protocol; empty where none were."""
+    start: str
+    """What its weights come from; empty where they were drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaScores:
+    """What models scored under one protocol in one scale."""
+
+    runs: ProtocolRuns
+    columns: Sequence[ArenaColumn]
+    lines: Sequence[ArenaLine]
+    baselines: Sequence[tuple[str, str]]
+    """Model column and title of each, poorest first."""
+    entries: Mapping[tuple[str, ArenaColumn], Entry]
+    """By name of a line or baseline."""
+    lengths: Sequence[int]
+    """At which the task ran of which the best length counts."""
+
+    @property
+    def averages(self) -> dict[str, AverageRule]:
+        """Return the rules, by name, all of whose tasks stand in one column each."""
+        tasks = [column.task for column in self.columns]
+        return {
+            rule.name: rule
+            for rule in AVERAGES
+            if all(tasks.count(task) == 1 for task in rule.tasks)
+        }
+
+    def average(self, name: str, rule: AverageRule) -> Entry:
+        """Return the average of a line, or why there is none: never one of fewer tasks."""
+        own = {column.task: self.entries[name, column] for column in self.columns}
+        counted = {task: _counted(own[task], task, rule) for task in rule.tasks}
+        lacking = [TASKS[task] for task, value in counted.items() if value is None]
+        if lacking:
+            note = f"no average: {' and '.join(lacking)} without a number"
+            return Entry(text="–", status=MISSING, notes=(note,))
+        mean = sum(value for value in counted.values() if value is not None) / len(rule.tasks)
+        facts: dict[str, float | int | str] = {"tasks": len(rule.tasks)}
+        if any("settings" in own[task].facts for task in rule.tasks):
+            facts["settings"] = SHARED
+        return Entry(text=f"{100 * mean:.1f}", value=mean, facts=facts)
+
+
+def _counted(score: Entry, task: str, rule: AverageRule) -> float | None:
+    if score.status == AT_CHANCE and task == HARDEST and rule.failure is not None:
+        return rule.failure
+    return score.value
+
+
+def arena_scores(
+    runs: ProtocolRuns, frame: pd.DataFrame, split: str = "test"
+) -> ArenaScores | None:
+    """Return the scores of one protocol; None where there is none, or no final accuracy.
+
+    Args:
+        runs: rows under the protocol.
+        frame: all prepared rows, of which the baselines are taken.
+        split: whose scores.
+    """
+    if not runs.protocol:
+        return None
+    final = final_scores(runs.rows[runs.rows["task"].isin(list(TASKS))], split, ACCURACY)
+    if final is None:
+        return None
+    sizes = runs.rows[runs.rows["metric"] == "parameters"].groupby("cell")["value"].median()
+    final = final.assign(column=_columns(final), parameters=final["cell"].map(sizes))
+    columns = sorted(set(final["column"]), key=lambda c: ([*TASKS].index(c.task), c))
+    beside = _beside(frame, columns, split)
+    lines = sorted({_arena_line(row) for row in final.to_dict("records")}, key=_order)
+    entries: dict[tuple[str, ArenaColumn], Entry] = {}
+    for column in columns:
+        known = beside[beside["column"] == column]
+        for name in beside["line"].unique():
+            entries[str(name), column] = _best_of(known[known["line"] == name])
+        floor = _floor(entries.get((MAJORITY, column)), column.task)
+        own = final[final["column"] == column]
+        for line in lines:
+            found = _best_of(own[own["line"] == line.name])
+            entries[line.name, column] = _sized(_judged(found, floor, column.task), own)
+    several = final[final["task"].isin(list(BEST_OF_LENGTHS))]["length"]
+    return ArenaScores(
+        runs=runs,
+        columns=columns,
+        lines=lines,
+        baselines=_titles(beside),
+        entries=entries,
+        lengths=sorted({int(n) for n in several}),
+    )
+
+
+def _columns(rows: pd.DataFrame) -> "pd.Series[Any]":
+    found = [
+        ArenaColumn(
+            task=str(row["task"]),
+            version=shown(row["task_version"]),
+            source=str(row["source"]),
+            marks=", ".join(filter(None, (row["regime"], row["tokenizer"]))),
+            length="" if row["task"] in BEST_OF_LENGTHS else shown(row["length"]),
+        )
+        for row in rows.to_dict("records")
+    ]
+    return pd.Series(found, rows.index, dtype=object)
+
+
+def _beside(frame: pd.DataFrame, columns: Sequence[ArenaColumn], split: str) -> pd.DataFrame:
+    """Return the final scores of baselines on the data of some columns."""
+    known = frame[(frame["baseline"] != "") & frame["task"].isin(list(TASKS))]
+    scored = final_scores(known, split, ACCURACY)
+    found = known.iloc[:0] if scored is None else scored
+    found = found.assign(column=_columns(found), line=found["model"], parameters=float("nan"))
+    return found[found["column"].isin(columns)]
+
+
+def _titles(beside: pd.DataFrame) -> list[tuple[str, str]]:
+    means = beside[beside["status"] == "ok"].groupby("line")["value"].mean()
+    titles = dict(zip(beside["line"], beside["baseline"], strict=True))
+    ordered = sorted(titles, key=lambda name: (means.get(name, 0.0), name))
+    return [(str(name), str(titles[name]).replace("_", " ")) for name in ordered]
+
+
+def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
+    return ArenaLine(
+        name=str(row["line"]),
+        family=str(row["family"]),
+        unlike=str(row["unlike"]),
+        start=str(row["start"]),
+    )
+
+
+def _order(line: ArenaLine) -> tuple[Any, ...]:
+    return (place(line.family), bool(line.unlike), line.start, line.name)
+
+
+def _best_of(rows: pd.DataFrame) -> Entry:
+    """Return the score of one line at one task: the best length's, where it has several."""
+    if rows.empty:
+        return entry(rows, ACCURACY)
+    by_length = {n: rows[rows["length"] == n] for n in sorted({int(n) for n in rows["length"]})}
+    found = {n: _brief(own) for n, own in by_length.items()}
+    best = max(found, key=lambda n: -1.0 if (value := found[n].value) is None else value)
+    chosen = found[best]
+    sizes = by_length[best]["parameters"].dropna()
+    facts = {**chosen.facts, "length": best}
+    facts |= {"parameters": float(sizes.median())} if len(sizes) else {}
+    notes = chosen.notes
+    if len(found) > 1:
+        tried = ", ".join(f"{n:,}" for n in found)
+        notes += (f"best_of_lengths: length {best:,} won of {tried}",)
+    return replace(chosen, notes=notes, facts=facts)
+
+
+def _brief(rows: pd.DataFrame) -> Entry:
+    """Return the score of one model at one length; its interval without what it accounts for."""
+    found = entry(rows, ACCURACY)
+    if found.status == Status.unsupported:
+        return replace(found, text=REFUSED)
+    if found.value is None:
+        return found
+    seeds, lost = int(found.facts["seeds"]), int(found.facts["seeds_failed"])
+    basis = f"{seeds} of {seeds + lost} seeds" if lost else f"{seeds} seeds"
+    if seeds == 1 and found.facts["examples"]:
+        basis = f"{basis if lost else 'one seed'}, {found.facts['examples']:,} examples"
+    text = _percent(found.value) + _bounds(found.interval)
+    facts = {**found.facts, "basis": basis}
+    if "shared" in rows and rows["shared"].any():
+        note = "the settings for all models: the protocol's source did not train this one"
+        found = replace(found, notes=(*found.notes, note))
+        facts["settings"] = SHARED
+    return replace(found, text=text, facts=facts)
+
+
+def _percent(value: float) -> str:
+    return f"{ACCURACY.factor * value:.{ACCURACY.digits}f}"
+
+
+def _bounds(interval: Interval | None) -> str:
+    """Return an interval as printed: a share lies in [0, 1], though a t interval may not."""
+    if interval is None:
+        return ""
+    return f" [{_percent(max(0.0, interval.low))}, {_percent(min(1.0, interval.high))}]"
+
+
+def _sized(found: Entry, rows: pd.DataFrame) -> Entry:
+    """Mark a score whose model has too many parameters beside exact attention at this task."""
+    size, length = found.facts.get("parameters"), found.facts.get("length")
+    exact = rows[rows["family"].isin(EXACT) & rows["parameters"].notna()]
+    exact = exact[exact["length"] == length].sort_values("unlike", kind="stable")
+    if size is None or exact.empty:
+        return found
+    usual = float(exact["parameters"].iloc[0])
+    facts = {**found.facts, "parameters_ratio": float(size) / usual}
+    if float(size) <= PARAMETERS * usual:
+        return replace(found, facts=facts)
+    note = (
+        f"{DAGGER} parameters_within_10_percent: {float(size):,.0f} parameters, "
+        f"{float(size) / usual:.2f} times the {usual:,.0f} of exact attention"
+    )
+    return replace(found, text=f"{found.text} {DAGGER}", notes=(*found.notes, note), facts=facts)
+
+
+def _floor(majority: Entry | None, task: str) -> tuple[float, str]:
+    """Return the accuracy that shows no learning, and what it is."""
+    if majority is None or majority.value is None:
+        return CHANCE[task], f"chance, {_percent(CHANCE[task])}"
+    return majority.value, f"the majority class, {_percent(majority.value)}"
+
+
+def _judged(found: Entry, floor: tuple[float, str], task: str) -> Entry:
+    """Mark a score that is not told from guessing."""
+    if found.value is None:
+        return found
+    level, words = floor
+    examples = int(found.facts["examples"] or 0)
+    # the spread over seeds is no measure of whether a model has learnt
+    low = wilson_interval(min(found.value, 1.0), examples).low if examples else found.value
+    if low > level:
+        return found
+    if task == HARDEST:
+        note = f"{found.text}: FAIL, not told from {words}"
+        return replace(found, text="FAIL", status=AT_CHANCE, notes=(*found.notes, note))
+    note = f"FAIL: not told from {words}"
+    return replace(found, text=f"{found.text} FAIL", status=AT_CHANCE, notes=(*found.notes, note))

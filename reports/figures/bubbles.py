@@ -1,0 +1,236 @@
+"""Speed, score and memory of every model in one plot, as in the Long Range Arena's paper."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
+
+from reports.figures.drawing import PALETTE, legend_name, style
+from reports.figures.layout import NAMES, arrange, drawable, sheet
+
+Points = NDArray[np.float64]
+
+PLOT = (4.6, 3.2)
+"""Inches."""
+LARGEST = 30.0
+"""Points across the largest bubble."""
+_SMALLEST = 4.0
+_LABEL = 6.8
+"""Points of a name in the plot."""
+_AWAY = (0.0, 4.0, 9.0, 15.0, 22.0, 30.0, 40.0, 52.0, 66.0, 82.0, 100.0, 125.0)
+"""Points between a bubble's edge and its name: the nearest that is free is taken."""
+_ANGLES = tuple(math.radians(d) for d in (0, 180, 90, 270, 35, 325, 145, 215, 60, 300, 120, 240))
+_LEADER = 5.0
+"""Points beyond which a thin line joins a name with its bubble."""
+
+
+def complete(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the lines that have all three numbers."""
+    return data[data[["examples_per_second", "score", "memory_bytes"]].notna().all(axis=1)]
+
+
+def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Sequence[str]) -> Figure:
+    """Draw what `reports.arena.bubbles.bubble_data` returned.
+
+    Args:
+        data: its records; those that lack a number are notes below the plot.
+        title: heading.
+        subtitle: what was measured.
+        notes: sentences below.
+    """
+    drawn = complete(data).sort_values("memory_bytes", ascending=False, kind="stable")
+    kinds = sorted(set(data["kind"]))
+    colors = {kind: PALETTE[1 + i % (len(PALETTE) - 1)] for i, kind in enumerate(kinds)}
+    most = float(drawn["memory_bytes"].max())
+    with style():
+        made = sheet(1, plot=PLOT, across=1)
+        (axes,) = made.axes
+        across = [_across(float(size), most) for size in drawn["memory_bytes"]]
+        positions = _positions(drawn)
+        for (x, y), kind, size in zip(positions, drawn["kind"], across, strict=True):
+            axes.plot(
+                [x],
+                [y],
+                linestyle="none",
+                marker="o",
+                markersize=size,
+                markerfacecolor=(colors[kind], 0.55),
+                markeredgecolor=colors[kind],
+                zorder=3,
+            )
+        _scales(axes, drawn)
+        made.figure.draw_without_rendering()
+        left_over = _write_names(axes, drawn, across)
+        _areas(axes, most)
+        shown = [kind for kind in kinds if kind in set(drawn["kind"])]
+        handles = [
+            Line2D([], [], linestyle="none", marker="o", markersize=7, color=colors[kind],
+                   label=legend_name(kind))
+            for kind in shown
+        ]  # fmt: skip
+        absent = [
+            f"not drawn: {row.model}: {row.reason}"
+            for row in data.itertuples()
+            if row.Index not in drawn.index
+        ]
+        unnamed = [f"no room for the name of {name}" for name in left_over]
+        return arrange(
+            made,
+            title=title,
+            subtitle=subtitle,
+            handles=handles,
+            legend_title="kind of model",
+            notes=[*absent, *unnamed, *notes],
+        )
+
+
+def _across(size: float, most: float) -> float:
+    """Return points across a bubble whose area is its memory."""
+    return max(_SMALLEST, LARGEST * math.sqrt(size / most))
+
+
+def _scales(axes: Axes, drawn: pd.DataFrame) -> None:
+    speeds = drawn["examples_per_second"].astype(float)
+    low, high = float(speeds.min()) / 1.5, float(speeds.max()) * 1.5
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    narrow = high / low < 40
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    scores = 100 * drawn["score"].astype(float)
+    room = max(1.0, 0.18 * float(scores.max() - scores.min()))
+    axes.set_ylim(float(scores.min()) - room, float(scores.max()) + room)
+    axes.set_xlabel("speed of training (examples per second)")
+    axes.set_ylabel("average score (percent)")
+
+
+def _areas(axes: Axes, most: float) -> None:
+    """Explain the areas beside the plot, by round sizes."""
+    top = 2.0 ** math.floor(math.log2(most))
+    sizes = [top / 4**i for i in range(3) if _across(top / 4**i, most) > _SMALLEST]
+    handles = [
+        Line2D([], [], linestyle="none", marker="o", markersize=_across(size, most),
+               markerfacecolor="0.85", markeredgecolor="0.4", label=_bytes(size))
+        for size in sizes
+    ]  # fmt: skip
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.0), title="area: memory\n",
+        fontsize=NAMES, title_fontproperties={"size": NAMES}, alignment="left",
+        handlelength=LARGEST / NAMES, handleheight=1.1 * LARGEST / NAMES, borderaxespad=0,
+    )  # fmt: skip
+
+
+def _bytes(size: float) -> str:
+    for unit, least in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= least:
+            return f"{size / least:g} {unit}"
+    return f"{size:g} B"
+
+
+def _write_names(axes: Axes, drawn: pd.DataFrame, across: Sequence[float]) -> list[str]:
+    """Put a name beside every bubble, where it covers neither a name nor, if possible, a bubble.
+
+    Return the names for which no place is free.
+    """
+    scale = rcParams["figure.dpi"] / 72
+    positions = _positions(drawn)
+    centres = axes.transData.transform(positions)
+    bubbles = [
+        Bbox([centre - scale * size / 2, centre + scale * size / 2])
+        for centre, size in zip(centres, across, strict=True)
+    ]
+    taken: list[Bbox] = []
+    leaders = np.empty((0, 2))
+    missing = []
+    # the smallest bubbles have least room of their own: their names come first
+    for i in sorted(range(len(centres)), key=lambda i: across[i]):
+        name = str(drawn["model"].iloc[i])
+        x, y = positions[i]
+        text = axes.annotate(
+            drawable(name), (x, y), xytext=(0, 0), textcoords="offset points", size=_LABEL,
+            ha="center", va="center", zorder=5,
+        )  # fmt: skip
+        size = np.asarray(text.get_window_extent().size)
+        box = _free(axes.bbox, bubbles[i], size, taken=taken, bubbles=bubbles, leaders=leaders)
+        if box is None:
+            missing.append(name)
+            text.remove()
+            continue
+        taken.append(box)
+        middle = np.array([box.x0 + box.x1, box.y0 + box.y1]) / 2
+        text.set_position((middle - centres[i]) / scale)
+        leader = _leader(centres[i], scale * across[i] / 2, box)
+        axes.plot(*axes.transData.inverted().transform(leader).T, color="0.45", linewidth=0.5)
+        leaders = np.concatenate([leaders, leader])
+    return missing
+
+
+def _positions(drawn: pd.DataFrame) -> Points:
+    """Return speed and score of every bubble [bubbles, 2]."""
+    found: Points = drawn[["examples_per_second", "score"]].to_numpy(dtype=np.float64)
+    return found * [1.0, 100.0]
+
+
+def _leader(centre: Points, radius: float, box: Bbox) -> Points:
+    """Return points [any, 2] on the line that joins a bubble with its name; none where it is near.
+
+    All in pixels.
+    """
+    nearest = np.clip(centre, [box.x0, box.y0], [box.x1, box.y1])
+    away = float(np.hypot(*(nearest - centre)))
+    if away - radius < _LEADER * rcParams["figure.dpi"] / 72:
+        return np.empty((0, 2))
+    edge = centre + (nearest - centre) * radius / away
+    return np.linspace(edge, nearest, 24)
+
+
+def _free(
+    plot: Bbox,
+    bubble: Bbox,
+    size: Points,
+    *,
+    taken: Sequence[Bbox],
+    bubbles: Sequence[Bbox],
+    leaders: Points,
+) -> Bbox | None:
+    """Return the nearest place for a name within the plot that covers and crosses least.
+
+    Args:
+        plot: of the axes, pixels, like all that follows.
+        bubble: square around the bubble.
+        size: of the name [2].
+        taken: places of other names.
+        bubbles: squares around all bubbles.
+        leaders: points on the lines to other names [any, 2].
+    """
+    centre, radius = np.array([bubble.x0 + bubble.x1, bubble.y0 + bubble.y1]) / 2, bubble.width / 2
+    best: tuple[int, Bbox] | None = None
+    for away, angle in product(_AWAY, _ANGLES):
+        reach = radius + (away + 2) * rcParams["figure.dpi"] / 72
+        direction = np.array([math.cos(angle), math.sin(angle)])
+        middle = centre + direction * (reach + size / 2)
+        box = Bbox([middle - size / 2 - 1, middle + size / 2 + 1])
+        inside = plot.x0 < box.x0 and box.x1 < plot.x1 and plot.y0 < box.y0 and box.y1 < plot.y1
+        if not inside or any(box.overlaps(other) for other in taken):
+            continue
+        own = _leader(centre, radius, box)
+        apart = (other for other in bubbles if not other.overlaps(bubble))
+        faults = 3 * any(box.overlaps(other) for other in bubbles)
+        faults += 3 * any(other.count_contains(own) for other in taken)
+        faults += 2 * bool(box.count_contains(leaders))
+        faults += any(other.count_contains(own) for other in apart)
+        if best is None or faults < best[0]:
+            best = (faults, box)
+        if not faults:
+            break
+    return best and best[1]

@@ -1,0 +1,85 @@
+"""The Long Range Arena's own tables and figure, for every protocol among the rows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from reports.arena.bubbles import bubble_data
+from reports.arena.costs import arena_points, best_reference, cost_table
+from reports.arena.deviations import Sentences, deviation_table
+from reports.arena.rules import LENGTHS
+from reports.arena.runs import ProtocolRuns, protocol_runs
+from reports.arena.score_table import score_table
+from reports.arena.scores import ArenaScores, arena_scores
+from reports.figures.bubbles import bubble_figure, complete
+from reports.figures.drawing import Look, save
+from reports.rows import ComparableRows, CostPoint
+from reports.sections.accuracy import CAVEAT
+from reports.tables import Table
+
+Made = Iterator[tuple[str, str, Table | str]]
+
+
+def arena_parts(
+    frame: pd.DataFrame,
+    _looks: dict[str, Look],
+    folder: Path,
+    *,
+    kinds: Mapping[str, Sequence[str]],
+    sentences: Sentences,
+) -> Made:
+    """Yield stem, heading and content of each table and figure, as other sections do.
+
+    Args:
+        frame: prepared.
+        folder: where figures are saved.
+        kinds: families by kind.
+        sentences: of the cells, what departs from the source of their protocol.
+    """
+    every = protocol_runs(frame)
+    for runs in every:
+        scores = arena_scores(runs, frame)
+        if scores is not None:
+            yield f"lra-table1-{runs.file}", _heading("table 1", runs), score_table(scores)
+        for part, points in arena_points(runs):
+            file = "-".join(filter(None, ("lra-table2", runs.file))) + part.suffix
+            yield file, _heading("table 2", runs), cost_table(runs, part, points)
+            if scores is not None:
+                yield from _figure(scores, part, points, folder, kinds)
+    deviations = deviation_table(every, sentences)
+    if deviations is not None:
+        yield "lra-deviations", "What is not as in the protocols' sources", deviations
+
+
+def _heading(what: str, runs: ProtocolRuns) -> str:
+    return f"Long Range Arena, {what}, {runs.title}"
+
+
+def _figure(
+    scores: ArenaScores,
+    part: ComparableRows,
+    points: Sequence[CostPoint],
+    folder: Path,
+    kinds: Mapping[str, Sequence[str]],
+) -> Made:
+    file = f"lra-figure3-{scores.runs.file}{part.suffix}"
+    data = bubble_data(scores, points, kinds)
+    if complete(data).empty:
+        reasons = "; ".join(f"{row.model}: {row.reason}" for row in data.itertuples())
+        yield file, f"no model has speed, memory and an average ({reasons})", ""
+        return
+    length = int(data["length"].iloc[0])
+    reference = best_reference(points)
+    against = f"; the CSV has speed relative to {reference}, too" if reference else ""
+    disturbed = data[data["disturbed"].notna()]
+    notes = [f"○ {row.model} was disturbed: {row.disturbed}" for row in disturbed.itertuples()]
+    figure = bubble_figure(
+        data,
+        title=_heading("figure 3", scores.runs),
+        subtitle=f"score: mean of five tasks, without Path-X; speed and peak tensor memory of one "
+        f"training step on {LENGTHS.get(length, f'{length:,}')} bytes ({part.title}){against}",
+        notes=[*notes, CAVEAT],
+    )
+    save(figure, folder, file, data)
+    yield file, _heading("figure 3", scores.runs), "average score against speed, area: memory"

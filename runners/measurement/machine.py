@@ -1,0 +1,66 @@
+"""The machine that planning reckons with: its measured rates, or typical ones of its kind."""
+
+from typing import NamedTuple
+
+from runners.measurement.effort import WEIGHTS, Effort, seconds
+from runners.measurement.hardware import Device, HardwareProfile, available_bytes
+from runners.measurement.rates import Rates, stored_rates
+
+ALL_AS_IS = Effort(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+"""Weights of typical rates, which are those of operators inside models."""
+ANY_GPU = "laptop_gpu"
+"""The profile that fits a GPU without one of its own."""
+
+
+class MachineRates(NamedTuple):
+    """What planning knows of a machine."""
+
+    rates: Rates
+    weights: Effort
+    ahead: bool
+    """See `runners.measurement.effort.seconds`."""
+    memory_bytes: float | None
+    """What all cells at once may use; None: not known."""
+    measured: bool
+    """Whether the rates are those of the machine itself."""
+
+    def seconds(self, work: Effort) -> float:
+        """Return the time of a pass."""
+        return seconds(work, self.rates, ahead=self.ahead, weights=self.weights)
+
+
+def machine_of(hardware: HardwareProfile, threads: int) -> MachineRates | None:
+    """Return the machine that a profile stands for; None where nothing is known of its rates.
+
+    Args:
+        hardware: the profile.
+        threads: of a CPU.
+    """
+    gpu = hardware.device is Device.cuda
+    typical = hardware.typical
+    memory = typical.get("memory_bytes") or (None if gpu else available_bytes())
+    measured = stored_rates(hardware, threads) if not gpu or _is_here(hardware) else None
+    if measured is not None:
+        return MachineRates(measured, WEIGHTS, gpu, memory, True)
+    if not typical:
+        return None
+    # No CPU's memory is as many times faster as it has cores.
+    cores = 1 if gpu else threads
+    rates = Rates(
+        products=cores * typical[str(hardware.precision)] * typical["efficiency"],
+        memory=typical["bytes"] * typical["bytes_efficiency"],
+        cache=cores * typical["cache"],
+        exponentials=cores * typical["exponentials"],
+        sorts=typical["sorts"],
+        operator_s=typical["operator_s"],
+    )
+    return MachineRates(rates, ALL_AS_IS if gpu else WEIGHTS, gpu, memory, False)
+
+
+def _is_here(hardware: HardwareProfile) -> bool:
+    """Tell whether this machine has the GPU that a profile names."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return False
+    return hardware.name == ANY_GPU or hardware.name in torch.cuda.get_device_name().lower()

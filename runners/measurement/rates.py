@@ -1,0 +1,186 @@
+"""What a machine does in a second: measured once, kept in the cache folder, read by planning.
+
+Rates are of PyTorch's eager operators, with their allocation of what they write; each is the best
+of several calls. What one thread does on a CPU is measured in its own processor time, so that other
+load on the machine counts for little.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runners.measurement.hardware import Device, HardwareProfile, Precision, device_name
+from runners.records import digest
+from runners.storage.atomic import make_folder, write_whole
+from runners.storage.formats import pretty
+from tasks.data.sources import data_root
+
+if TYPE_CHECKING:
+    import torch
+
+VERSION = 1
+"""Of what is measured: files of another are not read."""
+MEASURING_S = 0.25
+"""Seconds of repeated calls for each rate."""
+CACHED_BYTES, STREAMED_BYTES = 2**18, 2**26
+"""Of one tensor: a quarter of a MB stays in a core's cache, 64 MB in no cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Of one device, number format and number of threads."""
+
+    products: float
+    """Operations of a large matrix product, per second."""
+    memory: float
+    """Bytes per second, read and written, of an addition of tensors that no cache holds."""
+    cache: float
+    """The same of tensors that a cache holds."""
+    exponentials: float
+    """The same of exponentials."""
+    sorts: float
+    """The same of sorting rows of 4,096 numbers."""
+    operator_s: float
+    """Seconds of an operator on next to nothing, in a forward and backward pass."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no machine has."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if type(value) is not float or not 0 < value < math.inf:
+                raise ValueError(f"rates.{entry.name}: got {value!r}; wanted a number above 0")
+
+
+def rates_file(device: Device, precision: Precision, threads: int, name: str = "") -> Path:
+    """Return where the rates of this machine are kept.
+
+    Args:
+        device: kind of device.
+        precision: of products.
+        threads: of a CPU; a GPU has one file for all.
+        name: of the device; empty: that of this machine.
+    """
+    import torch
+
+    identity = {
+        "version": VERSION,
+        "device": name or device_name(device),
+        "precision": str(precision),
+        "threads": threads if device is Device.cpu else 0,
+        "torch": torch.__version__,
+    }
+    return data_root() / "rates" / f"{device}-{precision}-{digest(identity)}.json"
+
+
+def stored_rates(hardware: HardwareProfile, threads: int) -> Rates | None:
+    """Return what was measured on this machine; None where nothing was, or cannot be read."""
+    try:
+        file = rates_file(hardware.device, hardware.precision, threads)
+        found = json.loads(file.read_bytes())["rates"]
+        return Rates(**{entry.name: found[entry.name] for entry in fields(Rates)})
+    except (OSError, ValueError, KeyError, TypeError):  # no such device is a ValueError too
+        return None
+
+
+def store_rates(rates: Rates, hardware: HardwareProfile, threads: int) -> Path:
+    """Keep the rates of this machine, and return where."""
+    import torch
+
+    file = rates_file(hardware.device, hardware.precision, threads)
+    make_folder(file.parent)
+    about: dict[str, Any] = {
+        "version": VERSION,
+        "device": device_name(hardware.device),
+        "precision": str(hardware.precision),
+        "threads": threads,
+        "torch": torch.__version__,
+        "processors": len(os.sched_getaffinity(0)),
+        "rates": asdict(rates),
+    }
+    write_whole(file, pretty(about))
+    return file
+
+
+def measure_rates(hardware: HardwareProfile, threads: int) -> Rates:
+    """Measure the rates of this machine, in about two seconds.
+
+    Raises:
+        ValueError: there is no such device here.
+    """
+    import torch
+
+    from runners.measurement.device import DTYPES
+
+    device_name(hardware.device)
+    device, dtype = torch.device(str(hardware.device)), DTYPES[hardware.precision]
+    before = torch.get_num_threads()
+    if hardware.device is Device.cpu:
+        torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(hardware.matmul_precision.value)
+    try:
+        return _measured(device, dtype)
+    finally:
+        torch.set_num_threads(before)
+
+
+def best_of(one: Rates, other: Rates) -> Rates:
+    """Return the higher one of each rate."""
+    pairs = {name: (value, getattr(other, name)) for name, value in asdict(one).items()}
+    return Rates(**{n: min(pair) if n == "operator_s" else max(pair) for n, pair in pairs.items()})
+
+
+def _measured(device: "torch.device", dtype: "torch.dtype") -> Rates:
+    import torch
+
+    side = 8192 if device.type == "cuda" else 512
+    left = torch.randn(side, side, device=device).to(dtype)
+    large = torch.randn(STREAMED_BYTES // 4, device=device)
+    small = torch.randn(CACHED_BYTES // 4, device=device)
+    rows = torch.randn(32, 4096, device=device)
+    return Rates(
+        products=2.0 * side**3 / _best(lambda: left @ left, device),
+        memory=3.0 * STREAMED_BYTES / _best(lambda: large + large, device),
+        cache=3.0 * CACHED_BYTES / _best(lambda: small + small, device),
+        exponentials=2.0 * CACHED_BYTES / _best(small.exp, device),
+        # values and their places: what is written is three times what is read
+        sorts=4.0 * rows.numel() * 4 / _best(lambda: rows.sort(dim=-1), device),
+        operator_s=_operator_s(device),
+    )
+
+
+def _operator_s(device: "torch.device") -> float:
+    """Return the seconds of one operator in passes of small ones, forward and backward."""
+    import torch
+
+    x = torch.randn(8, 8, device=device, requires_grad=True)
+    links = 50
+
+    def chain() -> None:
+        y = x
+        for _ in range(links):
+            y = (y * 0.5 + x).transpose(0, 1)
+        torch.autograd.backward(y.sum())
+
+    # per link: a product, a sum and a view forward; a product, a sum of gradients, a view backward
+    return _best(chain, device) / (6 * links)
+
+
+def _best(call: Callable[[], object], device: "torch.device") -> float:
+    """Return the seconds of the fastest call."""
+    import torch
+
+    from runners.measurement.measure import timed
+
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    best, end = math.inf, time.perf_counter() + MEASURING_S
+    timed(call, device)
+    while best == math.inf or time.perf_counter() < end:
+        begin = time.thread_time()
+        spent = timed(call, device)
+        best = min(best, time.thread_time() - begin if alone else spent)
+    return best

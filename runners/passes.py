@@ -1,0 +1,79 @@
+"""What a cell will ask of a model, in passes: what planning counts."""
+
+import logging
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from runners.runner import OWN
+from tasks.data.batching import evaluation_plan, training_plan
+from tasks.task import Task
+
+log = logging.getLogger(__name__)
+
+MOST_EXAMPLES = 20_000
+"""Of a split whose lengths are looked at: more change a mean by less than 1 %."""
+
+
+class Passes(NamedTuple):
+    """Equal passes through one model."""
+
+    times: float
+    rows: int
+    """Examples of a batch."""
+    length: int
+    """Tokens of its rows, padding included."""
+    step: bool
+    """A training step; False: forward alone."""
+    micro_rows: int | None = None
+    """Rows that are in memory at once; None: all."""
+    name: str = OWN
+    """Of the model, or of a reference in the same backbone."""
+    measured: bool = False
+    """Of a cost measurement: rows of equal length, and a model built for it."""
+
+
+class Uncounted(Exception):
+    """Raised for a cell whose work is not known before it runs; the message says why."""
+
+
+def size(task: Task, split: str) -> int:
+    """Return the number of examples of a split.
+
+    Raises:
+        Uncounted: only the prepared data tell.
+    """
+    known = task.spec.sizes.get(split)
+    if known is None:
+        try:
+            known = int(task.examples(split)) if hasattr(task, "examples") else None
+        except Exception as error:  # noqa: BLE001 - whatever data that are not there raise
+            log.debug("examples of %s: %s", split, error)
+    if known is None:
+        raise Uncounted(
+            f"how many examples the split {split} of {task.spec.name} has is known once its data "
+            f"are prepared: lra data prepare {task.spec.name}"
+        )
+    return known
+
+
+def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
+    """Return the mean length of a split's batches, padding included, and whether it was seen.
+
+    Where rows are padded and the data are not prepared, it is the task's longest, and not seen.
+    """
+    whole = task.spec.max_length
+    own: Any = task
+    if not task.spec.padded:
+        return (int(own.window(split)) if hasattr(task, "window") else whole), True
+    try:
+        lengths = np.asarray(own.lengths(split))[: MOST_EXAMPLES // batch_size * batch_size + 1]
+        if split != "train":
+            plan = evaluation_plan(lengths, batch_size=batch_size)
+        else:
+            buckets = int(own.bucket_batches)
+            plan = training_plan(lengths, batch_size=batch_size, seed=0, bucket_batches=buckets)
+        return round(float(np.mean([lengths[rows].max() for rows in plan]))), True
+    except Exception as error:  # noqa: BLE001 - whatever data that are not there raise
+        log.debug("lengths of %s: %s", split, error)
+        return whole, False

@@ -1,0 +1,107 @@
+"""`lra plan`: the words of `lra run`, a table, nothing run and nothing written."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from lra.commands.plan import COLUMNS
+from lra.composition.hydra_entry import entries
+from lra.sweep.execution import build
+from runners.records import Measurement
+from runners.store import Store
+
+WORDS = ["task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be in an empty folder."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+def test_a_sweep_for_another_machine_in_json(folder: Path, capsys) -> None:
+    words = ["-m", "model=linear,fnet", "seed=0,1", "hardware=h100", *WORDS]
+    assert main(["plan", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"schema", "sweep", "results", "machines", "total", "cells"}
+    assert found["schema"] == 1
+    assert found["machines"] == [{"hardware": "h100", "measured": False}]
+    linear, fnet = found["cells"]
+    assert set(linear) == set(COLUMNS)
+    assert (linear["model"], linear["seeds"], linear["steps"]) == ("linear", [0, 1], 50)
+    assert linear["fits"] is True
+    assert linear["hours"] == pytest.approx(linear["hours_to_do"] / 2)
+    assert linear["gpu_hours_to_do"] == linear["hours_to_do"] > 50 * linear["step_s"] / 3600
+    assert fnet["basis"] == "refused"
+    assert "padding" in fnet["reason"]
+    total = found["total"]
+    assert (total["cells"], total["to_do"], total["done"], total["unknown"]) == (4, 4, 0, 0)
+    assert total["gpu_hours"] == pytest.approx(sum(c["gpu_hours_to_do"] for c in found["cells"]))
+    assert os.listdir(folder) == []  # noqa: PTH208 - hidden files, too
+
+
+def test_a_table_names_what_is_not_known_and_what_does_not_fit(folder: Path, capsys) -> None:
+    words = ["-m", "runner=certify,train", "hardware.memory_limit_bytes=1048576", *WORDS]
+    assert main(["plan", *words]) == 0
+    text = capsys.readouterr().out
+    assert "Certify does not say what its cells ask of a model" in text
+    assert "of 1 cells the time is not known, and not in the sum" in text
+    assert "1 cells will not fit" in text
+    assert " NO " in text
+    assert [*folder.iterdir()] == []
+
+
+def test_csv_has_a_line_for_each_cell(capsys) -> None:
+    words = ["-m", "model=linear", "task.max_length=100,120", "task.source=generated",
+             "task.min_length=20", "optim.warmup_steps=0", "optim.steps=9"]  # fmt: skip
+    assert main(["plan", *words, "--csv"]) == 0
+    lines = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [line["length"] for line in lines] == ["100", "120"]
+    assert tuple(lines[0]) == COLUMNS
+    assert [line["options"] for line in lines] == ["max_length=100", "max_length=120"]
+
+
+def test_what_is_done_is_not_to_do_and_is_compared(capsys) -> None:
+    words = ["model=linear", *WORDS]
+    (one,) = build(entries(words, lambda _: None)).planned
+    found = {"train_step_time": 0.5, "train_time": 20.0, "process_peak_bytes": 4e8}
+    rows = [Measurement(metric=name, value=value) for name, value in found.items()]
+    Store(Path("results")).write(one.cell, rows, (), {"took_s": 21.0})
+    assert main(["plan", *words, "--json"]) == 0
+    total = json.loads(capsys.readouterr().out)["total"]
+    assert total | {"done": 1, "to_do": 0, "hours": 0} == total
+    assert main(["plan", "--against", "results", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    quantities = {line["quantity"] for line in compared["cells"]}
+    assert quantities == set(found)
+    for line in compared["cells"]:
+        assert line["ratio"] == pytest.approx(line["measured"] / line["predicted"])
+    assert compared["train_step_time"]["cells"] == 1
+    assert main(["plan", "--against", "results"]) == 0
+    assert "within a factor of 1.5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["model=nope"], "nope"),
+        (["hardware=nope"], "Known hardware"),
+        (["--json", "--csv", *WORDS], "one of --json and --csv"),
+        (["--against", "nope"], "no results folder nope"),
+        (["--against", ".", "model=linear"], "leave out model=linear"),
+        (["+hardware.typical.speed=3"], "speed"),
+    ],
+)
+def test_bad_words_are_answered(words, text, capsys) -> None:
+    assert main(["plan", *words]) == 2
+    message = capsys.readouterr().err
+    assert text in message
+    assert "Traceback" not in message

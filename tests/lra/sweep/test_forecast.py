@@ -1,0 +1,144 @@
+"""What a cell will take: more for more, corrected by what was stored, and unknown by name."""
+
+from pathlib import Path
+
+import pytest
+
+from lra.composition.hydra_entry import entries
+from lra.sweep import costs as costs_module
+from lra.sweep.costs import Costs
+from lra.sweep.execution import build
+from lra.sweep.forecast import Forecaster
+from lra.sweep.past import Past, stored
+from lra.sweep.work import CellWork
+from runners.passes import Passes, Uncounted
+from runners.records import Measurement, Status
+from runners.store import Store
+
+SMALL = ("task=listops", "task.source=sample", "optim.warmup_steps=0", "optim.steps=50")
+
+
+def planned(*words: str):
+    return build(entries([*SMALL, *words], lambda _: None), elsewhere=True).planned
+
+
+def forecast(*words: str):
+    return Forecaster().of(planned(*words)[0])
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_more_rows_longer_rows_more_layers_and_more_steps_take_longer(hardware) -> None:
+    words = ("model=linear", f"hardware={hardware}", "task.source=generated", "optim.batch_size=64")
+    less = forecast(*words, "task.max_length=2000")
+    for more in ("optim.batch_size=512", "task.max_length=8000", "model.backbone.depth=20"):
+        found = forecast(*words, "task.max_length=2000", more)
+        assert found.seconds > less.seconds, more
+        assert found.need_bytes > less.need_bytes, more
+    longer = forecast(*words, "task.max_length=2000", "optim.steps=500")
+    assert longer.step_s == less.step_s
+    assert longer.seconds - less.seconds == pytest.approx(450 * less.step_s)
+
+
+def test_micro_batches_need_less_and_keep_a_gpu_waiting() -> None:
+    words = ("hardware=h100", "optim.batch_size=64")
+    whole, parts = (forecast(*words, f"optim.micro_batch_size={rows}") for rows in (64, 8))
+    assert parts.peak_bytes < whole.peak_bytes / 4
+    assert parts.step_s > whole.step_s
+
+
+def test_half_precision_needs_less() -> None:
+    words = ("model=sdpa", "hardware=h100", "task.source=generated", "task.max_length=2000")
+    half, full = (forecast(*words, f"hardware.precision={p}") for p in ("bfloat16", "float32"))
+    assert half.peak_bytes < full.peak_bytes
+
+
+@pytest.mark.parametrize(
+    "model", ["softmax", "linear", "performer", "local", "sinkhorn", "sparse_transformer"]
+)
+def test_the_straight_line_through_few_rows_and_layers_is_the_count(model, monkeypatch) -> None:
+    """Of operations exactly; bytes, calls and memory near, for work is cut into whole pieces."""
+    ((one,)) = planned(
+        f"model={model}", "model.backbone.depth=3", "runner=scaling", "runner.modes=[step]",
+        "runner.lengths=[256]",
+    )  # fmt: skip
+    costs, many = Costs(), Passes(1, 16, 256, True, measured=True)
+    monkeypatch.setattr(costs_module, "PROBE_TOKENS", 1024)
+    line = costs.of(one.run, many)
+    monkeypatch.setattr(costs_module, "_alike", lambda *_: False)
+    monkeypatch.setattr(costs_module, "PROBE_TOKENS", 16 * 256)
+    counted = Costs().of(one.run, many)
+    assert line.work.products == pytest.approx(counted.work.products, rel=1e-3)
+    assert sum(line.work[1:5]) == pytest.approx(sum(counted.work[1:5]), rel=0.1)
+    assert line.work.operators == pytest.approx(counted.work.operators, rel=0.4)
+    assert line.peak_bytes == pytest.approx(counted.peak_bytes, rel=0.5)
+
+
+def keep(store: Store, cell, took_s: float) -> None:
+    row = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
+    store.write(cell, [row], (), {"took_s": took_s})
+
+
+def test_stored_cells_correct_the_nearest_first(tmp_path: Path) -> None:
+    store, (wanted,) = Store(tmp_path), planned("model=linear", "optim.steps=400")
+    plain = Forecaster().of(wanted)
+    assert plain.basis == "counted"
+
+    def corrected() -> float:
+        found = Forecaster([*stored([wanted], store, "adhoc")]).of(wanted)
+        assert found.basis == "corrected"
+        assert found.seconds == pytest.approx(plain.seconds * found.correction)
+        return found.correction
+
+    other = planned("model=sdpa")[0]
+    keep(store, other.cell, 3 * Forecaster().of(other).seconds)
+    assert corrected() == pytest.approx(3.0)
+    same = planned("model=linear", "optim.steps=100")[0]
+    keep(store, same.cell, 2 * Forecaster().of(same).seconds)
+    assert corrected() == pytest.approx(2.0)
+    alike = planned("model=linear", "optim.steps=400", "seed=7")[0]
+    keep(store, alike.cell, 123.0)
+    found = Forecaster([*stored([wanted], store, "adhoc")]).of(wanted)
+    assert (found.basis, found.seconds) == ("stored", 123.0)
+
+
+def test_cells_of_another_machine_or_that_failed_correct_nothing(tmp_path: Path) -> None:
+    (wanted,) = planned("model=linear", "optim.steps=400")
+    other = planned("model=linear", "optim.steps=100")[0].cell
+    for name in ("device", "hardware", "threads", "precision", "runner"):
+        past = Past({**other.columns, name: "another"}, other.config, 99.0)
+        assert Forecaster([past]).of(wanted).basis in ("counted", "scaled"), name
+    store = Store(tmp_path)
+    failed = Measurement(metric="accuracy", status=Status.crashed, reason="planted")
+    store.write(other, [failed], (), {"took_s": 99.0})
+    assert [*stored([wanted], store, "adhoc")] == []
+
+
+def test_what_is_not_known_says_why() -> None:
+    assert "does not say" in forecast("runner=certify").reason
+    assert forecast("runner=certify").seconds is None
+    unknown = forecast("task=text8", "task.source=files", "model=linear")
+    assert "lra data prepare" in unknown.reason
+    refused = forecast("model=fnet", "model.backbone.padding=masked")
+    assert refused.basis == "refused"
+    assert "padding" in refused.reason
+    nothing = forecast("~hardware.typical")
+    assert "lra doctor --rates" in nothing.reason
+
+
+def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
+    from models.ops import exact
+
+    def looking(q, k, v, **_):
+        return v * float(q.sum().item() > 0)
+
+    monkeypatch.setattr(exact, "softmax_attention", looking)
+    monkeypatch.setattr("models.families.softmax.softmax_attention", looking)
+    assert "without contents" in forecast("model=softmax").reason
+
+
+def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:
+    (one,) = planned("model=linear")
+    work = CellWork(one.run, {"trainings": {}, "checkpoints": None, **one.cell.columns})
+    assert [p.step for p in one.run.runner.passes(work)] == [True, False, False]
+    with pytest.raises(Uncounted, match="Certify"):
+        planned("runner=certify")[0].run.runner.passes(work)

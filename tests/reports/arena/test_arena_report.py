@@ -1,0 +1,169 @@
+"""Figure 3, the table of deviations, and what a report makes of rows under protocols."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from reports.arena.bubbles import bubble_data
+from reports.arena.costs import arena_points
+from reports.arena.deviations import CHANGED, UNSTORED, deviation_table
+from reports.arena.runs import protocol_runs
+from reports.arena.scores import arena_scores
+from reports.figures.bubbles import bubble_figure
+from reports.report import write_report
+from reports.rows import prepare
+from reports.sections.accuracy import CAVEAT, accuracy_table
+from reports.sections.generic import generic_table
+from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
+from tests.reports.conftest import accuracy, frame, row
+from tests.reports.figures.test_layout import faults
+
+FIVE = [*SCORES][:5]
+
+
+def rows_of_both() -> list[dict[str, Any]]:
+    rows = [*whole("softmax", tasks=FIVE), *whole("linear", 0.01, tasks=FIVE),
+            *whole("local", tasks=FIVE[:4]), refused("local", "pathfinder", "crashed", "signal 9"),
+            *whole("performer", tasks=FIVE)]  # fmt: skip
+    for n in (1000, 4000):
+        rows += [*steps("softmax", n, 1.0, peak=4e9), *steps("linear", n, 0.5, exact=1.0, peak=1e9)]
+        rows += [*steps("local", n, 0.4), *steps("linformer", n, 0.3)]
+    return rows
+
+
+def bubbles(*rows: dict[str, Any]) -> pd.DataFrame:
+    prepared = prepare(frame(*rows))
+    (runs,) = protocol_runs(prepared)
+    scores = arena_scores(runs, prepared)
+    assert scores is not None
+    ((_, points),) = arena_points(runs)
+    return bubble_data(scores, points, KINDS)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make files of figures without drawing them."""
+    monkeypatch.setattr(
+        Figure, "savefig", lambda _, path, **__: Path(path).write_text("<svg></svg>")
+    )
+
+
+def test_bubbles_join_score_speed_and_memory_or_say_what_lacks() -> None:
+    data = bubbles(*rows_of_both()).set_index("model")
+    assert list(data.index) == ["softmax", "local", "linformer", "linear", "performer"]
+    five = sum(SCORES[task] for task in FIVE) / 5
+    linear = data.loc["linear"]
+    assert (linear["examples_per_second"], linear["speed_ratio"]) == (64.0, 2.0)
+    assert (linear["reference"], linear["memory_bytes"], linear["length"]) == ("softmax", 1e9, 4000)
+    assert linear["score"] == pytest.approx(five + 0.01)
+    assert (linear["kind"], linear["reason"]) == ("kernels", "")
+    assert data["reason"]["local"] == "no average: Pathfinder without a number"
+    assert data["reason"]["linformer"] == "no scores under this protocol"
+    assert data["reason"]["performer"] == "speed and memory not measured at this length"
+
+
+@pytest.mark.parametrize("count", [1, 12, 30])
+def test_names_of_bubbles_overlap_nowhere(count: int) -> None:
+    records = [
+        {"model": f"model_{i} (features={i})", "kind": f"kind {i % 5}", "reason": "", "score": 0.5,
+         "examples_per_second": 100.0 + i % 4, "memory_bytes": 2.0**30 * (1 + i % 3)}
+        for i in range(count)
+    ]  # fmt: skip
+    records.append({"model": "lost", "kind": "kind 1", "reason": "no scores"})
+    figure = bubble_figure(pd.DataFrame(records), title="t", subtitle="s", notes=[CAVEAT])
+    assert faults(figure) == []
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert len(texts) == count
+    assert any("not drawn: lost: no scores" in text.get_text() for text in figure.texts)
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert legend.get_texts()[0].get_text().endswith("GiB")
+
+
+def test_deviations_changes_and_shared_settings_are_listed() -> None:
+    own = labels(deviations="end, start")
+    rows = [*score("linear", "listops", 0.3, marks=own),
+            *score("local", "text", 0.6, marks=labels(deviations="start", settings="shared")),
+            *score("local", "image", 0.4, marks=labels(changed="optim.steps"))]  # fmt: skip
+    sentences = {str(rows[0]["cell"]): {"end": "there an end token; here none", "start": "drawn"}}
+    table = deviation_table(protocol_runs(prepare(frame(*rows))), sentences)
+    assert table is not None
+    assert {row.section for row in table.rows} == {"protocol lra_code"}
+    found = [(row.title, *(entry.text for entry in row.entries)) for row in table.rows]
+    assert found[:4] == [
+        ("end", "there an end token; here none", "listops", "linear"),
+        ("start", "drawn", "listops", "linear"),
+        ("start", UNSTORED, "text", "local"),
+        ("optim.steps", CHANGED, "image", "local"),
+    ]
+    assert found[4][0] == "settings=shared"
+    plain = protocol_runs(prepare(frame(*score("linear", "listops", 0.3))))
+    assert deviation_table(plain, {}) is None
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
+    rows = rows_of_both()
+    rows += score("linformer", "listops", 0.3, marks=labels(deviations="start"))
+    about = {str(rows[-1]["cell"]): {"start": "there drawn | *otherwise*"}}
+    paths = write_report(frame(*rows), tmp_path, title="x", groups=KINDS, deviations=about)
+    names = {path.name for path in paths}
+    for stem in ("lra-table1-lra_code", "lra-table2-lra_code", "lra-deviations"):
+        assert {f"{stem}.{form}" for form in ("md", "csv", "tex")} <= names
+    assert {f"lra-figure3-lra_code.{form}" for form in ("pdf", "svg", "png", "csv")} <= names
+    page = (tmp_path / "report.md").read_text()
+    assert r"there drawn \| \*otherwise\*" in page
+    order = [page.index(f"## {words}") for words in (
+        "Long Range Arena, table 1", "Long Range Arena, table 2", "Long Range Arena, figure 3",
+        "What is not as in", "Accuracy")]  # fmt: skip
+    assert order == sorted(order)
+    drawn = pd.read_csv(tmp_path / "lra-figure3-lra_code.csv")
+    assert drawn["reason"].notna().tolist() == [False, True, True, False, True]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_figure_without_a_whole_point_is_left_out_with_reasons(tmp_path: Path) -> None:
+    rows = [*whole("softmax", tasks=FIVE[:3]), *steps("softmax", 1000, 0.5)]
+    write_report(frame(*rows), tmp_path, title="x")
+    page = (tmp_path / "report.md").read_text()
+    assert "lra-figure3-lra_code: no model has speed, memory and an average" in page
+    assert "no average: not all of its tasks were run" in page
+    assert not list(tmp_path.glob("lra-figure3*"))
+
+
+def test_labels_of_runs_split_no_seeds_and_merge_no_protocols() -> None:
+    def rows(name: str, value: float, **more: str) -> list[dict[str, Any]]:
+        marks = labels(name, settings="shared", deviations=name or "none", **more)
+        return [
+            accuracy("linear", seed, value, labels=marks, cell=f"{name}{more}{seed}")
+            for seed in range(2)
+        ]
+
+    one = accuracy_table(prepare(frame(*rows("lra_code", 0.3))))
+    assert one is not None
+    assert [line.title for line in one.rows] == ["linear"]
+    every = [*rows("lra_code", 0.3), *rows("nystrom", 0.5), *rows("nystrom", 0.6, scale="tiny"),
+             *rows("nystrom", 0.7, changed="optim.steps"), *rows("", 0.9)]  # fmt: skip
+    several = accuracy_table(prepare(frame(*every)))
+    assert several is not None
+    assert {line.title: line.entries[0].value for line in several.rows} == pytest.approx(
+        {"linear (lra_code)": 0.3, "linear (nystrom)": 0.5, "linear (nystrom, tiny)": 0.6,
+         "linear (nystrom, changed: optim.steps)": 0.7, "linear": 0.9}
+    )  # fmt: skip
+    cell = {"runner": "mine", "mode": "mine"}
+    mine = [
+        row("loss", v, seed=s, labels=labels(deviations=d, settings="shared"), **cell)
+        for s, v, d in ((0, 1.0, "a"), (1, 3.0, "a, b"))
+    ]
+    (line,) = generic_table(prepare(frame(*mine)), "here").rows
+    assert (line.title, line.entries[0].value) == ("linear", 2.0)
+
+
+def test_the_csv_holds_measured_and_published_numbers(tmp_path: Path) -> None:
+    write_report(frame(*score("linear", "listops", 0.3)), tmp_path, title="x")
+    table = pd.read_csv(tmp_path / "lra-table1-lra_code.csv")
+    assert list(table["model"]) == ["linear", "linear (published)"]
+    assert table["value"].tolist() == pytest.approx([0.3, 0.1613])

@@ -1,0 +1,235 @@
+"""Table 1 of the Long Range Arena from planted rows."""
+
+from typing import Any
+
+import pytest
+
+from reports.arena.literature import published_scores
+from reports.arena.runs import protocol_runs
+from reports.arena.score_table import score_table
+from reports.arena.scores import AT_CHANCE, arena_scores
+from reports.rows import DAGGER, prepare
+from reports.sections.accuracy import BASELINES, CAVEAT
+from reports.tables import Entry, Table, to_csv, to_html, to_latex, to_markdown
+from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
+from tests.reports.conftest import frame
+
+
+def tables(*rows: dict[str, Any]) -> list[Table]:
+    prepared = prepare(frame(*rows))
+    found = [arena_scores(runs, prepared) for runs in protocol_runs(prepared)]
+    return [score_table(scores) for scores in found if scores is not None]
+
+
+def only(*rows: dict[str, Any]) -> Table:
+    (table,) = tables(*rows)
+    return table
+
+
+def cell(table: Table, line: str, key: str) -> Entry:
+    (found,) = [row for row in table.rows if row.title == line]
+    return found.entries[[column.key for column in table.columns].index(key)]
+
+
+SMALL = """\
+| model | ListOps | Text |
+| --- | ---: | ---: |
+| softmax | <ins>36.0</ins> [33.9, 38.1] | <ins>64.0</ins> [61.9, 66.1] |
+| softmax (published) | 36.37 | 64.27 |
+| linear | 17.0 [15.4, 18.7] FAIL¹ | **66.0** [63.9, 68.0] |
+| linear (published) | 16.13 | 65.90 |
+| fnet | **38.0** [35.9, 40.1]² | ×³ |
+
+*baselines: scores that need no long-range model*
+
+| model | ListOps | Text |
+| --- | ---: | ---: |
+| majority | 17.9 [16.3, 19.6]⁴ | –⁵ |
+
+¹ FAIL: not told from the majority class, 17.9
+² the settings for all models: the protocol's source did not train this one
+³ unsupported: no padding
+⁴ Always the commonest class.
+⁵ not run
+"""
+
+
+def test_a_small_table_whole() -> None:
+    table = only(
+        *score("linear", "text", 0.66), *score("linear", "listops", 0.17),
+        *score("softmax", "listops", 0.36), *score("softmax", "text", 0.64),
+        *score("fnet", "listops", 0.38, marks=labels(settings="shared")),
+        refused("fnet", "text", "unsupported", "no padding"), majority("listops", 0.179),
+    )  # fmt: skip
+    text, words = to_markdown(table), table.caption
+    lines = [line.rstrip() for line in text[text.index("| model") :].splitlines()]
+    assert lines == SMALL.splitlines()
+    for word in ("arXiv:2011.04006, table 1", "one seed, 2,000 examples where no note", CAVEAT,
+                 "ListOps: generated, version 1, length 2000", "No average five_tasks: Retrieval"
+                 ):  # fmt: skip
+        assert word in words
+    assert table.title == "Long Range Arena, table 1, protocol lra_code"
+
+
+def test_ranks_are_shown_in_every_form() -> None:
+    table = only(*score("linear", "text", 0.66), *score("softmax", "text", 0.64))
+    assert r"\textbf{66.0} {}[63.9, 68.0]" in to_latex(table)
+    assert r"\underline{64.0} {}[61.9" in to_latex(table)
+    assert "<b>66.0</b> [63.9" in to_html(table)
+    assert "<u>64.0</u> [61.9" in to_html(table)
+    assert "66.0 [63.9, 68.0]" in to_csv(table)
+
+
+def test_a_refusal_a_failure_and_chance_are_marks_with_notes() -> None:
+    table = only(
+        *whole("softmax"),
+        *score("local", "pathx", 0.501),
+        refused("linear", "pathx", "diverged", "loss was nan"),
+        refused("performer", "pathx", "unsupported", "no such length"),
+    )
+    chance = cell(table, "local", "pathx")
+    assert (chance.text, chance.status) == ("FAIL", AT_CHANCE)
+    assert chance.notes == ("50.1 [47.9, 52.3]: FAIL, not told from chance, 50.0",)
+    assert cell(table, "linear", "pathx").text == "diverged"
+    assert cell(table, "linear", "pathx").notes == ("diverged: loss was nan",)
+    assert cell(table, "performer", "pathx").text == "×"
+    assert cell(table, "performer", "text").notes == ("not run",)
+    assert all(e.rank == 0 for row in table.rows for e in row.entries if e.status != "ok")
+
+
+def test_averages_are_of_all_their_tasks_or_absent() -> None:
+    table = only(
+        *whole("softmax"), *whole("local", tasks=[*SCORES][:5]), *score("local", "pathx", 0.499),
+        *whole("linear", tasks=["listops", "text"]),
+    )  # fmt: skip
+    five = sum([*SCORES.values()][:5])
+    assert cell(table, "softmax", "five_tasks").value == pytest.approx(five / 5)
+    assert cell(table, "softmax", "six_tasks_failure_0").value == pytest.approx((five + 0.8) / 6)
+    assert cell(table, "local", "five_tasks").value == pytest.approx(five / 5)
+    assert cell(table, "local", "six_tasks_failure_50").value == pytest.approx((five + 0.5) / 6)
+    assert cell(table, "local", "six_tasks_failure_0").value == pytest.approx(five / 6)
+    absent = cell(table, "linear", "five_tasks")
+    assert absent.value is None
+    assert absent.notes == ("no average: Retrieval and Image and Pathfinder without a number",)
+    assert cell(table, "softmax (published)", "five_tasks").text == "54.39"
+    assert cell(table, "softmax (published)", "six_tasks_failure_50").text == "53.66"
+    for name in ("five_tasks", "six_tasks_failure_50", "six_tasks_failure_0"):
+        assert f"Average {name}" in table.caption
+
+
+def test_without_a_column_there_is_no_average_of_it() -> None:
+    table = only(*whole("softmax", tasks=[*SCORES][:5]))
+    assert [c.key for c in table.columns if c.group] == ["five_tasks"]
+    assert "No average six_tasks_failure_50: Path-X was not run." in table.caption
+    twice = only(*whole("softmax"), *score("linear", "image", 0.4, source="sample"))
+    assert [c.key for c in twice.columns if c.group] == []
+    assert "Image stands in several columns" in twice.caption
+
+
+def test_an_average_over_seeds_is_of_means_and_protocols_share_none() -> None:
+    rows = [
+        r
+        for seed, add in enumerate((0.0, 0.02))
+        for name, more in (("lra_code", 0.0), ("nystrom", 0.1))
+        for r in whole("softmax", add + more, seed=seed, marks=labels(name, deviations=name))
+    ]
+    code, nystrom = tables(*rows)
+    five = sum([*SCORES.values()][:5]) / 5
+    for table, more, line in ((code, 0.0, "54.39"), (nystrom, 0.1, "58.77")):
+        assert [row.title for row in table.rows] == ["softmax", "softmax (published)"]
+        assert cell(table, "softmax", "five_tasks").value == pytest.approx(five + 0.01 + more)
+        assert cell(table, "softmax", "listops").facts["seeds"] == 2
+        assert cell(table, "softmax (published)", "five_tasks").text == line
+
+
+def test_the_best_length_of_text_counts_and_is_named() -> None:
+    marks = labels(changed="task.max_length")
+    table = only(
+        *score("softmax", "text", 0.62), *score("softmax", "text", 0.66, length=3000, marks=marks),
+        *score("softmax", "listops", 0.3), *score("linear", "text", 0.65),
+        *score("linear", "text", 0.60, length=3000, marks=marks),
+    )  # fmt: skip
+    assert [row.title for row in table.rows][::2] == ["softmax", "linear"]
+    best = cell(table, "softmax", "text")
+    assert (best.value, best.facts["length"], best.rank) == (0.66, 3000, 1)
+    assert best.notes == ("best_of_lengths: length 3,000 won of 1,000, 3,000",)
+    assert cell(table, "linear", "text").facts["length"] == 1000
+    assert "(1,000, 3,000; the paper has 1,000, 2,000, 3,000, 4,000)" in table.caption
+    assert "chosen by the test split" in table.caption
+    alone = only(*score("softmax", "text", 0.62))
+    assert "Text at length 1,000 alone" in alone.caption
+    assert cell(alone, "softmax", "text").notes == ()
+
+
+def test_too_many_parameters_are_marked() -> None:
+    table = only(
+        *score("sdpa", "image", 0.42, parameters=1e6),
+        *score("linear", "image", 0.42, parameters=1.09e6),
+        *score("linformer", "image", 0.42, parameters=1.11e6),
+        *score("local", "image", 0.42, parameters=None),
+    )
+    assert DAGGER not in cell(table, "linear", "image").text + cell(table, "local", "image").text
+    marked = cell(table, "linformer", "image")
+    assert marked.text.endswith(DAGGER)
+    assert marked.notes == (
+        "† parameters_within_10_percent: 1,110,000 parameters, 1.11 times the 1,000,000 of exact "
+        "attention",
+    )
+    assert "parameters_within_10_percent" in table.caption
+
+
+def test_a_published_number_says_where_the_run_beside_it_differs() -> None:
+    marks = labels(changed="optim.steps, optim.warmup_steps")
+    changed = only(*score("linear", "listops", 0.3, marks=marks))
+    assert [row.title for row in changed.rows] == [
+        "linear (changed: optim.steps, optim.warmup_steps)", "linear (published)",
+    ]  # fmt: skip
+    wanted = ("the run above has changed optim.steps, optim.warmup_steps",)
+    assert cell(changed, "linear (published)", "listops").notes == wanted
+    both = only(*score("linear", "listops", 0.3, marks=marks), *score("linear", "listops", 0.2))
+    assert [row.title for row in both.rows][:2] == ["linear", "linear (published)"]
+    assert cell(both, "linear (published)", "listops").notes == ()
+    shared = only(*score("linear", "listops", 0.3, marks=labels(settings="shared")))
+    (note,) = cell(shared, "linear (published)", "listops").notes
+    assert "settings for all models" in note
+    tiny = only(*score("linear", "listops", 0.3, marks=labels(scale="tiny")))
+    assert tiny.title.endswith("protocol lra_code, scale tiny")
+    assert tiny.caption.startswith("Scale tiny")
+    assert "the runs here are tiny" in cell(tiny, "linear (published)", "listops").notes[0]
+
+
+def test_scales_have_tables_of_their_own_and_no_protocol_has_none() -> None:
+    found = tables(
+        *score("linear", "listops", 0.3), *score("linear", "text", 0.9, marks={}),
+        *score("linear", "listops", 0.9, marks=labels(scale="tiny")),
+    )  # fmt: skip
+    assert [table.rows[0].entries[0].value for table in found] == [0.3, 0.9]
+    assert [len(table.columns) for table in found] == [1, 1]
+
+
+def test_baselines_stand_below_with_their_data_alone() -> None:
+    others = [majority("text", 0.5), majority("listops", 0.1) | {"source": "sample"}]
+    table = only(*score("linear", "listops", 0.3), majority("listops", 0.18), *others)
+    (row,) = [row for row in table.rows if row.section == BASELINES]
+    assert [entry.value for entry in row.entries] == [0.18]
+
+
+def test_options_of_tasks_split_no_line() -> None:
+    rows = [*score("linear", "text", 0.6), *score("linear", "text", 0.7, length=2000)]
+    told = [
+        r | {"family": "linear", "model": f"linear ({n})", "options": {"task.max_length": n}}
+        for n, r in zip(("1000", "1000", "2000", "2000"), rows, strict=True)
+    ]
+    table = only(*told)
+    assert table.rows[0].title == "linear"
+    assert cell(table, "linear", "text").value == 0.7
+
+
+def test_registered_numbers() -> None:
+    found = published_scores("lra_paper", "sdpa")
+    assert found["image"].text == "42.44"
+    assert (found["pathx"].percent, found["pathx"].text) == (None, "FAIL")
+    assert "arXiv:2111.00396" in found["six_tasks_failure_50"].source
+    assert published_scores("nystrom", "performer")["listops"].percent == 18.80
+    assert published_scores("none", "softmax") == published_scores("nystrom", "fnet") == {}
+    assert place("text")["length"] == 1000
