@@ -130,12 +130,11 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
     """Return what files, protocol and scale give these choices, and what the last two alone do."""
-    conf = roots()[-1]
 
     def file(group: str, name: str) -> Any:
-        return load(conf / group / f"{name}.yaml") if name in names(group) else {}
+        return _file(f"{group}/{name}") if name in names(group) else {}
 
-    whole = load(conf / "config.yaml")
+    whole = _file("config")
     usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
     chosen = {"task": task, "model": model, "runner": runner}
     own: Any = {}
@@ -154,6 +153,12 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     ):
         tree = merged(tree, part)
     return tree, own
+
+
+@lru_cache(maxsize=256)
+def _file(path: str) -> Any:
+    """Return a file of ours, which stays as it is while a process runs."""
+    return load(roots()[-1] / f"{path}.yaml")
 
 
 def _flat(node: Any, above: str) -> dict[str, Any]:
