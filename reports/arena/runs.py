@@ -71,7 +71,7 @@ def _unlike(row: Mapping[Any, Any]) -> str:
     """Return the changed keys; the length is none where the rules have several."""
     keys = listed(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
-        keys = [key for key in keys if key != "task.max_length"]
+        keys = [key for key in keys if key not in ("task.max_length", "task.padded_length")]
     return ", ".join(keys)
 
 
