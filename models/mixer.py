@@ -178,6 +178,8 @@ class Traits:
 
     supports: frozenset[str] = frozenset({"keep", "start"})
     """Fields of `Layout` that it respects exactly."""
+    hides_others: bool = False
+    """Reads `keep`, which `supports` then lacks, but hides other tokens by it than padding."""
     positions: frozenset[str] = frozenset()
     """Encodings among `Positions` that it applies itself when the site asks for them."""
     options: frozenset[str] = frozenset()

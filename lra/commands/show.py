@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 from lra.catalogue import table
+from lra.sweep.stored_weights import NAME, OPTION
 from runners.records import Cell
 from runners.store import Store
 
+HERE = Store(Path("results"))
 NARROWED = ("runner.lengths", "runner.modes", "runner.qk")
 
 
@@ -54,7 +56,7 @@ def main(argv: list[str]) -> int:
         place=origin_of(found),
     )
     rows = store.rows_of(cell) if cell.fingerprint else []
-    command = repeat(cell)
+    command = repeat(cell, store)
     if arguments.json:
         everything = {**found, "command": command, "rows": rows}
         print(json.dumps(everything, indent=2, ensure_ascii=False))
@@ -94,8 +96,10 @@ def gone(cell: Cell) -> bool:
     return "folder" in cell.place and not Path(cell.place["folder"]).is_dir()
 
 
-def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
+def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated") -> str:
     """Return the command line that computes this one cell again.
+
+    Another cell whose weights it starts from is named by its folder in `store`.
 
     A run over lengths has a cell for every mode and length: these two are narrowed to the cell's.
     Configuration files and packages of the user's own are found from the folder of the first
@@ -106,6 +110,10 @@ def repeat(cell: Cell, *, results: str = "results-repeated") -> str:
         for word in cell.overrides
         if word.split("=", 1)[0].lstrip("+") not in (*NARROWED, "results", "runner.dry_run")
     ]
+    source = cell.identity.get("trainings", {}).get(NAME)
+    if source is not None:
+        words = [word for word in words if not word.startswith(f"{OPTION}=")]
+        words.append(f"{OPTION}={store.cell_folder(source).resolve()}")
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
         from lra.runner_class import runner_of
 

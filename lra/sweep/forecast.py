@@ -116,8 +116,7 @@ class Forecaster:
         """
         if time.monotonic() > self.until:
             raise Uncounted("there was no time to count it: lra plan counts every cell")
-        argument = {"trainings": {}, "checkpoints": None, **columns}
-        passes = run.runner.passes(CellWork(run, argument))
+        passes = run.runner.passes(CellWork.planned(run, columns))
         machine = self.machine(run)
         if machine is None:
             raise Uncounted(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.sweep.estimate import announcement
-from lra.sweep.planned import Planned, ending
+from lra.sweep.planned import Planned, done, ending
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status, legible
 from runners.storage.claims import is_stale
@@ -29,7 +29,7 @@ def overview(sweep: "Sweep") -> Iterator[str]:
     Reads, and writes nothing.
     """
     store, retry = sweep.store, {Status[name] for name in sweep.control.retry}
-    complete = {p.cell.key: store.complete(p.cell, retry) for p in sweep.planned}
+    complete = {p.cell.key: done(p.cell, store, retry) for p in sweep.planned}
     needed = {
         source.key: planned.cell.key
         for planned in sweep.planned
@@ -87,6 +87,9 @@ def reasons(
     claim = store.root / "claims" / cell.key
     if claim.exists() and not is_stale(claim):
         yield "another sweep is working on it"
+    lacking = getattr(planned.run.task, "lacking", None)
+    if planned.run.runner.data and lacking is not None:
+        yield f"it lacks its data ({legible(str(lacking), LONGEST_REASON)})"
     sources = planned.trainings.values()
     if to_do := [s.key for s in sources if not complete.get(s.key, store.complete(s))]:
         yield f"after the training {', '.join(to_do)}"
@@ -101,6 +104,8 @@ def _why(cell: Cell, store: Store, retry: set[Status]) -> str:
     own = folder / f"rows-{cell.fingerprint}.jsonl"
     if own.exists():
         try:
+            if store.complete(cell, retry):
+                return "it lacked its data"
             again = sorted(str(status) for status in store.statuses(cell) & retry)
         except BadStore as error:
             return f"its rows are damaged: {legible(str(error), LONGEST_REASON)}"

@@ -27,6 +27,12 @@ class CellWork:
         folder = argument["checkpoints"]
         self.checkpoints = Path(folder) if folder else None
 
+    @classmethod
+    def planned(cls, run: Run, columns: Mapping[str, Any]) -> "CellWork":
+        """Return a cell that is looked at and not run: it has no files."""
+        files: dict[str, Any] = {"trainings": {}, "stored": None, "checkpoints": None}
+        return cls(run, {**columns, **files})
+
     def facts(self, max_length: int | None = None) -> TaskFacts:
         """Return what the task tells the model; with a length, what a cost measurement does."""
         return facts(self._run, max_length)

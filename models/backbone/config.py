@@ -69,6 +69,8 @@ class Padding(StrEnum):
     """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
     attended = auto()
     """As tokens like all others: no mask reaches a mixer. `pooling` alone tells them apart."""
+    passed = auto()
+    """As a mask, also to mixers that hide other tokens by it (`Traits.hides_others`)."""
 
 
 class ClsKeep(StrEnum):

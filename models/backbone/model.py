@@ -193,7 +193,7 @@ class Backbone(nn.Module):
 
     def _checked_mixer(self, part: Any, site: Site) -> nn.Module:
         config = self.config
-        masked = self.facts.padded and config.padding == Padding.masked
+        masked = self.facts.padded and config.padding in {Padding.masked, Padding.passed}
         return checked_mixer(
             part,
             site=site,
@@ -201,6 +201,7 @@ class Backbone(nn.Module):
             causal=self.causal,
             max_length=site.max_length,
             padded=masked,
+            passed=config.padding == Padding.passed,
             per_token=self.per_token,
             pooling=None if self.per_token else config.pooling,
         )

@@ -18,6 +18,7 @@ def checked_mixer(
     max_length: int,
     site: Site | None = None,
     padded: bool = False,
+    passed: bool = False,
     per_token: bool = False,
     pooling: Pooling | None = None,
 ) -> nn.Module:
@@ -30,6 +31,7 @@ def checked_mixer(
         max_length: Of the stack's input.
         site: Where it was built; None: by hand.
         padded: Whether masks of padding come.
+        passed: Whether they may hide other tokens than padding.
         per_token: Whether the model answers at every position.
         pooling: Of a model that answers once.
 
@@ -64,11 +66,12 @@ def checked_mixer(
             f"{family(mixer)} looks at earlier tokens alone (traits.causal=True), so that {where} "
             f"sees only itself: got model.backbone.pooling={pooling}; set it to last, or mean"
         )
-    if padded and "keep" not in traits.supports:
+    if padded and "keep" not in traits.supports and not (passed and traits.hides_others):
+        ways = "attended, zeroed or passed" if traits.hides_others else "attended or zeroed"
         raise Unsupported(
             f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
-            "that pads; choose model.backbone.padding=attended or zeroed, which change the "
-            "function, or another family"
+            f"that pads; choose model.backbone.padding={ways}, which change the function, or "
+            "another family"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(

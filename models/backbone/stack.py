@@ -21,6 +21,7 @@ from models.mixer import (
     Layout,
     Remembers,
     State,
+    Traits,
     Unsupported,
 )
 
@@ -156,6 +157,11 @@ class PostNormBlock(TransformerBlock):
         return joined
 
 
+def _readable(traits: Traits) -> frozenset[str]:
+    """Return the facts of a layout that a mixer does not ignore."""
+    return traits.supports | ({"keep"} if traits.hides_others else set())
+
+
 class Stack(nn.Module):
     """Blocks one after the other, then a norm.
 
@@ -180,7 +186,7 @@ class Stack(nn.Module):
         self.checkpointing = checkpointing
         self.zeroed = zeroed
         self.supported = [
-            (family(block.mixer), cast(Any, block.mixer).traits.supports) for block in blocks
+            (family(block.mixer), _readable(cast(Any, block.mixer).traits)) for block in blocks
         ]
 
     def checked(self, layout: Layout) -> tuple[Layout, Blank]:

@@ -25,8 +25,10 @@ BEYOND = 3
 def check_traits(case: Case) -> Result:
     """What the mixer says about itself is meaningful and fits the direction."""
     traits = traits_of(case.build())
-    if unknown := sorted(traits.supports - set(EXERCISED)):
-        return Result(False, f"supports names {unknown}: wanted fields of Layout {Layout._fields}")
+    unknown = sorted(traits.supports - set(EXERCISED))
+    if unknown or (traits.hides_others and "keep" in traits.supports):
+        wanted = f"fields of Layout {Layout._fields}, keep only without hides_others"
+        return Result(False, f"supports names {unknown or ['keep']}: wanted {wanted}")
     if unknown := sorted(traits.positions - set(Positions)):
         return Result(False, f"positions names {unknown}: wanted some of {[*Positions]}")
     for name in ("operations", "memory"):

@@ -27,6 +27,14 @@ def check_batch(case: Case) -> Result:
         seen.append(
             case.agree(f"example {row} beside outliers", call(mixer, loud)[row], whole[row])
         )
+    if traits_of(mixer).hides_others:
+        keep, x = case.holes(), x[:ROWS]
+        whole = call(mixer, x, keep)
+        for row in range(ROWS):
+            alone = call(mixer, x[row : row + 1], keep[row : row + 1])[0]
+            seen.append(case.agree(f"example {row} with its own mask alone", alone, whole[row]))
+        full = call(mixer, x, torch.ones_like(keep))
+        seen.append(case.agree("keep of all True", full, call(mixer, x)))
     return worst(seen).because("a statistic or a product over the batch axis")
 
 

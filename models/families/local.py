@@ -22,8 +22,11 @@ length works, the last block being shorter. The code behind its numbers does som
 - The C G - N slots that are left over are keys of 0 with values of 0, and are attended to: they
   weigh exp(0) each. (They are put behind the projections here and before them there, which is the
   same where projections have no bias, as there.)
-- Not reproduced: that code lays its padding mask over contiguous blocks, so that it hides other
-  tokens than the padded ones. Here padding is left out exactly.
+- Its padding mask lies over contiguous blocks: the token in slot c of group g has the bit of
+  position g C + c, and so other tokens are hidden than the padded ones, which count as any. A token
+  whose bit is False gives the mean of the C values of its group (in training no weight of it is
+  dropped). So it is here under model.backbone.padding=passed; the batch is to be padded to N, as
+  there. Bits behind the longest sequence are True.
 - Its causal form, marked there as untested, is refused, as are look_back and look_forward.
 """
 
@@ -97,7 +100,8 @@ def comb_attention(
 ) -> Float[Tensor, "b h l v"]:
     """Attend within the groups of the LRA code, for sequences of up to `longest` tokens.
 
-    Other arguments as `local_attention`.
+    `keep` hides the tokens of that code, which are other ones than it says. Other arguments as
+    `local_attention`.
     """
     length = q.shape[2]
     groups = longest // block + 1
@@ -106,6 +110,7 @@ def comb_attention(
         keep = torch.ones(q.shape[0], length, dtype=torch.bool, device=q.device)
     if keep is not None:
         keep = F.pad(F.pad(keep, (0, longest - length)), (0, slots - longest), value=True)
+        keep = keep.view(-1, groups, block).mT.reshape(-1, slots)
     k, v = (F.pad(x, (0, 0, 0, slots - length)) for x in (k, v))
     combs = Rectangles(
         rows=q.shape[0] * q.shape[1],
@@ -113,7 +118,11 @@ def comb_attention(
         keys_length=slots,
         classes=groups,
     )
-    return union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
+    o = union_attention(q, k, v, combs, keep=keep, slopes=slopes, dropout=dropout)
+    if keep is None:
+        return o
+    mean = torch.unflatten(v, 2, (block, groups)).mean(2).repeat(1, 1, block, 1)[:, :, :length]
+    return o.where(keep[:, None, :length, None], mean)
 
 
 class LocalCore(nn.Module):
@@ -152,6 +161,8 @@ class LocalCore(nn.Module):
         everything = seen >= others and not site.causal
         itself = block == 1 and not (look_back or look_forward)
         self.traits = Traits(
+            supports=frozenset({"start"} if comb else {"keep", "start"}),
+            hides_others=comb,
             positions=frozenset({Positions.alibi.value}),
             causal=site.causal,
             max_length=self.longest,
@@ -250,6 +261,8 @@ class LocalCore(nn.Module):
 
 class LocalAttention(MultiHead):
     """Multi-head attention within blocks."""
+
+    lra_version = 1
 
     @classmethod
     def fixed(cls, options: Any) -> Mapping[str, object]:

@@ -37,8 +37,12 @@ that some source blocks have padded is the mean over the others. Noise is for tr
 variant: lra follows the Long Range Arena code: tokens n/C apart make a block; its sum over two
 unrelated indices turns the sorted keys into the plain sum over all blocks, whatever the sort net
 says, so there is none; the two softmaxes are apart and their outputs are added. Its padding mask
-lies over contiguous blocks and so hides other tokens than the padded ones, which is not reproduced:
-padded tasks need model.backbone.padding=attended. Causal, that code does not run.
+lies over contiguous blocks: token c of strided block B has the bit of position B C + c in the first
+softmax, and in the second a sum of tokens j is seen by tokens c where some contiguous block has
+both bits. So other tokens are hidden than the padded ones, which count as any, and a token that
+sees nothing gives the mean (in training no weight of it is dropped): model.backbone.padding=passed.
+That code raises where C does not divide the length; here the last tokens' blocks are shorter, and
+under a mask filled up with zeros that are hidden. Causal, it does not run.
 """
 
 import math
@@ -140,6 +144,7 @@ class SinkhornCore(nn.Module):
         plain = not (self.lra or options.mixture or options.sort == Sort.topk)
         self.traits = Traits(
             supports=frozenset({"start"} if self.lra else {"keep", "start"}),
+            hides_others=self.lra,
             causal=site.causal,
             max_length=site.max_length if fixed else None,
             operations=self.growth(),
@@ -184,7 +189,7 @@ class SinkhornCore(nn.Module):
         """Attend; `scores` are those of the sorted heads' blocks, None: mean query by mean key."""
         dropout = self.dropout if self.training else 0.0
         if self.lra:
-            return sorting.strided_attention(q, k, v, self.block, dropout=dropout)
+            return sorting.strided_attention(q, k, v, self.block, keep=layout.keep, dropout=dropout)
         local, keep, causal = self.options.local_heads, layout.keep, self.causal
         parts = []
         if local:

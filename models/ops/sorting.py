@@ -290,29 +290,57 @@ def strided_attention(
     v: Float[Tensor, "b h l v"],
     block: int,
     *,
+    keep: Bool[Tensor, "b l"] | None = None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend as the Long Range Arena code does: to the strided block, plus to the sum of all."""
+    """Attend as the Long Range Arena code does: to the strided block, plus to the sum of all.
+
+    `keep` hides the tokens of that code, which are other ones than it says.
+    """
     length, count = q.shape[2], -(-q.shape[2] // block)
     real = torch.arange(block * count, device=q.device).view(block, count) < length
+    own_mask = real.T[None, :, None] if real.numel() > length else None
+    sum_mask = real[None, None, :, 0] if real.numel() > length else None
+    if keep is not None:
+        bits = F.pad(keep, (0, real.numel() - length)).view(-1, count, block)
+        own_mask = bits[..., None] & bits[:, :, None]
+        sum_mask = own_mask.any(1).repeat_interleave(count, 1)
     # Positions of the sequence stand at (c, n): one column is one strided block.
     padded = (F.pad(x, (0, 0, 0, real.numel() - length)) for x in (q, k, v))
     q, k, v = (x.view(*x.shape[:2], block, count, -1) for x in padded)
-    apart = real.numel() > length
     own_q, own_k, own_v = (x.permute(0, 3, 1, 2, 4).flatten(0, 1) for x in (q, k, v))
-    own = F.scaled_dot_product_attention(
+    own = _attend_or_mean(
         own_q,
         own_k,
         own_v,
-        attn_mask=real.T[:, None, None].repeat(q.shape[0], 1, 1, 1) if apart else None,
-        dropout_p=dropout,
+        None if own_mask is None else own_mask.expand(len(q), -1, -1, -1).flatten(0, 1),
+        dropout,
     )
-    summed = F.scaled_dot_product_attention(
+    summed = _attend_or_mean(
         q.flatten(2, 3),
         k.sum(3),
         v.sum(3),
-        attn_mask=real[:, 0][None] if apart else None,
-        dropout_p=dropout,
+        sum_mask,
+        dropout,
     )
     own = own.view(-1, count, *own.shape[1:]).permute(0, 2, 3, 1, 4).flatten(2, 3)
     return (own + summed)[:, :, :length]
+
+
+def _attend_or_mean(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b h s v"],
+    visible: Bool[Tensor, "#b #l s"] | None,
+    dropout: float,
+) -> Float[Tensor, "b h l v"]:
+    """Attend; a query that sees nothing gives the mean of all values.
+
+    A mask that is one for all queries hides what fills up the last block, and leaves something.
+    """
+    if visible is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    sees = visible.any(-1, keepdim=True)
+    mask = (visible | ~sees)[:, None]
+    o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return o if visible.shape[1] == 1 else o.where(sees[:, None], v.mean(2, keepdim=True))

@@ -1,87 +1,98 @@
-"""What planning a sweep costs: `python tests/benchmarks/planning.py --json rows.jsonl`.
+"""Fit the weights of `runners.measurement.effort` on half of the cells, judge them on the other.
 
-A dry run of 20 models x 5 tasks x 100 seeds, 10,000 cells, in a fresh process, and of one cell:
-the difference in processor time is what planning costs, without the start and its imports. Beside
-it a sweep in which every cell is another choice of files: the dearest case. Nothing is built,
-trained or written.
+    python tests/benchmarks/planning.py RESULTS
+
+Cells are those of `runner=train` in a results folder, and of `+experiment=families` in
+`reports/published`, whose machine's rates must be those of this one (`lra doctor --rates`). Every
+second cell of each is fitted: least squares of predicted / measured, no weight below 0.
 """
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
 
-MODELS = (
-    "softmax,sdpa,linear,performer,fnet,local,luna,cosformer,linformer,reformer,yoso,longformer,"
-    "big_bird,sinkhorn,skyformer,nystromformer,kernelised,h_transformer,synthesizer,identity"
-)
-TASKS = "listops,text,image,pathfinder,enwik8"
-SIZES = "tiny,small,base,large"
+import numpy as np
+from scipy.optimize import nnls
 
+from lra.compose import typed
+from lra.composition.hydra_entry import entries
+from lra.sweep.costs import Costs
+from lra.sweep.execution import build
+from lra.sweep.forecast import threads
+from lra.sweep.work import CellWork
+from runners.measurement.effort import WEIGHTS, Effort, parts
+from runners.measurement.rates import stored_rates
+from runners.storage.formats import cell_folders, read_newest_rows
+from runners.store import Store
 
-class Side(NamedTuple):
-    """A command line and the cells that it plans."""
-
-    words: tuple[str, ...]
-    cells: int
-
-
-SIDES = {
-    "one cell": Side((), 1),
-    "seeds": Side((f"model={MODELS}", f"task={TASKS}", "seed=range(0,100)"), 10_000),
-    "files": Side((f"model={MODELS}", f"task={TASKS}", f"size={SIZES}"), 400),
-}
+PUBLISHED = Path(__file__).resolve().parents[2] / "reports/published/families-epyc-2026-11-21.jsonl"
 
 
-def planned(side: Side, folder: str) -> tuple[float, float]:
-    """Return seconds of wall clock and of processor time that a dry run takes."""
-    words = ("task.source=sample", *side.words, "runner.dry_run=true", "logger=none")
-    before, began = os.times(), time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "lra", "run", "-m", *words, f"results={folder}"],
-        check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    took, after = time.perf_counter() - began, os.times()
-    if f"{side.cells} cells in" not in done.stdout:
-        raise SystemExit(f"wanted {side.cells} cells: got {done.stdout[-200:]}")
-    spent = after.children_user + after.children_system
-    return took, spent - before.children_user - before.children_system
+def part_seconds(run, columns, costs: Costs) -> Effort:
+    """Return the seconds of each kind of work in the first passes of a cell, not weighted."""
+    work = CellWork.planned(run, columns)
+    first = run.runner.passes(work)[0]
+    rates = stored_rates(run.hardware, threads(run))
+    if rates is None:
+        raise SystemExit("this machine has no rates: lra doctor --rates")
+    return parts(costs.of(run, first).work, rates)
+
+
+def trainings(results: Path):
+    """Yield name, measured seconds and parts of every training in a results folder."""
+    store, costs = Store(results), Costs()
+    for folder in cell_folders(results):
+        about, newest = store.cell(folder.name), read_newest_rows(folder)
+        times = {row["metric"]: row["value"] for row in (newest[1] if newest else [])}
+        if about["columns"]["runner"] == "train" and times.get("train_step_time"):
+            run = typed(about["config"])
+            name = f"{about['columns']['model']} on {about['columns']['task']}"
+            yield name, times["train_step_time"], part_seconds(run, about["columns"], costs)
+
+
+def families():
+    """Yield the same of the published costs of every family."""
+    measured = {}
+    for line in PUBLISHED.read_text().splitlines():
+        row = json.loads(line)
+        if row["metric"] == "time" and row["value"]:
+            measured[row["model"], row["length"]] = row["value"]
+    costs = Costs()
+    planned = build(entries(["+experiment=families"], lambda _: None)).planned
+    for each in planned:
+        columns = each.cell.columns
+        seconds = measured.get((columns["model"], columns["length"]))
+        if seconds and not (columns["model"] == "tlb" and columns["length"] > 2048):
+            name = f"{columns['model']} at {columns['length']}"
+            yield name, seconds, part_seconds(each.run, columns, costs)
 
 
 def main() -> None:
-    """Print the table."""
+    """Print weights, errors on the other half, and every ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
-    arguments = parser.parse_args()
-    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(arguments.rounds):  # in turns, so that the machine's moods hit all sides
-            for name, side in SIDES.items():
-                samples[name].append(planned(side, f"{folder}/none"))
-    start = statistics.median(spent for _, spent in samples["one cell"])
-    for name, found in samples.items():
-        walls, spent = zip(*found, strict=True)
-        wall, cells = statistics.median(walls), SIDES[name].cells
-        each = (statistics.median(spent) - start) / cells * 1e3
-        print(
-            f"{name:<10}{cells:>7,} cells {wall:7.2f} s ({min(walls):.2f} to {max(walls):.2f}), "
-            f"processor {statistics.median(spent):7.2f} s"
-            + (f", {each:6.2f} ms of it a cell" if cells > 1 else "")
-        )
-        if arguments.json:
-            row = {"what": name, "cells": cells, "seconds": walls, "processor_seconds": spent}
-            with arguments.json.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+    parser.add_argument("results", type=Path)
+    sets = {"trainings": sorted(trainings(parser.parse_args().results)), "families": [*families()]}
+    rows = [(kind, number % 2 == 0, *cell) for kind, cells in sets.items()
+            for number, cell in enumerate(cells)]  # fmt: skip
+    measured = np.array([row[3] for row in rows])
+    relative = np.array([row[4] for row in rows]) / measured[:, None]
+    half = np.array([row[1] for row in rows])
+    # The two sets count alike, however many cells each has.
+    size = np.array([1 / len(sets[row[0]]) ** 0.5 for row in rows])
+    fitted, _ = nnls((relative * size[:, None])[half], size[half])
+    print("weights", Effort(*(round(float(weight), 2) for weight in fitted)))
+    for what, weights in (("fitted now", fitted), ("in effort.py", np.array(WEIGHTS))):
+        ratios = 1 / (relative @ weights)
+        for kind in sets:
+            for name, part in (("fitted", half), ("other half", ~half)):
+                some = ratios[part & np.array([row[0] == kind for row in rows])]
+                near = np.mean((some < 1.5) & (some > 1 / 1.5))
+                print(
+                    f"{what}: {kind}, {name}, {len(some)} cells: {near:.0%} within 1.5, "
+                    f"median {np.median(some):.2f}, {some.min():.2f} to {some.max():.2f}"
+                )
+    for row, ratio in zip(rows, 1 / (relative @ np.array(fitted)), strict=True):
+        print(f"{row[2]:32} {row[3]:10.4f} s  measured / predicted {ratio:.2f}")
 
 
 if __name__ == "__main__":

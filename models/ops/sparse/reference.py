@@ -77,7 +77,8 @@ def comb_attention(
         v: values.
         block: tokens of a group.
         longest: tokens of the model's longest sequence.
-        keep: what is no padding; zeros that were filled in count.
+        keep: what is no padding; zeros that were filled in count. It lies over contiguous blocks,
+            so that other tokens are hidden; a query of them gives the mean of its group.
     """
     extra = block - longest % block
     groups, (b, h, length) = (longest + extra) // block, q.shape[:3]
@@ -86,9 +87,9 @@ def comb_attention(
     real = torch.nn.functional.pad(real, (0, extra), value=True)
     q, k, v = (torch.nn.functional.pad(x, (0, 0, 0, longest + extra - length)) for x in (q, k, v))
     q, k, v = (x.reshape(b, h, block, groups, -1).transpose(2, 3) for x in (q, k, v))
-    real = real.reshape(b, 1, block, groups).transpose(2, 3)[..., None, :]
-    scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~real, -1e300)
-    o = scores.softmax(-1) * real.any(-1, keepdim=True) @ v
+    real = real.reshape(b, 1, groups, block)
+    visible = real[..., None] & real[..., None, :]
+    o = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~visible, -1e300).softmax(-1) @ v
     return o.transpose(2, 3).reshape(b, h, longest + extra, -1)[:, :, :length]
 
 

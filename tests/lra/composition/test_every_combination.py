@@ -25,7 +25,7 @@ def nodes(group):
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
 MODELS, RUNNERS = nodes("model"), bundled()
-LENGTH, DEPTH = 256, 2
+LENGTH, DEPTH = 256, 1
 """The longest input and the most layers: more of either is more of the same."""
 
 

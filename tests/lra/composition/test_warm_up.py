@@ -32,7 +32,7 @@ def test_a_protocols_warm_up_is_cut_by_name_only(capsys: pytest.CaptureFixture[s
     assert optim("+protocol=s4", "optim.steps=20")["warmup_steps"] == 20
     assert "in place of the 12,000 of its files (protocol s4)" in capsys.readouterr().err
     assert optim("+protocol=s4")["warmup_steps"] == 12_000
-    assert capsys.readouterr().err == ""
+    assert "warmup_steps" not in capsys.readouterr().err
 
 
 def test_a_schedule_whose_published_warm_up_is_longer_keeps_it(
@@ -41,7 +41,7 @@ def test_a_schedule_whose_published_warm_up_is_longer_keeps_it(
     (entry,) = entries(["+protocol=lra_paper", "task=retrieval", "task.source=sample"], repr)
     own = entry.config["optim"]
     assert (own["steps"], own["warmup_steps"]) == (5000, 8000)
-    assert capsys.readouterr().err == ""
+    assert "warmup_steps" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("schedule", Schedule)

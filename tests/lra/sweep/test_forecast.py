@@ -138,7 +138,7 @@ def test_contents_that_decide_shapes_are_named_as_unknown(monkeypatch) -> None:
 
 def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:
     (one,) = planned("model=linear")
-    work = CellWork(one.run, {"trainings": {}, "checkpoints": None, **one.cell.columns})
+    work = CellWork.planned(one.run, one.cell.columns)
     assert [p.step for p in one.run.runner.passes(work)] == [True, False, False]
     with pytest.raises(Uncounted, match="Certify"):
         planned("runner=certify")[0].run.runner.passes(work)

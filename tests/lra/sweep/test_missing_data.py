@@ -43,6 +43,12 @@ def test_a_missing_data_set_leaves_the_other_columns_alive(tmp_path, cache, caps
     assert (rows["task"] == "listops").sum() > 3
     assert f"{place} is missing" in capsys.readouterr().out
 
+    assert main([*words, "runner.dry_run=true"]) == 0
+    said = capsys.readouterr().out
+    assert "it lacked its data; it lacks its data (" in said
+    assert "2 cells in" in said
+    assert "1 done, 1 to do" in said
+
     written(cache / "downloads" / "tsv_data")  # the data come, and the same command does the rest
     assert main(words) == 0
     found = read_rows(tmp_path / "r", "two")

@@ -45,7 +45,7 @@ def weights(results: Path, key: str) -> dict[str, torch.Tensor]:
     return torch.load(path, weights_only=True)
 
 
-def test_weights_are_taken_over_exactly_and_rows_say_what_is_new(copied):
+def test_weights_are_taken_over_exactly_and_rows_say_what_is_new(copied, capsys):
     results, key = copied
     assert run(results, f"runner.weights={key[:7]}", STILL) == 0
     (tuned,) = cells(results) - {key}
@@ -70,8 +70,11 @@ def test_weights_are_taken_over_exactly_and_rows_say_what_is_new(copied):
     assert identity["trainings"] == {"weights": key}
     assert "weights" not in identity["runner"]
 
-    # the same cell by the folder's path: nothing is left to do
+    assert main(["show", tuned, "--results", str(results)]) == 0
     folder = Store(results).cell_folder(key)
+    assert f" runner.weights={folder.resolve()} results=" in capsys.readouterr().out
+
+    # the same cell by the folder's path: nothing is left to do
     assert run(results, f"runner.weights={folder}", STILL) == 0
     assert cells(results) == {key, tuned}
 

@@ -22,10 +22,10 @@ MIXERS = {
     for suffix, options in {"": {}, "-lra": {"variant": "lra"}}.items()
     if options.keys() <= defaults(MODELS[name]).keys()
 }
-MASKED_LRA = {"big_bird", "local", "longformer", "sdpa", "softmax", "sparse_transformer"}
+MASKED_LRA = {"big_bird", "longformer", "sdpa", "softmax", "sparse_transformer"}
 IGNORE_PADDING = {
     f"{name}-lra"
-    for name in ("linear", "linformer", "performer", "reformer", "sinkhorn", "synthesizer")
+    for name in ("linear", "linformer", "local", "performer", "reformer", "sinkhorn", "synthesizer")
 } | {"fnet"}
 """Those that no mask can keep from padding; Synthesizer's default is dense alone."""
 
@@ -116,3 +116,19 @@ def test_the_bit_of_the_cls_vector_is_the_only_difference(averaging):
     black[:, 0] = False
     here, there = (model.predict(tokens(), black[:, None])[0] for model in (copied, always))
     assert not torch.isclose(here, there).all(-1).any()
+
+
+@pytest.mark.parametrize("name", ["local", "sinkhorn"])
+def test_a_mask_is_passed_to_who_hides_other_tokens_by_it(name):
+    mixer = functools.partial(MIXERS[f"{name}-lra"], block=3)
+    with pytest.raises(Unsupported, match=r"padding=attended, zeroed or passed"):
+        model_of(mixer, pooling=Pooling.mean_all)
+    passed, attended = (
+        model_of(mixer, padding=padding, pooling=Pooling.mean_all)
+        for padding in (Padding.passed, Padding.attended)
+    )
+    here, there = (model.predict(tokens(), KEEP[:, None])[0] for model in (passed, attended))
+    assert not torch.allclose(here, there)
+    torch.testing.assert_close(passed.predict(tokens())[0], attended.predict(tokens())[0])
+    with pytest.raises(Unsupported, match=r"choose model\.backbone\.padding=attended or zeroed,"):
+        model_of(MIXERS["linear-lra"], padding=Padding.passed)

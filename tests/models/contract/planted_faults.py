@@ -44,6 +44,7 @@ def whole(check: str, says: str, made: type, **facts: Any) -> Fault:
 AHEAD = "outliers from token"
 PLANTED = [
     whole("traits", "supports names ['mask']", mixers.UnknownFact),
+    whole("traits", "keep only without hides_others", layouts.SaysBothOfItsMask),
     whole("lengths", "torch.float32", mixers.Narrowing),
     whole("lengths", "length 1", mixers.NeedsTwo),
     whole("lengths", "not finite", mixers.Overflowing),
@@ -85,6 +86,7 @@ PLANTED = [
     whole("batch", "batch axis", mixers.BatchNorm),
     whole("batch", "example", layouts.MixesTwoRows),
     whole("batch", "reverse order", layouts.KnowsItsPlaceInTheBatch),
+    whole("batch", "with its own mask", layouts.MaskOfTheFirst),
     core("heads", "in another order", layouts.SwapsHeads),
     core("heads", "in another order", layouts.SwapsHeads, options={"heads": 2, "width": 18}),
     whole("heads", "reshape", layouts.FoldsByReshape),

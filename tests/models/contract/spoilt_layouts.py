@@ -28,6 +28,25 @@ class KnowsItsPlaceInTheBatch(Honest):
         return super().forward(x, layout) * (1 + 1e-3 * rows)
 
 
+class MaskOfTheFirst(Honest):
+    """Hides what the first row of the mask says."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, supports=frozenset(), hides_others=True)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        if layout.keep is not None:
+            x = x.masked_fill(~layout.keep[:1, :, None], 0.0)
+        return super().forward(x, Layout())
+
+
+class SaysBothOfItsMask(MaskOfTheFirst):
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, supports=frozenset({"keep"}))
+
+
 class SwapsHeads(KernelCore):
     """Values of the last two heads are swapped: with two heads, of both."""
 

@@ -266,15 +266,21 @@ def test_a_comb_has_one_group_more_than_the_length_has_blocks():
     )
 
 
-def test_the_lra_variant_hides_padding_whatever_its_length():
-    mixer = built(variant=Variant.lra, max_length=40)
+def test_the_lra_variant_hides_other_tokens_than_padding():
+    """Of 6 groups of 8, token 7 has the bit of position 1 x 8 + 1."""
+    mixer = built(variant=Variant.lra, max_length=40, block=8)
     assert (mixer.traits.max_length, mixer.traits.row_stochastic) == (40, False)
-    x, keep = drawn(2, 40, 12), (torch.arange(40) < 23).expand(2, 40)
-    loud = torch.where(keep[..., None], x, 1e3)
-    wanted = mixer(x[:, :23], Layout())
-    for padded in (x, loud):
-        seen = mixer(padded, Layout(keep=keep))[:, :23]
-        torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    assert mixer.traits.hides_others
+    assert "keep" not in mixer.traits.supports
+    x, keep = drawn(2, 40, 12), torch.ones(2, 40, dtype=torch.bool)
+    keep[:, 9] = False
+    moved = x.clone()
+    moved[:, 7] += 1
+    here, there = (mixer(each, Layout(keep=keep)) for each in (x, moved))
+    others = torch.arange(40) != 7
+    torch.testing.assert_close(here[:, others], there[:, others], atol=1e-12, rtol=0)
+    mean = mixer.merge(mixer.split(mixer.v_proj(x[:, 1::6])).sum(2, keepdim=True) / 8)  # one is 0
+    torch.testing.assert_close(here[:, 7:8], mean, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Every model of a protocol has the parameters of its source, but for terms that the docs explain.
+
+`published_parameters.csv` holds what the sources have: of `lra_code` counted by building its own
+modules, of `nystrom` and `rotary` from the shapes in their code.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from lra.compose import build_model, typed
+from lra.composition.hydra_entry import entries
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[2] / "docs" / "protocols.md"
+
+
+def table():
+    with (HERE / "published_parameters.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def terms_of(row):
+    """Return what is added to the published number, by its name."""
+    found = {}
+    for term in filter(None, row["terms"].split("; ")):
+        number, _, name = term.partition(" ")
+        found[name] = int(number)
+    return found
+
+
+@pytest.mark.parametrize("protocol", sorted({row["protocol"] for row in table()}))
+def test_counts_are_the_sources_but_for_named_terms(protocol):
+    wanted = {
+        (row["task"], row["model"]): int(row["published"]) + sum(terms_of(row).values())
+        for row in table()
+        if row["protocol"] == protocol
+    }
+    counted, known = {}, {}
+    for task in dict.fromkeys(task for task, _ in wanted):
+        models = ",".join(model for other, model in wanted if other == task)
+        words = [f"+protocol={protocol}", f"task={task}", f"model={models}", "logger=none"]
+        words += ["task.source=sample"] if task != "listops" else []
+        for entry in entries(["-m", *words], execute=list):
+            with torch.device("meta"):
+                model = build_model(typed(entry.config, known))
+            name = entry.config["model"]["name"]
+            counted[task, name] = sum(each.numel() for each in model.parameters())
+    assert counted == wanted
+
+
+def test_the_docs_explain_every_term():
+    text = DOCS.read_text()
+    names = {(row["protocol"], name) for row in table() for name in terms_of(row)}
+    for protocol, name in names:
+        assert f"| `{protocol}` | {name} |" in text

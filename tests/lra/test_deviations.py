@@ -1,0 +1,35 @@
+"""The table of what remains different from the sources of protocols is what their files say."""
+
+from pathlib import Path
+
+import yaml
+
+from lra.catalogue import choices
+from lra.composition.own_options import TABLES
+
+DOCS = Path(__file__).parents[2] / "docs" / "protocols.md"
+
+
+def found(node, place=()):
+    """Yield (name, sentence, where it holds) of one file's node."""
+    for name, sentence in (node.get("deviations") or {}).items():
+        yield name, sentence, place
+    for table in TABLES:
+        for choice, entry in (node.get(table) or {}).items():
+            yield from found(entry, (*place, choice))
+
+
+def table():
+    """Return the lines of the table: one for each protocol and deviation, with where it holds."""
+    lines = ["| protocol | deviation | where | what |", "| --- | --- | --- | --- |"]
+    for file in choices("protocol"):
+        places = {}
+        for name, sentence, place in found(yaml.safe_load(file.read_text())):
+            places.setdefault((name, sentence), []).append(" with ".join(place) or "everywhere")
+        for (name, sentence), where in places.items():
+            lines.append(f"| `{file.stem}` | {name} | {', '.join(where)} | {sentence} |")
+    return lines
+
+
+def test_the_docs_have_the_table():
+    assert "\n".join(table()) in DOCS.read_text()
