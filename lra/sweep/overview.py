@@ -57,7 +57,9 @@ def overview(sweep: "Sweep") -> Iterator[str]:
 def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
     """Return why the data of tasks cannot be had, by the task, where planning has found out."""
     return {
-        planned.run.task_name: fault for planned in waiting if (fault := _fault(planned)) is not None
+        planned.run.task_name: fault
+        for planned in waiting
+        if (fault := _fault(planned)) is not None
     }
 
 

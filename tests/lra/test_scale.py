@@ -48,7 +48,11 @@ def test_costs_are_of_nine_models_beside_exact_attention(name):
     ]
     for each in found:
         runner, backbone = each["runner"], each["model"]["backbone"]
-        assert (each["task"]["name"], runner["batch"], runner["batch_size"]) == ("text", "fixed", 32)
+        assert (each["task"]["name"], runner["batch"], runner["batch_size"]) == (
+            "text",
+            "fixed",
+            32,
+        )
         assert runner["lengths"] == [1000, 2000, 3000, 4000][-1 if name == "lra_figure3" else 0 :]
         assert runner["references"] == ["sdpa", "softmax"]
         assert (backbone["depth"], backbone["width"], backbone["heads"]) == (4, 256, 4)
@@ -126,7 +130,8 @@ def test_every_model_of_the_code_s_protocol_is_built_at_tiny_scale():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in PROTOCOLS if PROTOCOLS[name]["published_models"] and name != "lra_code"]
+    "name",
+    [name for name in PROTOCOLS if PROTOCOLS[name]["published_models"] and name != "lra_code"],
 )
 def test_every_protocol_is_built_at_tiny_scale(name):
     layer = PROTOCOLS[name]
