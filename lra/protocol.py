@@ -83,7 +83,7 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what somebody at a keyboard should hear before runs under a protocol begin."""
     found = [
-        f"scale={each}: tasks, models and trainings are not of the published size; every row says so"
+        f"scale={each}: tasks, models and trainings are not as published; every row says so"
         for each in dict.fromkeys(map(scale, configs))
         if each != PUBLISHED
     ]

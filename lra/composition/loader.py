@@ -136,7 +136,7 @@ class Loader(ConfigLoaderImpl):
         return False
 
     def _ordered(self, defaults: Sequence[ResultDefault]) -> list[ResultDefault]:
-        """Put the protocol before the experiment, the scale and bundles named by hand behind all."""
+        """Put protocols before experiments, the scale and bundles named by hand behind all."""
         named = {word.key_or_group for word in self._words if not isinstance(word.value(), dict)}
         behind = {"scale", *named.intersection(BUNDLES)}
         order = [each for each in defaults if group_of(each) not in behind]

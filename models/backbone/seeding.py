@@ -21,9 +21,9 @@ def derive(seed: int, part: str) -> int:
 def drawing() -> Iterator[None]:
     """Draw parameters on the CPU (or the meta device), and leave the global random state alone."""
     meta = torch.get_default_device().type == "meta"
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"):
-        with _Undrawn() if meta else nullcontext():
-            yield
+    device = torch.device("meta" if meta else "cpu")
+    with torch.random.fork_rng(devices=[]), device, _Undrawn() if meta else nullcontext():
+        yield
 
 
 class _Undrawn(TorchFunctionMode):

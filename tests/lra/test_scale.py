@@ -22,8 +22,8 @@ def configs(*words):
 
 
 def chosen(found):
-    return [tuple(each[g]["name"] for g in ("runner", "task", "model")) + (each["seed"],)
-            for each in found]  # fmt: skip
+    groups = ("runner", "task", "model")
+    return [(*(each[group]["name"] for group in groups), each["seed"]) for each in found]
 
 
 def test_table_1_is_eleven_models_six_tasks_and_baselines():
