@@ -14,12 +14,14 @@ def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: Progres
     Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
     reason is raised.
     """
-    faults: dict[tuple[str, str], NotPrepared | BadData | None] = {}
+    faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
     for planned in waiting:
         if not planned.run.runner.data:
             continue
         task = planned.run.task
-        identity = (planned.run.task_name, str(planned.run.task_options))
+        # Paths are no options here: the content tells them apart.
+        options = str(planned.run.task_options)
+        identity = (planned.run.task_name, options, task.spec.data_hash)
         if identity not in faults:
             faults[identity] = None
             try:
