@@ -65,10 +65,7 @@ class Sweep:
 
 
 def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
-    """Type every entry and list the distinct cells of this shard, cheap kinds first.
-
-    With `elsewhere` the device need not be here: the cells are planned, and not run.
-    """
+    """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks)
