@@ -107,6 +107,7 @@ READS_TEXT = {
     ("rows", "short"),  # a stored reason, without the place of its log
     ("rows", "listed"),  # a label that lists names is stored so
     ("names", "_without"),  # the path of an option, of which a name is made
+    ("runs", "_line"),  # the path of an option
     ("report", "_inline_svg"),
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("mirror", "_run"),  # lines of JSON that a child process writes

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from reports.names import display_name, fitting
+from reports.names import display_name
 from reports.rows import departures_of, listed
 from reports.stems import stem
 
@@ -83,6 +83,7 @@ def _unlike(row: Mapping[Any, Any]) -> str:
 def _line(row: Mapping[Any, Any]) -> str:
     labels = row["labels"]
     options = {k: v for k, v in row["options"].items() if not k.startswith(_OF_TASK)}
-    further = [f"changed: {fitting(row['unlike'])}"] if row["unlike"] else []
+    # which keys is said of each number: presets may change others for every task
+    further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
     return display_name(row["family"], options, departures_of(labels), further)
