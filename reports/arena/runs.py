@@ -13,6 +13,7 @@ from reports.stems import stem
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""
+_PART = "task.partial"
 _OF_TASK = "task."
 """Begins the names of options that columns of a table stand for, and not its lines."""
 
@@ -68,10 +69,14 @@ def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _unlike(row: Mapping[Any, Any]) -> str:
-    """Return the changed keys; the length is none where the rules have several."""
+    """Return the changed keys; the length is none where the rules have several.
+
+    That data are a part is said by their source, which has a column of its own.
+    """
     keys = listed(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
-        keys = [key for key in keys if key != "task.max_length"]
+        keys = [key for key in keys if key not in ("task.max_length", "task.padded_length")]
+    keys = [key for key in keys if key != _PART]
     return ", ".join(keys)
 
 
