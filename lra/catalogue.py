@@ -9,7 +9,9 @@ from pathlib import Path
 from lra.suggest import UnknownName, near, plural, unknown
 from lra.yaml_text import load
 
-FIRST = ("model", "task", "hardware", "size", "optim", "runner", "protocol", "logger")
+FIRST = (
+    "model", "task", "hardware", "size", "optim", "runner", "protocol", "scale", "logger"
+)  # fmt: skip
 """The order in which groups are printed; groups not named here follow by alphabet."""
 
 

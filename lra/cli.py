@@ -84,14 +84,15 @@ examples:
   lra run -m model=linear,softmax seed=0,1,2               a sweep: every combination
   lra run -m model=all; model=causal; model=exact_attention  every model, or those of a kind
   lra run -m +experiment=quickstart                        a preset; those that sweep need no -m
+  lra run +experiment=lra_table1 scale=tiny seed=0         a published table in small forms
   lra run model=linear optim.steps=500 model.mixer.chunk=64  single values
   lra run -m +experiment=quickstart runner.dry_run=true    the cells, done and to do
   lra run -m +experiment=quickstart runner.shard=2/8       the second eighth of them
   lra run model=mine --config-dir ./conf plugins=my_pkg    your own model
   lra run model=linear --cfg job                           print what would run, of a sweep each run
 
-What wins: files of groups < protocol < experiment < size=, optim= < other words given here; within
-a protocol or an experiment: all else < for_task < for_model < for_runner < nested.
+What wins: files of groups < protocol < experiment < scale < size=, optim= < other words given here;
+within a protocol, an experiment or a scale: all else < for_task < for_model < for_runner < nested.
 
 What happens goes to stdout: a line for each cell begun and ended and, where stdout is no terminal,
 for each one under way now and then. Errors and refusals go to stderr.

@@ -60,6 +60,7 @@ TOP = {
     **dict.fromkeys(GROUPS, MAPPING),
     **dict.fromkeys(("for_task", "for_model", "for_runner"), OPTIONS),
     "protocol": NAME,
+    "scale": NAME,
     "published_models": NAMES,
     "deviations": OPTIONS,
     "seed": Wanted(
@@ -107,7 +108,7 @@ INSIDE = {
 }
 """The keys that are read by themselves; `lra.compose` types the options beside them."""
 OPTIONAL = frozenset(
-    {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations"}
+    {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations", "scale"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "backbone", "about")}
 )
 

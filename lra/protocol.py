@@ -3,6 +3,7 @@
 A protocol's file says which models its source trained (`published_models`), and where the settings
 here cannot be the source's (`deviations`, a sentence by name). What other words of a command, or a
 preset, have changed of a protocol is found by comparing. All of it stands in labels of every row.
+What the scale makes small is one of these labels and no change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from lra.composition.own_options import TABLES, merged, own_options
 from lra.yaml_text import load
 
 NONE = "none"
+PUBLISHED = "published"
+"""The scale at which nothing is made smaller."""
 COMPARED = ("model", "task", "optim")
 """Groups of which every option counts; of the others, those that the protocol sets."""
 PASSED_OVER = frozenset(
@@ -46,6 +49,11 @@ def marks(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def scale(config: Mapping[str, Any]) -> str:
+    """Return the scale of a run."""
+    return str(config.get("scale", PUBLISHED))
+
+
 def deviations(config: Mapping[str, Any]) -> dict[str, str]:
     """Return what the protocol's file says of this run's departures from its source, by name."""
     given = config.get("deviations") or {}
@@ -58,7 +66,7 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     if name not in names("protocol"):
         return {}  # none, or one of the user's own, whose file may have changed since
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
-    published, layer = _published(name, *chosen.values())
+    published, layer = _published(name, scale(config), *chosen.values())
     found = {}
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
@@ -74,7 +82,11 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 def notes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what somebody at a keyboard should hear before runs under a protocol begin."""
-    found = []
+    found = [
+        f"scale={each}: tasks, models and trainings are not as published; every row says so"
+        for each in dict.fromkeys(map(scale, configs))
+        if each != PUBLISHED
+    ]
     for protocol in dict.fromkeys(str(each.get("protocol", NONE)) for each in configs):
         if protocol != NONE:
             own = [each for each in configs if each["protocol"] == protocol]
@@ -116,18 +128,20 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 @lru_cache(maxsize=512)
-def _published(protocol: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
-    """Return what files and protocol give these choices, and what the protocol alone does."""
-    conf = roots()[-1]
+def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
+    """Return what files, protocol and scale give these choices, and what the last two alone do."""
 
     def file(group: str, name: str) -> Any:
-        return load(conf / group / f"{name}.yaml") if name in names(group) else {}
+        return _file(f"{group}/{name}") if name in names(group) else {}
 
-    whole = load(conf / "config.yaml")
+    whole = _file("config")
     usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
-    layer = load(conf / "protocol" / f"{protocol}.yaml")
     chosen = {"task": task, "model": model, "runner": runner}
-    own = merged(layer, own_options(layer, chosen, names, f"+protocol={protocol}"))
+    own: Any = {}
+    for group, name in (("protocol", protocol), ("scale", scale)):
+        layer = file(group, name)
+        source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
+        own = merged(own, merged(layer, own_options(layer, chosen, names, source)))
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": file("model", model), "task": file("task", task)},
@@ -139,6 +153,12 @@ def _published(protocol: str, task: str, model: str, runner: str) -> tuple[Any, 
     ):
         tree = merged(tree, part)
     return tree, own
+
+
+@lru_cache(maxsize=256)
+def _file(path: str) -> Any:
+    """Return a file of ours, which stays as it is while a process runs."""
+    return load(roots()[-1] / f"{path}.yaml")
 
 
 def _flat(node: Any, above: str) -> dict[str, Any]:

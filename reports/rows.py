@@ -31,7 +31,7 @@ AMBIGUOUS = "ambiguous"
 
 RUN_MARKS = ("protocol", "scale", "changed")
 """Labels of a run under a protocol that tell it from others: rows that differ in one are never
-merged."""
+merged. What was changed is named where runs of one model at one task differ in it."""
 TIMED = ("time", "token_time")
 """Metrics that every cell has which was timed at a length, be it to say why there is no number."""
 _LONGEST = 500
@@ -156,16 +156,21 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         nothing: list[dict[str, str]] = [{} for _ in models]
         frame = frame.assign(family=models, options=pd.Series(nothing, dtype=object))
     frame["baseline"] = [baseline_of(model) or "" for model in models]
+    for mark in ("regime", "tokenizer", "start", *RUN_MARKS):
+        frame[mark] = [found.get(mark, "") for found in labels]
     own = [found for found, name in zip(labels, frame["baseline"], strict=True) if not name]
-    several = [m for m in RUN_MARKS if len({found.get(m, "") for found in own}) > 1]
-    departures = [departures_of(found, several) for found in labels]
+    several = [m for m in RUN_MARKS[:2] if len({found.get(m, "") for found in own}) > 1]
+    among = frame["changed"].groupby([frame[c] for c in ("family", "task", "runner")])
+    unlike = among.transform("nunique") > 1
+    departures = [
+        departures_of(found, [*several, *(("changed",) if apart else ())])
+        for found, apart in zip(labels, unlike, strict=True)
+    ]
     starts = [(f"from {found['start']}",) if "start" in found else () for found in labels]
     frame["base"] = list(map(_with, models, departures))
     frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
     frame["name"] = list(map(_with, models, frame["departures"]))
     frame["split"] = [found.get("split", "") for found in labels]
-    for mark in ("regime", "tokenizer", "start", *RUN_MARKS):
-        frame[mark] = [found.get(mark, "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
     return frame

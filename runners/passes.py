@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from runners.runner import OWN
+from tasks.classification.gray import GrayTask
 from tasks.data.batching import evaluation_plan, training_plan
 from tasks.task import Task
 
@@ -31,6 +32,8 @@ class Passes(NamedTuple):
     """Of the model, or of a reference in the same backbone."""
     measured: bool = False
     """Of a cost measurement: rows of equal length, and a model built for it."""
+    unknown: str = ""
+    """Why `times` is not known, and 0."""
 
 
 class Uncounted(Exception):
@@ -64,6 +67,8 @@ def padded_length(task: Task, split: str, batch_size: int) -> tuple[int, bool]:
     """
     whole = task.spec.max_length
     own: Any = task
+    if isinstance(task, GrayTask):  # where it pads, a part of each picture is left out
+        return whole, True
     if not task.spec.padded:
         return (int(own.window(split)) if hasattr(task, "window") else whole), True
     try:

@@ -9,7 +9,7 @@ from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
-from runners.passes import Passes, padded_length, size
+from runners.passes import Passes, Uncounted, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
@@ -46,8 +46,13 @@ class Train(TrainConfig, Runner):
         if every:
             judged.setdefault("validation", 0)
         for split, last in judged.items():
-            rows, number = self.evaluation_batch_size, size(task, split)
+            rows = self.evaluation_batch_size
             length, _ = padded_length(task, split, rows)
+            try:
+                number = size(task, split)
+            except Uncounted as error:
+                found.append(Passes(0, rows, length, False, unknown=str(error)))
+                continue
             during = 0
             if every and split == "validation":
                 during = -(-optim.steps // every) + self.evaluate_first

@@ -108,6 +108,7 @@ READS_TEXT = {
     ("rows", "listed"),  # a label that lists names is stored so
     ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
+    ("runs", "_line"),  # the path of an option
     ("report", "_inline_svg"),
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("mirror", "_run"),  # lines of JSON that a child process writes

@@ -6,8 +6,11 @@ What wins over what, the weaker first:
 2. the protocol: its settings for all, then `for_task`, `for_model`, `for_runner`, then those that
    stand in one another (`lra.composition.own_options`);
 3. the experiment, likewise;
-4. `size=` and `optim=` on the command line, which stand for the words in their files;
-5. the other words of the command line, first those about these tables.
+4. the scale, likewise;
+5. `size=` and `optim=` on the command line, which stand for the words in their files;
+6. the other words of the command line, first those about these tables.
+
+A preset may choose the protocol that it is made for. One that is named by hand takes its place.
 
 Whatever asks Hydra for a configuration asks here: a run, a sweep, another launcher, `--cfg` and
 `--info`. So what is printed is what runs.
@@ -21,7 +24,7 @@ from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
@@ -62,6 +65,7 @@ class Loader(ConfigLoaderImpl):
         That of a sweep as a whole is for Hydra's own part and lists the words. What they change in
         the files that are chosen, and what these have for one choice alone, each run has.
         """
+        overrides = self._in_place(overrides)
         self._words = OverridesParser.create().parse_overrides(overrides)
         self._sweeping = run_mode is RunMode.MULTIRUN
         words = overrides
@@ -102,15 +106,40 @@ class Loader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str], run_mode: RunMode
     ) -> Any:
         """Return the files in the order in which they are merged."""
+        overrides = self._in_place(overrides)
         found = super().compute_defaults_list(config_name, overrides, run_mode)
         self._words = OverridesParser.create().parse_overrides(overrides)
         found.defaults = self._ordered(found.defaults)
         return found
 
+    def _in_place(self, overrides: list[str]) -> list[str]:
+        """Return the words, of which `+protocol=` replaces the protocol that a preset chooses."""
+        if not any(word.startswith("+protocol=") for word in overrides):
+            return overrides
+        presets = [
+            word.value()
+            for word in OverridesParser.create().parse_overrides(overrides)
+            if word.key_or_group == "experiment"
+        ]
+        if not any(self._chooses_protocol(str(name)) for name in presets):
+            return overrides
+        return [word[1:] if word.startswith("+protocol=") else word for word in overrides]
+
+    def _chooses_protocol(self, preset: str) -> bool:
+        """Return whether a preset, or one that it builds on, chooses a protocol."""
+        found = self.repository.load_config(f"experiment/{preset}")
+        for default in (found.defaults_list or ()) if found is not None else ():
+            if isinstance(default, GroupDefault) and default.group == "/protocol":
+                return True
+            if isinstance(default, ConfigDefault) and default.path != "_self_":
+                return self._chooses_protocol(str(default.path))
+        return False
+
     def _ordered(self, defaults: Sequence[ResultDefault]) -> list[ResultDefault]:
-        """Put the protocol before the experiment, and bundles named by hand behind all."""
+        """Put protocols before experiments, the scale and bundles named by hand behind all."""
         named = {word.key_or_group for word in self._words if not isinstance(word.value(), dict)}
-        order = [each for each in defaults if group_of(each) not in named.intersection(BUNDLES)]
+        behind = {"scale", *named.intersection(BUNDLES)}
+        order = [each for each in defaults if group_of(each) not in behind]
         late = [each for each in defaults if each not in order]
         protocols = [each for each in order if group_of(each) == "protocol"]
         presets = [index for index, each in enumerate(order) if group_of(each) == "experiment"]

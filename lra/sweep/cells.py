@@ -15,7 +15,7 @@ from lra.sweep.trainings import trainings
 from runners.isolation.progress import listening, phase
 from runners.measurement.hardware import Device, HardwareProfile, device_name
 from runners.records import Cell, text_of
-from runners.storage.fingerprint import digests, summary
+from runners.storage.fingerprint import Seen, digests, summary
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -31,6 +31,8 @@ class Known:
     """By configuration: see `lra.compose.typed`."""
     sources: dict[frozenset[str], Mapping[str, str]] = field(default_factory=dict)
     """Hashes of sources, by the modules that reach them."""
+    read: Seen = field(default_factory=dict)
+    """See `runners.storage.fingerprint.digests`."""
     place: Mapping[str, str] = field(default_factory=dict)
     """See `runners.records.Cell`."""
     elsewhere: bool = False
@@ -55,7 +57,7 @@ class Known:
         """Return the hash of every source that `modules` reach."""
         key = frozenset(modules)
         if key not in self.sources:
-            self.sources[key] = digests(key)
+            self.sources[key] = digests(key, self.read)
         return self.sources[key]
 
 
@@ -138,6 +140,8 @@ def marks(run: Run) -> dict[str, str]:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:
         found["tokenizer"] = run.task.spec.tokenizer
+    if (scale := protocol.scale(run.config)) != protocol.PUBLISHED:
+        found["scale"] = scale
     if not run.runner.models:
         return found
     if run.runner.started_from is not None:

@@ -27,8 +27,10 @@ from runners.training.optim import Optimiser
 if TYPE_CHECKING:
     from models.backbone.model import Backbone, TaskFacts
 
-PROBE_TOKENS = 8192
+PROBE_TOKENS = {Device.cpu: 2**13, Device.cuda: 2**15}
 """Tokens of the smaller of two counted batches: enough that work is cut as in any larger one."""
+EVALUATION_SHARE = 4
+"""An evaluation, which takes little of a training's time, is counted on fewer tokens yet."""
 MOMENTS = {
     Optimiser.adamw: 2, Optimiser.adam: 2, Optimiser.radam: 2, Optimiser.lamb: 2,
     Optimiser.adagrad: 1, Optimiser.lion: 1, Optimiser.sgd: 1, Optimiser.adafactor: 0,
@@ -107,12 +109,13 @@ class Costs:
 
     def _counted(self, run: Run, passes: Passes, known: "TaskFacts") -> PassCost:
         rows = min(passes.rows, passes.micro_rows or passes.rows)
-        low = max(2, math.ceil(PROBE_TOKENS / passes.length))
-        depth, gpu = run.backbone.depth, run.hardware.device is Device.cuda
+        probe = PROBE_TOKENS[run.hardware.device] // (1 if passes.step else EVALUATION_SHARE)
+        low = max(2, math.ceil(probe / passes.length))
+        depth = run.backbone.depth
 
         def at(layers: int) -> _Counted:
             count = partial(self._one, run, passes, known, layers)
-            if gpu or rows <= 2 * low:  # for a GPU, little work is cut into pieces
+            if rows <= 2 * low:
                 return count(rows)
             return count(low).towards(count(2 * low), (rows - low) / low)
 

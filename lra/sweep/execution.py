@@ -23,6 +23,7 @@ from lra.sweep.planned import (
     remains,
     superseded,
 )
+from lra.sweep.preparation import prepare
 from lra.sweep.progress import counted, failure, headline
 from lra.sweep.stored_weights import stored_training
 from lra.sweep.titles import titles
@@ -36,7 +37,6 @@ from runners.storage.atomic import storage_fault
 from runners.storage.claims import Claim
 from runners.store import Store
 from runners.training.checkpoint import Checkpoints
-from tasks.errors import BadData, NotPrepared
 
 
 @dataclass(slots=True)
@@ -65,10 +65,7 @@ class Sweep:
 
 
 def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
-    """Type every entry and list the distinct cells of this shard, cheap kinds first.
-
-    With `elsewhere` the device need not be here: the cells are planned, and not run.
-    """
+    """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks)
@@ -143,7 +140,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
     expected = announcement(waiting, store, sweep.name)
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     with board:
-        _prepare(waiting, sweep.planned, board)
+        prepare(waiting, sweep.planned, board)
         for name in {str(planned.cell.columns["runner"]): None for planned in waiting}:
             group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
@@ -176,35 +173,6 @@ def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
 
 def _retry(control: Control) -> set[Status]:
     return {Status[name] for name in control.retry}
-
-
-def _prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
-    """Make the data of every task ready, once, before any child needs them.
-
-    Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
-    reason is raised.
-    """
-    faults: dict[tuple[str, str], NotPrepared | BadData | None] = {}
-    for planned in waiting:
-        if not planned.run.runner.data:
-            continue
-        task = planned.run.task
-        identity = (planned.run.task_name, str(planned.run.task_options))
-        if identity not in faults:
-            faults[identity] = None
-            try:
-                with board.preparing(task.spec.name):
-                    task.prepare()
-            except (NotPrepared, BadData) as error:
-                faults[identity] = error
-        if (fault := faults[identity]) is not None:
-            planned.no_data = str(fault)
-    fault = next((fault for fault in faults.values() if fault is not None), None)
-    if fault is not None and all(planned.no_data for planned in every):
-        raise fault
-    for planned in waiting:
-        if planned.run.runner.trains and planned.no_data is None:
-            check_batch(planned.run, loaded=True)
 
 
 class _Group:

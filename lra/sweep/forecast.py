@@ -14,7 +14,7 @@ from lra.sweep.work import CellWork
 from models.mixer import Unsupported
 from runners.measurement.hardware import Device, HardwareProfile
 from runners.measurement.machine import MachineRates, machine_of
-from runners.passes import Passes, Uncounted
+from runners.passes import Passes, Uncounted, padded_length
 from runners.records import Cell, text_of
 
 START_S = 1.0
@@ -136,7 +136,7 @@ class Forecaster:
             need_bytes=need + (0 if machine.ahead else PROCESS_BYTES),
             peak_bytes=costs[0][1].peak_bytes,
             room_bytes=room(run, machine),
-            reason=_seen(run, first),
+            reason="; ".join(filter(None, [_seen(run, first), *(p.unknown for p in passes[1:2])])),
         )
 
     def machine(self, run: Run) -> MachineRates | None:
@@ -205,6 +205,6 @@ def room(run: Run, machine: MachineRates) -> float | None:
 def _seen(run: Run, first: Passes) -> str:
     """Say where the length is the longest, for want of data."""
     spec = run.task.spec
-    if not run.runner.data or not spec.padded or first.length < spec.max_length:
+    if not run.runner.data or padded_length(run.task, "train", first.rows)[1]:
         return ""
     return f"every row counted at {spec.max_length:,} tokens: the data are not here"

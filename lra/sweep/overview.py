@@ -1,6 +1,6 @@
 """What a dry run prints: every cell, whether it is done, and why it is not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 6
 """Changed modules that a line names."""
 LONGEST_REASON = 200
+LONGEST_FAULT = 800
 
 
 def overview(sweep: "Sweep") -> Iterator[str]:
@@ -44,10 +45,27 @@ def overview(sweep: "Sweep") -> Iterator[str]:
         if state == "to do":
             waiting.append(planned)
             why = why or "; ".join(reasons(planned, store, retry, complete))
+            why += "; its data are missing" if _fault(planned) else ""
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{why and f': {why}'}"
+    for task, fault in _lacking(waiting).items():
+        yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
     total, left = len(sweep.planned), len(waiting)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
     yield f"{line}; {announcement(waiting, store, sweep.name)}" if waiting else line
+
+
+def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
+    """Return why the data of tasks cannot be had, by the task, where planning has found out."""
+    return {
+        planned.run.task_name: fault
+        for planned in waiting
+        if (fault := _fault(planned)) is not None
+    }
+
+
+def _fault(planned: Planned) -> str | None:
+    fault = getattr(planned.run.task, "lacking", None) if planned.run.runner.data else None
+    return None if fault is None else legible(str(fault), LONGEST_FAULT)
 
 
 def _done(planned: Planned, dependant: str | None, store: Store) -> tuple[str, str]:

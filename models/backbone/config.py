@@ -246,7 +246,7 @@ NEEDS = (
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),
-    Need("cls_keep", padding=Padding.masked),
+    Need("cls_keep", padding=(Padding.masked, Padding.passed)),
     Need("head_hidden_width", head_hidden_layers=(1, 2)),
 )  # fmt: skip
 """What options need of others; what they need of the task is in `models.backbone.assembly`."""

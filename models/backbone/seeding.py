@@ -1,10 +1,15 @@
 """Seeds of the parts of a model, and where parameters are drawn."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+DRAWS = frozenset({nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_})
 
 
 def derive(seed: int, part: str) -> int:
@@ -16,5 +21,25 @@ def derive(seed: int, part: str) -> int:
 def drawing() -> Iterator[None]:
     """Draw parameters on the CPU (or the meta device), and leave the global random state alone."""
     meta = torch.get_default_device().type == "meta"
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"):
+    device = torch.device("meta" if meta else "cpu")
+    with torch.random.fork_rng(devices=[]), device, _Undrawn() if meta else nullcontext():
         yield
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out draws into tensors without contents: PyTorch takes milliseconds for each."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the tensor that would be drawn into, or what the function returns."""
+        given = kwargs or {}
+        if func in DRAWS:
+            tensor = given["tensor"] if "tensor" in given else args[0]
+            if tensor.is_meta:
+                return tensor
+        return func(*args, **given)

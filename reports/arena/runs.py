@@ -7,12 +7,13 @@ from typing import Any
 import pandas as pd
 
 from reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from reports.names import display_name, fitting
+from reports.names import display_name
 from reports.rows import departures_of, listed
 from reports.stems import stem
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""
+_PART = "task.partial"
 _OF_TASK = "task."
 """Begins the names of options that columns of a table stand for, and not its lines."""
 
@@ -68,16 +69,21 @@ def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _unlike(row: Mapping[Any, Any]) -> str:
-    """Return the changed keys; the length is none where the rules have several."""
+    """Return the changed keys; the length is none where the rules have several.
+
+    That data are a part is said by their source, which has a column of its own.
+    """
     keys = listed(row["labels"].get("changed", ""))
     if row["length"] in BEST_OF_LENGTHS.get(row["task"], ()):
-        keys = [key for key in keys if key != "task.max_length"]
+        keys = [key for key in keys if key not in ("task.max_length", "task.padded_length")]
+    keys = [key for key in keys if key != _PART]
     return ", ".join(keys)
 
 
 def _line(row: Mapping[Any, Any]) -> str:
     labels = row["labels"]
     options = {k: v for k, v in row["options"].items() if not k.startswith(_OF_TASK)}
-    further = [f"changed: {fitting(row['unlike'])}"] if row["unlike"] else []
+    # which keys is said of each number: presets may change others for every task
+    further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
     return display_name(row["family"], options, departures_of(labels), further)

@@ -97,8 +97,8 @@ def _unlike(scores: ArenaScores, line: ArenaLine, beside: Entry) -> tuple[str, .
     found = []
     if scores.runs.scale:
         found.append(f"the runs here are {scores.runs.scale}, the published one is not")
-    if line.unlike:
-        found.append(f"the run above has changed {line.unlike}")
+    elif line.changed:
+        found.append("the run above has changed options, as its note says")
     if line.start:
         found.append(f"the run above began from {line.start}")
     if beside.facts.get("settings"):
@@ -141,7 +141,8 @@ def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) ->
         )
     elif ran:
         found.append(f"Text at length {ran} alone, so not by the rule best_of_lengths.")
-    found += [_of_average(rule, scores) for rule in AVERAGES]
+    found += [_of_average(rule) for rule in AVERAGES if rule.name in scores.averages]
+    found += _no_average(scores)
     found.append(
         f"{DAGGER}: breaks the rule parameters_within_10_percent of exact attention's. FAIL: not "
         "told from the majority class, or from chance where no baseline is here. "
@@ -151,14 +152,21 @@ def _caption(scores: ArenaScores, usual: str, used: Sequence[PublishedScore]) ->
     return [*found, CAVEAT]
 
 
-def _of_average(rule: AverageRule, scores: ArenaScores) -> str:
-    if rule.name in scores.averages:
-        counts = "" if rule.failure is None else f", a failed Path-X as {100 * rule.failure:g}"
-        return f"Average {rule.name} ({rule.title}): mean of {len(rule.tasks)} tasks{counts}."
+def _of_average(rule: AverageRule) -> str:
+    counts = "" if rule.failure is None else f", a failed Path-X as {100 * rule.failure:g}"
+    return f"Average {rule.name} ({rule.title}): mean of {len(rule.tasks)} tasks{counts}."
+
+
+def _no_average(scores: ArenaScores) -> list[str]:
+    """Say which averages are absent, and why."""
+    absent = [rule for rule in AVERAGES if rule.name not in scores.averages]
+    if not absent:
+        return []
     tasks = [column.task for column in scores.columns]
-    why = [
-        f"{TASKS[task]} {'was not run' if not tasks.count(task) else 'stands in several columns'}"
-        for task in rule.tasks
-        if tasks.count(task) != 1
-    ]
-    return f"No average {rule.name}: {', '.join(why)}."
+    counts = {title: tasks.count(task) for task, title in TASKS.items()}
+    why = {
+        "not run": [title for title, count in counts.items() if not count],
+        "in several columns": [title for title, count in counts.items() if count > 1],
+    }
+    reasons = "; ".join(f"{words}: {', '.join(own)}" for words, own in why.items() if own)
+    return [f"No average {', '.join(rule.name for rule in absent)} ({reasons})."]

@@ -18,7 +18,7 @@ from reports.arena.rules import (
     place,
 )
 from reports.arena.runs import SHARED, ProtocolRuns
-from reports.rows import DAGGER, MISSING, shown
+from reports.rows import AMBIGUOUS, DAGGER, MISSING, shown
 from reports.sections.accuracy import ACCURACY, entry, final_scores
 from reports.statistics import Interval, wilson_interval
 from reports.tables import Entry
@@ -56,8 +56,8 @@ class ArenaLine:
 
     name: str
     family: str
-    unlike: str
-    """Keys that were changed of the protocol; empty where none were."""
+    changed: bool
+    """Whether options were changed of the protocol; the notes say which."""
     start: str
     """What its weights come from; empty where they were drawn."""
 
@@ -182,13 +182,13 @@ def _arena_line(row: Mapping[Hashable, Any]) -> ArenaLine:
     return ArenaLine(
         name=str(row["line"]),
         family=str(row["family"]),
-        unlike=str(row["unlike"]),
+        changed=bool(row["unlike"]),
         start=str(row["start"]),
     )
 
 
 def _order(line: ArenaLine) -> tuple[Any, ...]:
-    return (place(line.family), bool(line.unlike), line.start, line.name)
+    return (place(line.family), line.changed, line.start, line.name)
 
 
 def _best_of(rows: pd.DataFrame) -> Entry:
@@ -212,6 +212,12 @@ def _best_of(rows: pd.DataFrame) -> Entry:
 def _brief(rows: pd.DataFrame) -> Entry:
     """Return the score of one model at one length; its interval without what it accounts for."""
     found = entry(rows, ACCURACY)
+    changes = sorted(set(rows["unlike"])) if "unlike" in rows else []
+    if len(changes) > 1:
+        why = f"{len(changes)} sets of changed options share this name: report one sweep at a time"
+        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(why,))
+    if changes[:1] != [""] and changes and not rows["scale"].any():
+        found = replace(found, notes=(*found.notes, f"changed: {changes[0]}"))
     if found.status == Status.unsupported:
         return replace(found, text=REFUSED)
     if found.value is None:

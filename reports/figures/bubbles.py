@@ -68,7 +68,6 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
                 zorder=3,
             )
         _scales(axes, drawn)
-        made.figure.draw_without_rendering()
         left_over = _write_names(axes, drawn, across)
         _areas(axes, most)
         shown = [kind for kind in kinds if kind in set(drawn["kind"])]

@@ -14,8 +14,22 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 HOUSE = ("models", "tasks", "runners", "conf")
+
+
+class Source(NamedTuple):
+    """A module's source."""
+
+    path: Path
+    digest: str
+    imports: tuple[str, ...]
+    """Dotted names: of modules, and of what is in them."""
+
+
+Seen = dict[str, Source | None]
+"""Sources by dotted name; None where a name is no module."""
 
 
 def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
@@ -31,13 +45,17 @@ def fingerprint(modules: Iterable[str], digits: int = 12) -> str:
     return summary(digests(modules), digits)
 
 
-def digests(modules: Iterable[str]) -> dict[str, str]:
+def digests(modules: Iterable[str], seen: Seen | None = None) -> dict[str, str]:
     """Return the hash of each source that `modules` reach, by dotted name, in order.
+
+    Args:
+        modules: dotted module names.
+        seen: what earlier calls found, which does not change meanwhile; it grows.
 
     Raises:
         ModuleNotFoundError: a given module has no source file on the path.
     """
-    return {name: _digest(path) for name, path in sorted(sources(modules).items())}
+    return {name: source.digest for name, source in sorted(_reached(modules, seen).items())}
 
 
 def summary(hashes: Mapping[str, str], digits: int = 12) -> str:
@@ -62,25 +80,43 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     Raises:
         ModuleNotFoundError: a given module has no source file on the path.
     """
-    wanted = list(modules)
+    return {name: source.path for name, source in _reached(modules, None).items()}
+
+
+def _reached(modules: Iterable[str], seen: Seen | None) -> dict[str, Source]:
+    """Return every source that `modules` reach; `seen` as in `digests`."""
+    wanted, seen = list(modules), {} if seen is None else seen
     packages = {*HOUSE, *(name.partition(".")[0] for name in wanted)}
     tops = {package: _top(package) for package in packages}
-    located: dict[str, Path | None] = {}
+
+    def read(name: str) -> Source | None:
+        if name not in seen:
+            seen[name] = _read(name, tops)
+        return seen[name]
+
     for name in wanted:
-        if _locate(name, tops) is None:
+        if read(name) is None:
             raise ModuleNotFoundError(f"no source file for module {name!r} on the path", name=name)
-    found: dict[str, Path] = {}
+    found: dict[str, Source] = {}
     while wanted:
         name = wanted.pop()
-        if name in located or name.partition(".")[0] not in packages:
+        if name in found or name.partition(".")[0] not in packages:
             continue
-        path = located[name] = _locate(name, tops)
-        if path is None:
+        source = read(name)
+        if source is None:
             continue  # a name inside a module, not a module
-        found[name] = path
+        found[name] = source
         wanted.append(name.rpartition(".")[0])
-        wanted.extend(_imports(path, name, is_package=path.name == "__init__.py"))
+        wanted.extend(source.imports)
     return found
+
+
+def _read(name: str, tops: Mapping[str, Path | None]) -> Source | None:
+    path = _locate(name, tops)
+    if path is None:
+        return None
+    imports = _imports(path, name, is_package=path.name == "__init__.py")
+    return Source(path, _digest(path), tuple(imports))
 
 
 def located(module: str) -> Path | None:

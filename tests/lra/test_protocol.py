@@ -65,7 +65,7 @@ def test_rows_say_what_departs():
     found = config("+protocol=lra_code", "task=image", "model=sinkhorn", "task.source=sample")
     labels = marks(typed(found))
     assert labels["protocol"] == "lra_code"
-    assert {"order", "padded_queries", "sinkhorn_image"} <= {*labels["deviations"].split(", ")}
+    assert {"order", "sinkhorn_last", "sinkhorn_image"} <= {*labels["deviations"].split(", ")}
     assert labels["changed"] == "task.source"
     assert "settings" not in labels
     sentences = protocol.deviations(found)

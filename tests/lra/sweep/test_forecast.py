@@ -11,6 +11,7 @@ from lra.sweep.execution import build
 from lra.sweep.forecast import Forecaster
 from lra.sweep.past import Past, stored
 from lra.sweep.work import CellWork
+from runners.measurement.hardware import Device
 from runners.passes import Passes, Uncounted
 from runners.records import Measurement, Status
 from runners.store import Store
@@ -62,10 +63,10 @@ def test_the_straight_line_through_few_rows_and_layers_is_the_count(model, monke
         "runner.lengths=[256]",
     )  # fmt: skip
     costs, many = Costs(), Passes(1, 16, 256, True, measured=True)
-    monkeypatch.setattr(costs_module, "PROBE_TOKENS", 1024)
+    monkeypatch.setattr(costs_module, "PROBE_TOKENS", {Device.cpu: 1024})
     line = costs.of(one.run, many)
     monkeypatch.setattr(costs_module, "_alike", lambda *_: False)
-    monkeypatch.setattr(costs_module, "PROBE_TOKENS", 16 * 256)
+    monkeypatch.setattr(costs_module, "PROBE_TOKENS", {Device.cpu: 16 * 256})
     counted = Costs().of(one.run, many)
     assert line.work.products == pytest.approx(counted.work.products, rel=1e-3)
     assert sum(line.work[1:5]) == pytest.approx(sum(counted.work[1:5]), rel=0.1)

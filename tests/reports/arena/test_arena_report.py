@@ -16,9 +16,12 @@ from reports.figures.bubbles import bubble_figure
 from reports.report import write_report
 from reports.rows import prepare
 from reports.sections.accuracy import CAVEAT, accuracy_table
+from reports.sections.arena import arena_parts
 from reports.sections.generic import generic_table
+from reports.tables import Table, to_latex
 from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score, steps, whole
-from tests.reports.conftest import accuracy, frame, row
+from tests.reports.awkward_stores import FAMILIES, GROUPS, LONG, ODD
+from tests.reports.conftest import accuracy, failed, frame, row
 from tests.reports.figures.test_layout import faults
 
 FIVE = [*SCORES][:5]
@@ -122,6 +125,42 @@ def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
     assert order == sorted(order)
     drawn = pd.read_csv(tmp_path / "lra-figure3-lra_code.csv")
     assert drawn["reason"].notna().tolist() == [False, True, True, False, True]
+
+
+def awkward() -> list[dict[str, Any]]:
+    """Odd names, endless reasons and changes, a store of many models under two protocols."""
+    changes = ", ".join(f"model.backbone.an_option_{i}" for i in range(20))
+    own = [labels("a & b_c%", changed=changes, deviations="x_y, 50% & more", settings="shared"),
+           labels(deviations="start")]  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for i, model in enumerate([ODD, "_hidden", *FAMILIES[:4]]):
+        marks = own[i % 3 > 0]
+        rows += whole(model, i / 100, tasks=FIVE, marks=marks, parameters=1e6 * (1 + i % 2))
+        rows += steps(model, 4000, 0.2 + 0.05 * (i % 7), exact=1.0, marks=marks, peak=2.0**25 + i)
+        rows += steps(model, 1000, 0.1, marks=marks)
+    lost = {"runner": "scaling", "mode": "step", "task": "text", "source": "imdb", "length": 4000}
+    rows.append(failed("time", "lost", "out_of_memory", LONG, labels=own[1], **lost))
+    rows += whole("lost", tasks=FIVE, marks=own[1])
+    return rows
+
+
+def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: dict[str, list[str]] = {}
+
+    def measured(self: Figure, path: Path, **_: Any) -> None:
+        path.write_text("<svg></svg>")
+        if path.suffix == ".png" and "figure3" in path.stem:
+            wrong[path.stem] = faults(self)
+
+    monkeypatch.setattr(Figure, "savefig", measured)
+    prepared = prepare(frame(*awkward()))
+    about = {str(cell): {"start": f"{LONG} {ODD}"} for cell in prepared["cell"]}
+    made = arena_parts(prepared, {}, tmp_path, kinds=GROUPS, sentences=about)
+    found = [table for _, _, table in made if isinstance(table, Table)]
+    assert len(found) == 5
+    assert all(to_latex(table).isascii() for table in found)
+    assert len(wrong) == 2
+    assert {file: lines[:6] for file, lines in wrong.items() if lines} == {}
 
 
 @pytest.mark.usefixtures("undrawn")

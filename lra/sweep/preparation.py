@@ -1,0 +1,39 @@
+"""The data of a sweep's cells, made ready before any of them runs."""
+
+from collections.abc import Sequence
+
+from lra.sweep.batch_check import check_batch
+from lra.sweep.board import ProgressBoard
+from lra.sweep.planned import Planned
+from tasks.errors import BadData, NotPrepared
+
+
+def prepare(waiting: Sequence[Planned], every: Sequence[Planned], board: ProgressBoard) -> None:
+    """Make the data of every task ready, once, before any child needs them.
+
+    Cells whose data cannot be had are noted, and others go on; where a sweep has no others, the
+    reason is raised.
+    """
+    faults: dict[tuple[str, ...], NotPrepared | BadData | None] = {}
+    for planned in waiting:
+        if not planned.run.runner.data:
+            continue
+        task = planned.run.task
+        # Paths are no options here: the content tells them apart.
+        options = str(planned.run.task_options)
+        identity = (planned.run.task_name, options, task.spec.data_hash)
+        if identity not in faults:
+            faults[identity] = None
+            try:
+                with board.preparing(task.spec.name):
+                    task.prepare()
+            except (NotPrepared, BadData) as error:
+                faults[identity] = error
+        if (fault := faults[identity]) is not None:
+            planned.no_data = str(fault)
+    fault = next((fault for fault in faults.values() if fault is not None), None)
+    if fault is not None and all(planned.no_data for planned in every):
+        raise fault
+    for planned in waiting:
+        if planned.run.runner.trains and planned.no_data is None:
+            check_batch(planned.run, loaded=True)

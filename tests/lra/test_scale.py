@@ -1,0 +1,145 @@
+"""`scale=tiny` makes protocols and presets small, and the presets of published tables are whole."""
+
+import pytest
+import torch
+import yaml
+
+from lra import protocol
+from lra.catalogue import choices
+from lra.compose import ConfigError, build_model, typed
+from lra.composition.hydra_entry import entries
+from lra.sweep.cells import marks
+
+MODELS = ("softmax", "local", "sparse_transformer", "longformer", "linformer", "reformer",
+          "sinkhorn", "synthesizer", "big_bird", "linear", "performer")  # fmt: skip
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathx")
+PROTOCOLS = {file.stem: yaml.safe_load(file.read_text()) for file in choices("protocol")}
+
+
+def configs(*words):
+    found = entries([*words, "logger=none"], execute=lambda _: pytest.fail("not here"))
+    return [entry.config for entry in found]
+
+
+def chosen(found):
+    groups = ("runner", "task", "model")
+    return [(*(each[group]["name"] for group in groups), each["seed"]) for each in found]
+
+
+def test_table_1_is_eleven_models_six_tasks_and_baselines():
+    found = configs("+experiment=lra_table1", "seed=0", "scale=published")
+    assert {each["protocol"] for each in found} == {"lra_code"}
+    wanted = {("train", task, model, 0) for task in TASKS for model in MODELS}
+    assert {each for each in chosen(found) if each[0] == "train"} == wanted
+    assert {each[1] for each in chosen(found) if each[0] == "certify"} == {*TASKS}
+    assert all(protocol.marks(each).get("changed") is None for each in found)
+
+
+def test_three_seeds_are_swept():
+    found = configs("+experiment=lra_table1", "task=listops", "model=linear", "runner=train")
+    assert [each["seed"] for each in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["lra_table2", "lra_figure3"])
+def test_costs_are_of_nine_models_beside_exact_attention(name):
+    found = configs(f"+experiment={name}")
+    assert [each["model"]["name"] for each in found] == [
+        m for m in MODELS if m not in ("sparse_transformer", "longformer")
+    ]
+    for each in found:
+        runner, backbone = each["runner"], each["model"]["backbone"]
+        assert (each["task"]["name"], runner["batch"], runner["batch_size"]) == (
+            "text",
+            "fixed",
+            32,
+        )
+        assert runner["lengths"] == [1000, 2000, 3000, 4000][-1 if name == "lra_figure3" else 0 :]
+        assert runner["references"] == ["sdpa", "softmax"]
+        assert (backbone["depth"], backbone["width"], backbone["heads"]) == (4, 256, 4)
+
+
+@pytest.mark.parametrize("word", ["+protocol=nystrom", "protocol=nystrom"])
+@pytest.mark.parametrize("preset", ["lra_table1", "lra_figure3"])
+def test_a_protocol_by_hand_takes_the_place_of_the_preset_s(preset, word):
+    words = ["task=text", "model=linformer", "seed=0", "runner=scaling"]
+    for order in ([word, f"+experiment={preset}"], [f"+experiment={preset}", word]):
+        (found,) = configs(*order, *words)
+        assert (found["protocol"], found["model"]["backbone"]["width"]) == ("nystrom", 64)
+        assert found["sweep"] == preset
+
+
+def test_several_protocols_by_hand_are_a_sweep():
+    words = ["+protocol=nystrom,mega", "task=text", "model=linformer", "seed=0", "runner=train"]
+    found = configs("-m", "+experiment=lra_table1", *words)
+    assert [each["protocol"] for each in found] == ["nystrom", "mega"]
+
+
+def test_tiny_stands_behind_protocol_and_preset_and_before_other_words():
+    plain, tiny, ours = (
+        configs("+protocol=lra_code", "+experiment=tasks_train", "task=text", "model=linear",
+                "runner=train", *words)[0]
+        for words in ((), ("scale=tiny",), ("optim.steps=7", "size=small", "scale=tiny"))
+    )  # fmt: skip
+    assert (plain["optim"]["steps"], plain["scale"]) == (300, "published")
+    assert (tiny["optim"]["steps"], tiny["scale"]) == (100, "tiny")
+    assert (tiny["task"]["max_length"], plain["task"]["max_length"]) == (256, 1000)
+    assert (ours["optim"]["steps"], ours["model"]["backbone"]["depth"]) == (7, 4)
+    for kept in ("schedule", "weight_decay", "betas"):
+        assert tiny["optim"][kept] == plain["optim"][kept]
+    for kept in ("pooling", "padding", "positions", "cls_keep"):
+        assert tiny["model"]["backbone"][kept] == plain["model"]["backbone"][kept]
+
+
+def test_rows_say_the_scale_and_what_else_was_changed():
+    words = ["+protocol=lra_code", "task=listops", "scale=tiny"]
+    found = marks(typed(configs(*words)[0]))
+    assert found["scale"] == "tiny"
+    assert "changed" not in found
+    found = marks(typed(configs(*words, "optim.steps=7")[0]))
+    assert (found["scale"], found["changed"]) == ("tiny", "optim.steps")
+    baselines = typed(configs("task=listops", "runner=certify", "scale=tiny")[0])
+    assert marks(baselines) == {"scale": "tiny"}
+    assert "scale" not in marks(typed(configs("task=listops", "runner=certify")[0]))
+
+
+def test_a_run_of_another_scale_says_so(capsys):
+    configs("task=listops", "scale=tiny")
+    assert capsys.readouterr().err.startswith("lra: scale=tiny: ")
+    configs("task=listops")
+    assert "scale" not in capsys.readouterr().err
+
+
+def test_an_unknown_scale_is_answered_with_those_there_are():
+    with pytest.raises(ConfigError, match=r"unknown scale 'tiney'.*tiny"):
+        configs("scale=tiney")
+
+
+def test_every_model_of_the_code_s_protocol_is_built_at_tiny_scale():
+    for config in configs("+experiment=lra_table1", "runner=train", "seed=0", "scale=tiny"):
+        run = typed(config)
+        with torch.device("meta"):
+            model = build_model(run)
+        # Synthesizer's own matrices, one for each head, are as large as the sequence allows
+        most = 3e8 if (run.model, run.task_name) == ("synthesizer", "pathx") else 5e6
+        assert sum(p.numel() for p in model.parameters()) < most, (run.model, run.task_name)
+        published = PROTOCOLS["lra_code"]["for_task"][run.task_name]
+        assert run.task.spec.max_length <= 16384
+        assert run.optim.steps < published["optim"]["steps"]
+        assert marks(run)["scale"] == "tiny"
+        assert protocol.changes(config) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in PROTOCOLS if PROTOCOLS[name]["published_models"] and name != "lra_code"],
+)
+def test_every_protocol_is_built_at_tiny_scale(name):
+    layer = PROTOCOLS[name]
+    tasks = [task for task in layer["for_task"] if task in TASKS]
+    models = [model for model in layer["published_models"] if model not in ("sdpa", "linear")]
+    words = [f"+protocol={name}", f"task={','.join(tasks)}", f"model={','.join(models)}"]
+    for config in configs("-m", *words, "scale=tiny", "runner=train"):
+        run = typed(config)
+        with torch.device("meta"):
+            build_model(run)
+        assert protocol.changes(config) == {}
