@@ -23,6 +23,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Site
 from runners.measurement.hardware import HardwareProfile
 from runners.training.optim import OptimConfig
+from tasks.classification.table import TableTask
 
 FOLDER = Path(*conf.__path__)
 
@@ -82,6 +83,7 @@ NEEDED = {
     TaskFacts: {"head": Head.classification, "vocabulary": 7, "classes": 3, "max_length": 12},
     Site: {"width": 8, "heads": 2, "max_length": 12},
     HardwareProfile: {"name": "here"},
+    TableTask: {"labels": ["a", "b"], "dataset": "owner/name"},
 }
 
 

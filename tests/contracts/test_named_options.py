@@ -75,7 +75,7 @@ def test_a_task_is_the_same_by_name(case):
     task, name, _, _, choice = case
 
     def facts(value):
-        built = task(**{name: value})
+        built = task(**{**NEEDED.get(task, {}), name: value})
         return {key: (type(value), repr(value)) for key, value in plain(built).items()}
 
     def plain(built):
