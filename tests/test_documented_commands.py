@@ -29,6 +29,7 @@ STANDS_FOR = {
     "task=…": "task=listops",
     "CELL": "{key}",
     "3fa9": "{key}",
+    "runner.weights=3fa9": "runner.weights={key}",
 }
 """What the reader puts for a word."""
 FRAGMENTS = {
@@ -43,9 +44,9 @@ FRAGMENTS = {
     "lra completion bash|zsh|fish",
 }
 """Named in a sentence, without what they need."""
-LONG = {"lra doctor --noise", "lra doctor --rates"}
-"""Take long; the first fails on a busy machine. See tests/lra/commands/test_noise.py and
-test_doctor_rates.py."""
+LONG = {"lra doctor --noise", "lra doctor --rates", "lra doctor --rates h100"}
+"""Take long; the first fails on a busy machine, the last without a GPU. See test_noise.py and
+test_doctor_rates.py in tests/lra/commands."""
 BROUGHT = "source=sample is a trial|source=sample for a trial"
 """Said where real data are wanted that are not there."""
 MIXER = """\

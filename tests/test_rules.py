@@ -106,6 +106,7 @@ READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so
     ("rows", "short"),  # a stored reason, without the place of its log
     ("rows", "listed"),  # a label that lists names is stored so
+    ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
     ("runs", "_line"),  # the path of an option
     ("report", "_inline_svg"),

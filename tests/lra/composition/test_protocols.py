@@ -3,6 +3,7 @@
 from importlib.resources import files
 
 import pytest
+import torch
 
 from lra.compose import ConfigError, typed
 from lra.composition.hydra_entry import entries
@@ -113,3 +114,18 @@ def test_a_protocol_fits_every_runner(runner):
     found = run("+protocol=mega", "task=text", f"runner={runner}", "model=softmax")
     assert getattr(found.runner, "evaluate_every_steps", 500) == 500
     assert found.backbone.width == 128
+
+
+def test_one_cycle_is_that_of_the_nystromformer_repository():
+    """Its scheduler: 1e-4 at update 999 of 5,000, from 4e-6 to 4e-10; beta1 from 0.95 to 0.85."""
+    optim = run("+protocol=nystrom", "task=listops").optim
+    beside = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=1e-4, betas=(0.9, 0.999))
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        beside, max_lr=1e-4, total_steps=5000, pct_start=0.2, anneal_strategy="linear"
+    )
+    for step in range(4999):
+        if step in (0, 500, 998, 999, 1000, 4000, 4998):
+            assert learning_rate(optim, step) == pytest.approx(cycle.get_last_lr()[0], rel=1e-9)
+        beside.step()
+        cycle.step()
+    assert optim.momentum_range == [0.85, 0.95]

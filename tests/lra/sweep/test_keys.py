@@ -17,7 +17,7 @@ RECORDED = {
     "-m +experiment=transfer task.source=sample task.path=null":
         "9 d3bc5ee7a15d9f35 f1fe1d1b850fa20a",
     "+protocol=nystrom task=listops model=nystromformer":
-        "1 4adbc958f5dc9713 8c1d1b6b9d2d4cc9",
+        "1 a5e8fc82c281e657 b81329b62cc75547",
     "+protocol=lra_paper task=text model=reformer task.source=sample":
         "1 546ef9122b4f4ae9 b0748fd072e5a779",
     "-m +experiment=span task.source=sample":
