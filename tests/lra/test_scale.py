@@ -1,5 +1,7 @@
 """`scale=tiny` makes protocols and presets small, and the presets of published tables are whole."""
 
+import random
+
 import pytest
 import torch
 import yaml
@@ -58,8 +60,9 @@ def test_costs_are_of_nine_models_beside_exact_attention(name):
         assert (backbone["depth"], backbone["width"], backbone["heads"]) == (4, 256, 4)
 
 
-@pytest.mark.parametrize("word", ["+protocol=nystrom", "protocol=nystrom"])
-@pytest.mark.parametrize("preset", ["lra_table1", "lra_figure3"])
+@pytest.mark.parametrize(
+    ("preset", "word"), [("lra_table1", "+protocol=nystrom"), ("lra_figure3", "protocol=nystrom")]
+)
 def test_a_protocol_by_hand_takes_the_place_of_the_preset_s(preset, word):
     words = ["task=text", "model=linformer", "seed=0", "runner=scaling"]
     for order in ([word, f"+experiment={preset}"], [f"+experiment={preset}", word]):
@@ -136,7 +139,8 @@ def test_every_model_of_the_code_s_protocol_is_built_at_tiny_scale():
 def test_every_protocol_is_built_at_tiny_scale(name):
     layer = PROTOCOLS[name]
     tasks = [task for task in layer["for_task"] if task in TASKS]
-    models = [model for model in layer["published_models"] if model not in ("sdpa", "linear")]
+    models = [model for model in layer["published_models"] if model != "sdpa"]
+    models = random.Random(name).sample(models, min(3, len(models)))
     words = [f"+protocol={name}", f"task={','.join(tasks)}", f"model={','.join(models)}"]
     for config in configs("-m", *words, "scale=tiny", "runner=train"):
         run = typed(config)
