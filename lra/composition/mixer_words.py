@@ -1,8 +1,8 @@
 """Words about options of a mixer, in a sweep over models that do not all have them.
 
-`-m model=softmax,linformer model.mixer.variant=faithful,lra` asks for what there is: the variants
-of Linformer, and softmax attention, which has none and is faithful, once. What a model does not
-have is left out by name; a word that no model of the sweep knows is refused as everywhere.
+`-m model=cosformer,linformer model.mixer.variant=faithful,lra` asks for what there is: the variants
+of Linformer, and cosFormer, which has none and is faithful, once. What a model does not have is
+left out by name; a word that no model of the sweep knows is refused as everywhere.
 """
 
 from collections.abc import Mapping, Sequence
