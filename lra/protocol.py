@@ -129,7 +129,7 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
-    """Return what files, protocol and scale give these choices; and what the protocol alone sets."""
+    """Return what files, protocol and scale give, and what the protocol alone sets."""
 
     def file(group: str, name: str) -> Any:
         return _file(f"{group}/{name}") if name in names(group) else {}
