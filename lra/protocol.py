@@ -129,7 +129,7 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
-    """Return what files, protocol and scale give these choices, and what the last two alone do."""
+    """Return what files, protocol and scale give, and what the protocol alone sets."""
 
     def file(group: str, name: str) -> Any:
         return _file(f"{group}/{name}") if name in names(group) else {}
@@ -137,11 +137,12 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     whole = _file("config")
     usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
     chosen = {"task": task, "model": model, "runner": runner}
-    own: Any = {}
+    own, alone = dict[str, Any](), dict[str, Any]()
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = file(group, name)
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
         own = merged(own, merged(layer, own_options(layer, chosen, names, source)))
+        alone = own if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
         {"model": file("model", model), "task": file("task", task)},
@@ -152,7 +153,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
         own,
     ):
         tree = merged(tree, part)
-    return tree, own
+    return tree, alone
 
 
 @lru_cache(maxsize=256)

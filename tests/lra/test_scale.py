@@ -100,6 +100,8 @@ def test_rows_say_the_scale_and_what_else_was_changed():
     assert "changed" not in found
     found = marks(typed(configs(*words, "optim.steps=7")[0]))
     assert (found["scale"], found["changed"]) == ("tiny", "optim.steps")
+    (costs,) = configs(*words, "runner=scaling", "runner.lengths=[64]")
+    assert protocol.changes(costs) == {}
     baselines = typed(configs("task=listops", "runner=certify", "scale=tiny")[0])
     assert marks(baselines) == {"scale": "tiny"}
     assert "scale" not in marks(typed(configs("task=listops", "runner=certify")[0]))
