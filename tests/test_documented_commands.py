@@ -29,6 +29,7 @@ STANDS_FOR = {
     "task=…": "task=listops",
     "CELL": "{key}",
     "3fa9": "{key}",
+    "hardware=h100": "hardware=cpu",
     "runner.weights=3fa9": "runner.weights={key}",
 }
 """What the reader puts for a word."""
