@@ -7,7 +7,16 @@ import pytest
 
 import runners.store
 from lra.composition.hydra_entry import entries
-from lra.configuration import LARGEST, SWEEP_NAME, TOP, ConfigError, check, shown, storable
+from lra.configuration import (
+    LARGEST,
+    OPTIONAL,
+    SWEEP_NAME,
+    TOP,
+    ConfigError,
+    check,
+    shown,
+    storable,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +44,14 @@ def hostile() -> Iterator[tuple[str, Any]]:
         yield "plugins", value
     for value in ("maybe", 1, "true", []):
         yield "report", value
-    for key in ("for_task", "for_model", "for_runner"):
+    for key in ("for_task", "for_model", "for_runner", "deviations"):
         for value in (3, "x", [], True):
             yield key, value
     for value in (3, None, "", "a\nb", "\ud800", "x" * 300):
         yield "protocol", value
+        yield "scale", value
+    for value in (3, None, "softmax", [3], [""], {}):
+        yield "published_models", value
 
 
 @pytest.mark.parametrize(("key", "value"), [*hostile()])
@@ -50,7 +62,12 @@ def test_a_wrong_value_at_the_top_is_refused_by_name(sound: Any, key: str, value
     assert "wanted" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", sorted(TOP))
+@pytest.mark.parametrize("key", sorted(OPTIONAL.intersection(TOP)))
+def test_what_is_younger_than_stored_configurations_may_lack(sound: Any, key: str) -> None:
+    check({k: v for k, v in sound.items() if k != key})
+
+
+@pytest.mark.parametrize("key", sorted({*TOP} - OPTIONAL))
 def test_a_missing_key_is_named(sound: Any, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is missing: wanted"):
         check({k: v for k, v in sound.items() if k != key})
