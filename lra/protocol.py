@@ -7,7 +7,7 @@ What the scale makes small is one of these labels and no change.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from lra.catalogue import names, roots
@@ -63,7 +63,7 @@ def deviations(config: Mapping[str, Any]) -> dict[str, str]:
 def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what is not as one of our protocols has it: (its value, the value now) by key."""
     name = str(config.get("protocol", NONE))
-    if name not in names("protocol"):
+    if name not in _ours("protocol"):
         return {}  # none, or one of the user's own, whose file may have changed since
     chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
     published, layer = _published(name, scale(config), *chosen.values())
@@ -132,7 +132,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     """Return what files, protocol and scale give, and what the protocol alone sets."""
 
     def file(group: str, name: str) -> Any:
-        return _file(f"{group}/{name}") if name in names(group) else {}
+        return _file(f"{group}/{name}") if name in _ours(group) else {}
 
     whole = _file("config")
     usual = {k: v for each in whole["defaults"] if isinstance(each, dict) for k, v in each.items()}
@@ -141,7 +141,7 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     for group, name in (("protocol", protocol), ("scale", scale)):
         layer = file(group, name)
         source = f"+protocol={name}" if group == "protocol" else f"scale={name}"
-        own = merged(own, merged(layer, own_options(layer, chosen, names, source)))
+        own = merged(own, merged(layer, own_options(layer, chosen, _ours, source)))
         alone = own if group == "protocol" else alone
     tree: dict[str, Any] = {group: whole[group] for group in COMPARED if group in whole}
     for part in (
@@ -154,6 +154,12 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
     ):
         tree = merged(tree, part)
     return tree, alone
+
+
+@cache
+def _ours(group: str) -> list[str]:
+    """Return the names of a group that come with the program, which stay while it runs."""
+    return names(group)
 
 
 @lru_cache(maxsize=256)
