@@ -105,11 +105,11 @@ def _of_models(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     if not trained:
         return [
-            f"the model of its source is not among the models here; {others} get its settings, and "
-            "no published figure is for that"
+            f"the model of its source is not among the models here; its settings go to {others}, "
+            "and no published figure is for that"
         ]
     return [
-        f"its source did not train {others}, which get the settings for all; it trained "
+        f"its source did not train {others}, to which the settings for all go; it trained "
         f"{', '.join(sorted(trained))}"
     ]
 
