@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
+
+from runners.training.optimisers.moved import moved
 
 
 class Lamb(torch.optim.Optimizer):
@@ -42,25 +45,14 @@ class Lamb(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take one step; there is no closure to call."""
         assert closure is None
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            for weight in weights:
-                if not self.state[weight]:
-                    self.state[weight] = {
-                        "step": torch.zeros(()),  # on the CPU: reading it waits for no device
-                        "exp_avg": torch.zeros_like(weight),
-                        "exp_avg_sq": torch.zeros_like(weight),
-                    }
-            gradients = [p.grad for p in weights]
-            means = [self.state[p]["exp_avg"] for p in weights]
-            squares = [self.state[p]["exp_avg_sq"] for p in weights]
+        for group, weights, gradients, memory in moved(self, _memory):
+            means = [each["exp_avg"] for each in memory]
+            squares = [each["exp_avg_sq"] for each in memory]
             beta1, beta2 = group["betas"]
             torch._foreach_lerp_(means, gradients, 1 - beta1)
             torch._foreach_mul_(squares, beta2)
             torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-            updates = [int(self.state[p]["step"].add_(1)) for p in weights]
+            updates = [int(each["step"].add_(1)) for each in memory]
             roots = torch._foreach_div(squares, [1 - beta2**t for t in updates])
             torch._foreach_sqrt_(roots)
             torch._foreach_add_(roots, group["eps"])
@@ -71,3 +63,11 @@ class Lamb(torch.optim.Optimizer):
             ratios = [torch.where((w > 0) & (r > 0), w / r, 1.0) for w, r in sizes]
             torch._foreach_mul_(steps, ratios)
             torch._foreach_add_(weights, steps, alpha=-group["lr"])
+
+
+def _memory(weight: Tensor) -> dict[str, Any]:
+    return {
+        "step": torch.zeros(()),  # on the CPU: reading it waits for no device
+        "exp_avg": torch.zeros_like(weight),
+        "exp_avg_sq": torch.zeros_like(weight),
+    }

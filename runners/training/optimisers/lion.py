@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
+
+from runners.training.optimisers.moved import moved
 
 
 class Lion(torch.optim.Optimizer):
@@ -31,18 +34,15 @@ class Lion(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Take one step; there is no closure to call."""
         assert closure is None
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            for weight in weights:
-                if not self.state[weight]:
-                    self.state[weight]["exp_avg"] = torch.zeros_like(weight)
-            gradients = [p.grad for p in weights]
-            means = [self.state[p]["exp_avg"] for p in weights]
+        for group, weights, gradients, memory in moved(self, _memory):
+            means = [each["exp_avg"] for each in memory]
             (beta1, beta2), rate = group["betas"], group["lr"]
             torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
             steps = torch._foreach_lerp(means, gradients, 1 - beta1)
             torch._foreach_sign_(steps)
             torch._foreach_add_(weights, steps, alpha=-rate)
             torch._foreach_lerp_(means, gradients, 1 - beta2)
+
+
+def _memory(weight: Tensor) -> dict[str, Any]:
+    return {"exp_avg": torch.zeros_like(weight)}

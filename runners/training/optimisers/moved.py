@@ -1,0 +1,32 @@
+"""What optimisers of our own share: groups of weights that have gradients, and their memory."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Moved(NamedTuple):
+    """Weights of one group that have gradients."""
+
+    options: dict[str, Any]
+    """Of the group."""
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    memory: list[dict[str, Any]]
+    """What the optimiser keeps of each weight."""
+
+
+def moved(
+    optimiser: torch.optim.Optimizer, begin: Callable[[Tensor], dict[str, Any]]
+) -> Iterator[Moved]:
+    """Yield each group that a step moves; `begin` makes the memory of a weight at its first."""
+    for group in optimiser.param_groups:
+        weights = [p for p in group["params"] if p.grad is not None]
+        for weight in weights:
+            if not optimiser.state[weight]:
+                optimiser.state[weight] = begin(weight)
+        if weights:
+            memory = [optimiser.state[p] for p in weights]
+            yield Moved(group, weights, [p.grad for p in weights], memory)
