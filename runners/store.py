@@ -96,7 +96,9 @@ class Store:
 
     # -- what is there ---------------------------------------------------------------------------
 
-    def complete(self, cell: Cell, retry: Collection[Status] = ()) -> bool:
+    def complete(
+        self, cell: Cell, retry: Collection[Status] = (), undone: Mapping[str, str] | None = None
+    ) -> bool:
         """Say whether nothing remains to be done for this cell with this code.
 
         A rows file that is damaged does not count: the cell runs again, and `write` sets the file
@@ -105,6 +107,7 @@ class Store:
         Args:
             cell: the cell, with its fingerprint.
             retry: statuses that count as not done.
+            undone: labels of a row that counts as not done.
 
         Raises:
             BadStore: the rows are of a newer schema, or there is no right to read them.
@@ -112,9 +115,11 @@ class Store:
         if not os.path.lexists(self._rows_file(cell)):
             return False
         try:
-            return self.statuses(cell).isdisjoint(retry)
+            rows = self.rows_of(cell)
         except Damaged:
             return False
+        bad = undone and any(undone.items() <= row["labels"].items() for row in rows)
+        return not bad and {Status(row["status"]) for row in rows}.isdisjoint(retry)
 
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the stored rows of a complete cell. Raises FileNotFoundError or `BadStore`."""

@@ -42,9 +42,7 @@ NO_DATA = {"missing": "data"}
 
 def done(cell: Cell, store: Store, retry: Collection[Status] = ()) -> bool:
     """Tell whether nothing remains to be done; a cell that lacked its data is tried again."""
-    if not store.complete(cell, retry):
-        return False
-    return not any(NO_DATA.items() <= row["labels"].items() for row in store.rows_of(cell))
+    return store.complete(cell, retry, NO_DATA)
 
 
 def superseded(sweep: str, planned: Sequence[Planned], store: Store) -> list[str]:
