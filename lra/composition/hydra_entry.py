@@ -302,8 +302,10 @@ def _combinations(
 
 def _fitted(combinations: list[list[str]], loader: Any) -> list[list[str]]:
     """Return the combinations that their models can be, each once; what is left out is noted."""
-    from lra.composition.mixer_words import MixerWords
+    from lra.composition.mixer_words import MixerWords, about_mixers
 
+    if not about_mixers(combinations):
+        return combinations
     words = MixerWords(loader, combinations)
     fitted = [words.fitted(combination) for combination in combinations]
     found = [*dict.fromkeys(tuple(each) for each in fitted if each is not None)]

@@ -6,6 +6,7 @@ left out by name; a word that no model of the sweep knows is refused as everywhe
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +16,11 @@ from lra.composition.loader import Loader
 BEGINNING = "model.mixer."
 PLAIN = ("variant", "faithful")
 """What a family without variants is."""
+
+
+def about_mixers(combinations: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a sweep has words about options of mixers: all combinations have the same."""
+    return any(word.lstrip("+").startswith(BEGINNING) for word in chain(*combinations[:1]))
 
 
 class MixerWords:
