@@ -18,6 +18,7 @@ import pytest
 
 from lra.cli import HOME
 from lra.composition.hydra_entry import entries
+from reports.figures import drawing
 from runners.store import Store
 from tests import lra_process
 
@@ -120,6 +121,11 @@ def lra(folder: Path, *words: str, how: tuple[str, ...] = (), path: str = "") ->
     return done.stdout
 
 
+def one_format() -> None:
+    """Draw figures in the one format that a page holds."""
+    drawing.FORMATS = ("svg",)
+
+
 def attempt(
     folder: Path, *words: str, how: tuple[str, ...] = (), path: str = ""
 ) -> subprocess.CompletedProcess[str]:
@@ -127,7 +133,7 @@ def attempt(
     environment |= {"LRA_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1"}
     if not how:
         environment["PYTHONSAFEPATH"] = "1"  # as in the installed command
-        done = lra_process.run(words, cwd=folder, env=environment)
+        done = lra_process.run(words, cwd=folder, env=environment, prepare=one_format)
     else:
         done = subprocess.run(
             [*how, *words],
@@ -158,7 +164,8 @@ def test_the_whole_story(folder: Path) -> None:
     measured = (
         "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]",
         "runner.references=[]", "runner.timed_steps=3", "runner.long_timed_steps=3",
-        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "results=measured", "logger=none",
+        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "hardware.token_budget=64",
+        "results=measured", "logger=none",
     )  # fmt: skip
     lra(folder, "run", "-m", "model=ema,identity", *OWN, *measured)
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2
