@@ -18,7 +18,6 @@ import pytest
 
 from lra.cli import HOME
 from lra.composition.hydra_entry import entries
-from reports.figures import drawing
 from runners.store import Store
 from tests import lra_process
 
@@ -121,11 +120,6 @@ def lra(folder: Path, *words: str, how: tuple[str, ...] = (), path: str = "") ->
     return done.stdout
 
 
-def one_format() -> None:
-    """Draw figures in the one format that a page holds."""
-    drawing.FORMATS = ("svg",)
-
-
 def attempt(
     folder: Path, *words: str, how: tuple[str, ...] = (), path: str = ""
 ) -> subprocess.CompletedProcess[str]:
@@ -133,7 +127,7 @@ def attempt(
     environment |= {"LRA_DATA": str(folder / "data"), "OMP_NUM_THREADS": "1"}
     if not how:
         environment["PYTHONSAFEPATH"] = "1"  # as in the installed command
-        done = lra_process.run(words, cwd=folder, env=environment, prepare=one_format)
+        done = lra_process.run(words, cwd=folder, env=environment)
     else:
         done = subprocess.run(
             [*how, *words],
