@@ -2,8 +2,8 @@
 
     LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts.py
 
-takes a minute or two. The presets are those of the paper's tables and figure, on a CPU and on a GPU; what is
-counted does not depend on which.
+takes a minute or two. The presets are those of the paper's tables and figure, on a CPU and on a GPU;
+what is counted does not depend on which.
 """
 
 import json
