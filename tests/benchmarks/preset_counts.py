@@ -2,7 +2,7 @@
 
     LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts.py
 
-takes a minute or two. The presets are those of the paper's tables and figure, on a CPU and on a GPU;
+takes a minute or two. The presets are those of the paper's tables and figure, on CPU and GPU;
 what is counted does not depend on which.
 """
 
