@@ -59,9 +59,18 @@ class Positions(StrEnum):
     """Inside the mixer: scores fall with the distance."""
     t5 = auto()
     """Inside the mixer: to scores is added a learned number for each bucket of distances."""
+    shaw = auto()
+    """Inside the mixer: keys gain a learned vector for each distance up to a largest one."""
+    transformer_xl = auto()
+    """Inside the mixer: queries meet a projected sinusoid of the distance; two learned biases."""
+    position_infused = auto()
+    """Inside the mixer: a sinusoid is added to what makes queries and keys, not to values."""
 
 
-INSIDE = frozenset({Positions.rotary, Positions.alibi, Positions.t5})
+SCORED = frozenset({Positions.alibi, Positions.t5, Positions.shaw, Positions.transformer_xl})
+"""Encodings that add to scores: for mixers that have them."""
+
+INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
 """Encodings that the mixer itself applies; a site names no other."""
 
 
@@ -96,6 +105,8 @@ class Site:
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
     """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
+    relative_distance: int = 64
+    """Largest distance that `positions=shaw` tells apart."""
     cls: bool = False
     """Whether position 0 holds the CLS vector, which tasks read the answer from."""
     generator: torch.Generator = field(default_factory=torch.Generator)
