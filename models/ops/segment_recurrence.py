@@ -111,7 +111,7 @@ class SegmentRecurrence(MultiHead):
         keys, memory = k.shape[2], k.shape[2] - q.shape[2]
         if self.positions == Positions.rotary:
             # Distances alone matter: places may count from the memory's first row, empty or not.
-            return rotate(q, torch.full((1,), memory, device=q.device)), rotate(k)
+            return rotate(q, torch.full((len(q),), memory, device=q.device)), rotate(k)
         ids = torch.arange(keys, device=q.device)[None]
         if empty is not None:
             ids = (ids - empty[:, None]).clamp(min=0)
