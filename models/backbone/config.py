@@ -115,6 +115,8 @@ class BackboneConfig:
     reversible_output: StreamsOut = StreamsOut.mean
     """Read by residual=reversible alone."""
     positions: Positions = Positions.learned
+    relative_distance: int = 64
+    """Largest distance that positions=shaw tells apart."""
     order_blind: bool = False
     """Whether the order of tokens is left out on purpose: a bag of them. A model that cannot tell
     the order is refused where this is False, and one that can where it is True."""
@@ -158,7 +160,7 @@ class BackboneConfig:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "head_hidden_width", "memory",
-                     "evaluation_memory"):  # fmt: skip
+                     "evaluation_memory", "relative_distance"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if self.head_hidden_layers not in (0, 1, 2):
@@ -242,6 +244,7 @@ NEEDS = (
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
+    Need("relative_distance", positions=Positions.shaw),
     Need("softmax_cutoffs", "softmax_shrink", softmax=Softmax.adaptive),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),

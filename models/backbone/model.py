@@ -184,6 +184,7 @@ class Backbone(nn.Module):
             depth=config.layer_groups or config.depth,
             attention_dropout=config.attention_dropout,
             positions=config.positions if config.positions in INSIDE else Positions.none,
+            relative_distance=config.relative_distance,
             cls=self.has_cls,
             generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
             shared=shared,
