@@ -26,6 +26,11 @@ from models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
 )
+from models.positions import (
+    INSIDE as INSIDE,  # noqa: PLC0414  # handed on
+    SCORED as SCORED,  # noqa: PLC0414  # handed on
+    Positions as Positions,  # noqa: PLC0414  # handed on
+)
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
@@ -43,35 +48,6 @@ class Unsupported(ValueError):
 
     It becomes a row whose status is `unsupported` and whose reason is this message.
     """
-
-
-class Positions(StrEnum):
-    """Where the order of the tokens enters the model."""
-
-    none = auto()
-    learned = auto()
-    sinusoidal = auto()
-    axial = auto()
-    """Learned, a row's vector beside a column's: the sequence as a grid."""
-    rotary = auto()
-    """Inside the mixer: queries and keys are rotated."""
-    alibi = auto()
-    """Inside the mixer: scores fall with the distance."""
-    t5 = auto()
-    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
-    shaw = auto()
-    """Inside the mixer: keys gain a learned vector for each distance up to a largest one."""
-    transformer_xl = auto()
-    """Inside the mixer: queries meet a projected sinusoid of the distance; two learned biases."""
-    position_infused = auto()
-    """Inside the mixer: a sinusoid is added to what makes queries and keys, not to values."""
-
-
-SCORED = frozenset({Positions.alibi, Positions.t5, Positions.shaw, Positions.transformer_xl})
-"""Encodings that add to scores: for mixers that have them."""
-
-INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
-"""Encodings that the mixer itself applies; a site names no other."""
 
 
 class Variant(StrEnum):
