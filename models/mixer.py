@@ -200,6 +200,8 @@ class Traits:
     """A dense mask instead of sparsity: barred from speed tables."""
     reversible: bool = True
     """False: carries a stream or an activation penalty."""
+    in_streams: frozenset[str] = frozenset()
+    """Names of parameters that learn behind a memory alone: without a state nothing reads them."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
     sees_order: bool = True
