@@ -122,6 +122,6 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
 def _read(
     model: Backbone, unread: list[int] | tuple[int, ...], state: State
 ) -> tuple[Float[Tensor, "1 c"], State]:
-    device = model.embedding.weight.device
+    device = next(model.parameters()).device
     with torch.no_grad():
         return read(model, Point(torch.tensor([[*unread]], device=device), state))
