@@ -1,7 +1,7 @@
 """Judge a model on one split, item by item."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from models.backbone.model import Backbone
 from models.mixer import State
 from runners.isolation.progress import so_far
 from runners.metrics import METRICS
-from runners.records import Outcomes
+from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, to_device
 from runners.training.recurrent_state import remembered
 from tasks.task import Derives, Tally, Task
@@ -101,6 +101,23 @@ def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
             before = sums.get(part, (0.0, 0.0))
             sums[part] = before[0] + nll, before[1] + count
     return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
+
+
+def score_rows(found: SplitScores, labels: Mapping[str, str]) -> Iterator[Measurement]:
+    """Yield the final rows of a split: its metrics, and the loss of each part.
+
+    Args:
+        found: What was judged.
+        labels: Of every row, beside the split and how much was judged.
+    """
+    # Of windows with a share each, no interval over examples can be made.
+    counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
+    every = {"split": found.outcomes.split, counted: str(len(found.outcomes.index)), **labels}
+    for metric, value in found.measured.items():
+        yield Measurement(metric=metric, value=value, labels=every)
+    for (kind, part), (loss, count) in found.parts.items():
+        own = {**every, "part": part, "items": f"{count:.0f}"}
+        yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:
