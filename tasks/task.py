@@ -199,8 +199,11 @@ class Windowed(Task, Protocol):
         """
         ...
 
-    def row_tokens(self, split: str, rows: int) -> int:
-        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch."""
+    def row_tokens(self, split: str, rows: int) -> int | None:
+        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+
+        None where rows are no streams, and no state is carried.
+        """
         ...
 
 

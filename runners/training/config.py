@@ -1,5 +1,6 @@
 """What a training does besides moving weights: its options."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, ClassVar
@@ -65,6 +66,12 @@ class TrainConfig:
             raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
         if not self.checkpoint_every_s > 0:
             raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+
+    def marks(self, regime: str) -> Mapping[str, str]:
+        """Return the label of stages, where there are some."""
+        del regime
+        spelt = (", ".join(f"{key}={value}" for key, value in each.items()) for each in self.stages)
+        return {"stages": "; ".join(spelt)} if self.stages else {}
 
 
 def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneConfig) -> None:

@@ -26,6 +26,7 @@ from runners.measurement.measure import process_peak_bytes
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
+from runners.training.data_check import check_data
 from runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
 from runners.training.objective import objective
 from runners.training.optim import OptimConfig
@@ -84,7 +85,7 @@ class Trainer:
 
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
-        self.stages.check_batches(self.task)
+        check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(self.seed)
         state = fitting(self.checkpoints, self.state(), self.updates, self.empty_streams)
         if state is not None:

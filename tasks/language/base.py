@@ -149,10 +149,19 @@ class LanguageTask(StoredTask):
         other.length = length
         return other
 
-    def row_tokens(self, split: str, rows: int) -> int:
-        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch."""
+    def row_tokens(self, split: str, rows: int) -> int | None:
+        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+
+        None where rows are no streams, and no state is carried.
+        """
+        if not self.carries(split):
+            return None
         whole = (len(self.split(split).tokens) - 1) // rows
         return whole // self.length * self.length if split == "train" else whole
+
+    def carries(self, split: str) -> bool:
+        """Tell whether a state goes on from batch to batch of a split."""
+        return self.memory > 0 and (self.contiguous or split != "train")
 
     @property
     def trained_length(self) -> int:
@@ -236,7 +245,7 @@ class LanguageTask(StoredTask):
                 f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
                 f"{self.length}: the split has {number}; lower the batch size or task.length"
             )
-        streams = self.memory > 0 and (self.contiguous or split != "train")
+        streams = self.carries(split)
         flat = self.split(split).tokens
         for first in range(start * together, last, together):
             indices = np.arange(first, min(first + together, last))[rank::ranks]
