@@ -24,6 +24,7 @@ offered, and nothing looks ahead.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -158,6 +159,8 @@ class AdaptiveSpan(SegmentRecurrence):
             )
         core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
         super().__init__(site, core, bias=bias, bias_default=False)
+        # Queries that meet p carry no positions of their own.
+        self.traits = replace(self.traits, positions=frozenset())
         self.penalty = penalty
 
     def initial_state(self, batch_size: int, memory: int) -> State:
