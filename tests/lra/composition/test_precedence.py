@@ -18,7 +18,6 @@ from lra.composition.own_options import TABLES, merged, own_options
 from lra.sweep.cells import Known, plan
 from lra.yaml_text import parse
 
-
 REFUSING = "lra.composition.contradictions.refuse_contradictions"
 """A preset that contradicts a protocol is composed all the same, to see who wins."""
 
