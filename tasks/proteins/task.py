@@ -49,7 +49,7 @@ from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCAB
 from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
-from tasks.task import Baseline, Batch, Kind, TaskSpec
+from tasks.task import Baseline, Batch, Kind, Task, TaskSpec
 
 VERSION = 1
 MASKED = 0.15
@@ -249,6 +249,15 @@ class Proteins(RowsTask, LanguageTask):
         if self.form is ProteinForm.concatenated:
             return LanguageTask.lengths(self, split)
         return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
+
+    def with_windows(self, length: int) -> Task:
+        """Return this task with training windows of `length` tokens; ValueError for single rows."""
+        if self.form is ProteinForm.single:
+            raise ValueError(
+                f"windows of {length} tokens are cut from a stream: got task.form=single, whose "
+                "rows are sequences; set task.form=concatenated"
+            )
+        return super().with_windows(length)
 
     def batches(
         self,
