@@ -12,13 +12,16 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from lra import guard
 from lra.configuration import ConfigError, check
 from lra.selection import spelt_out
 from lra.suggest import unknown
 from lra.sweep.progress import counted
+
+if TYPE_CHECKING:
+    from lra.composition.loader import Loader
 
 MULTIRUN = ("-m", "--multirun")
 LONGEST_WORD = 10_000
@@ -85,7 +88,9 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
                 hydra.multirun(flags.config_name, job, words)
             found = []
         for entry in found:
-            refuse_contradictions(entry.config, entry.overrides, hydra.config_loader)
+            refuse_contradictions(
+                entry.config, entry.overrides, cast("Loader", hydra.config_loader)
+            )
         _say(hydra.config_loader, notes([entry.config for entry in found]))
         return found
     finally:
