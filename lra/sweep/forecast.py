@@ -1,6 +1,5 @@
 """What a cell will take: its passes counted, divided by the machine's rates, corrected by rows."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -64,12 +63,11 @@ class Forecaster:
 
     Args:
         past: stored cells, and what they took.
-        until: `time.monotonic()` beyond which nothing more is counted.
+        costs: what counts; one of its own where none is given.
     """
 
-    def __init__(self, past: Sequence[Past] = (), *, until: float = float("inf")) -> None:
-        self.past, self.until = past, until
-        self.costs = Costs()
+    def __init__(self, past: Sequence[Past] = (), costs: Costs | None = None) -> None:
+        self.past, self.costs = past, costs or Costs()
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
@@ -114,8 +112,6 @@ class Forecaster:
             Unsupported: the model refuses its task.
             Uncounted: it cannot be counted.
         """
-        if time.monotonic() > self.until:
-            raise Uncounted("there was no time to count it: lra plan counts every cell")
         passes = run.runner.passes(CellWork.planned(run, columns))
         machine = self.machine(run)
         if machine is None:
@@ -127,8 +123,9 @@ class Forecaster:
         taken = [machine.seconds(cost.work) for _, cost in costs]
         need = max(cost.need_bytes for _, cost in costs)
         first = passes[0]
+        whole = START_S + sum(p.times * s for p, s in zip(passes, taken, strict=True))
         return Forecast(
-            seconds=START_S + sum(p.times * s for p, s in zip(passes, taken, strict=True)),
+            seconds=min(whole, run.control.timeout_s or whole),
             basis="counted",
             step_s=taken[0],
             steps=round(first.times),

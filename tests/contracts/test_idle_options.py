@@ -74,7 +74,9 @@ def values_of(family):
         elif isinstance(member, type) and issubclass(member, StrEnum):
             tried = [[each] for each in member] if member is not kind else [*member]
         elif member is float:
-            tried = [0.25, 2.0] if usual is None else [2 * usual, 0.5 * usual]
+            number = usual[0] if isinstance(usual, list) else usual
+            tried = [2 * number, 0.5 * number] if number else [0.25, 2.0]
+            tried = [[each] for each in tried] if member is not kind else tried
         else:
             number = small or usual or 1
             number = number[0] if isinstance(number, list) else number
