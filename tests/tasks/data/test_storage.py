@@ -72,15 +72,15 @@ def test_files_are_those_of_numpy(folder, part):
     assert (folder / f"train.{part}.npy").read_bytes() == written.getvalue()
 
 
-@pytest.mark.parametrize("by", [dict, iter], ids=["whole", "blocks"])
-def test_a_refused_write_keeps_the_number_of_its_reason(tmp_path, by):
+@pytest.mark.parametrize("form", ["whole", "blocks"])
+def test_a_refused_write_keeps_the_number_of_its_reason(tmp_path, form):
     rows = from_rows([np.zeros(90_000, np.uint8)], np.zeros(1, np.uint8))
+    content = {"train": rows} if form == "whole" else [("train", rows)]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
-        with pytest.raises(OSError) as caught:
-            content = {"train": rows}
-            write_store(tmp_path / "store", content if by is dict else by(content.items()), {})
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_store(tmp_path / "store", content, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.errno == errno.EFBIG
