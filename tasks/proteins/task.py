@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from tasks.data.masking import chosen
@@ -45,7 +45,17 @@ from tasks.data.sources import data_root
 from tasks.data.storage import Ragged
 from tasks.data.tokens import unigram_baseline
 from tasks.language.base import LanguageTask, Regime, counted
-from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
+from tasks.proteins.alphabet import (
+    BEGIN,
+    END,
+    FIRST,
+    MASK,
+    PAD,
+    SYMBOLS,
+    VOCABULARY,
+    encoded,
+    spelled,
+)
 from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
@@ -321,6 +331,14 @@ class Proteins(RowsTask, LanguageTask):
                 there &= batch.weight > 0
             total += torch.bincount(batch.target[there], minlength=VOCABULARY)
         return total
+
+    def encode(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of residues and signs. ValueError for other letters."""
+        return encoded(text)
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return how ids are written."""
+        return spelled(ids)
 
     def describe(self, split: str, index: int) -> str:
         """Return an example as evaluation shows it, and the masked residues where there are."""

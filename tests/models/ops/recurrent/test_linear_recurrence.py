@@ -43,7 +43,7 @@ def test_long_streams_of_gates_neither_vanish_nor_overflow():
     assert (found - wanted).abs().max() < 1e-5
 
 
-class Steps(TorchDispatchMode):
+class RecurrenceSteps(TorchDispatchMode):
     """Counts the steps c = a c + b."""
 
     def __init__(self):
@@ -58,7 +58,7 @@ class Steps(TorchDispatchMode):
 @pytest.mark.parametrize("length", [100, 10_000])
 def test_there_are_three_times_the_square_root_of_the_length_steps(length):
     a = torch.rand(1, length, 2)
-    with Steps() as seen:
+    with RecurrenceSteps() as seen:
         linear_recurrence(a, a, a[:, 0])
     assert seen.number == 3 * length**0.5 - 1
 
