@@ -11,9 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.mixer import SCORED, Flow, Layout, Positions, Site, State, Unsupported
-from models.multi_head import MultiHead
+from models.multi_head import Core, MultiHead
 from models.ops import segment_memory
-from models.ops.exact import ExactCore, distance_bias, sdpa, softmax_attention
+from models.ops.exact import (
+    ExactCore,
+    distance_bias,
+    refuse_in_stream,
+    sdpa,
+    softmax_attention,
+)
 from models.positions import precise, rotate, sinusoid
 
 
@@ -28,16 +34,13 @@ class SegmentRecurrence(MultiHead):
 
     Args:
         site: Where it is built.
-        core: Exact attention, with the scores by distance.
+        core: Exact attention, with the scores by distance; a subclass with another one has another
+            `read`.
         bias: Whether projections have biases.
         bias_default: What the family's option says where nobody chooses.
     """
 
-    core: ExactCore
-
-    def __init__(
-        self, site: Site, core: ExactCore, *, bias: bool, bias_default: bool = True
-    ) -> None:
+    def __init__(self, site: Site, core: Core, *, bias: bool, bias_default: bool = True) -> None:
         super().__init__(site, core, bias=bias, bias_default=bias_default)
         self.positions = site.positions
 
@@ -64,7 +67,7 @@ class SegmentRecurrence(MultiHead):
         """Read a segment behind `flow.state`; without one, exactly `forward`."""
         if flow.state is None:
             return flow._replace(x=self.forward(flow.x, layout))
-        self.core.refuse(layout)
+        refuse_in_stream(layout)
         x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
         q = self.split(self.q_proj(x))
         if remembered == 2:
@@ -85,7 +88,7 @@ class SegmentRecurrence(MultiHead):
         segment: segment_memory.Segment,
     ) -> Float[Tensor, "b h l v"]:
         """Let the new tokens attend to all that is in sight."""
-        length, keys, core = q.shape[2], k.shape[2], self.core
+        length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
         visible = segment_memory.visibility(
             length, segment, same_length=self.same_length, device=q.device
         )
