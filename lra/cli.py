@@ -43,6 +43,9 @@ VERBS = {
     "pages": Verb(
         "lra.commands.pages", "a documentation page per family, from its code and stored rows"
     ),
+    "generate": Verb(
+        "lra.commands.generate", "text that a trained language model writes behind a prompt"
+    ),
     "show": Verb(
         "lra.commands.show", "one stored result: configuration, rows, the command to repeat it"
     ),

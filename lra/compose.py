@@ -256,6 +256,7 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     from runners.measurement.hardware import HardwareProfile
     from runners.training.config import TrainConfig, check_together
     from runners.training.optim import OptimConfig
+    from runners.training.stages import TrainingStages
 
     check(config)
     plugins = list(config["plugins"])
@@ -279,6 +280,10 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
     control, runner = _runner(config["runner"], model, plugins)
     optim = make(OptimConfig, _without(config["optim"], "name", "about"), "optim")
     if isinstance(runner, TrainConfig):
+        try:
+            TrainingStages(runner.stages, optim).check_windows(tasks[spelt])
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         try:
             check_together(optim, runner, backbone)
         except ValueError as error:

@@ -13,7 +13,10 @@ from reports.rows import FAITHFUL, RUN_MARKS, labels_of
 from runners.records import baseline_of
 
 AXES = ("length", "mode", "seed", "runner", "schema")
-LABELLED = ("mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source")
+LABELLED = (
+    "mixer.variant", "mixer.layers", "mixer.others.", "runner.qk", "runner.source", "runner.rule",
+    "runner.learning_rate", "runner.decay",
+)  # fmt: skip
 """What the labels or the mode of a row name already, and reports with them."""
 TRAININGS = "trainings."
 """Keys of the trainings that a cell starts from: others for every seed, and none in some modes."""

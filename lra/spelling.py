@@ -35,7 +35,8 @@ def wanted(kind: Any) -> str:
         return ", or ".join(wanted(each) for each in arguments)
     if get_origin(kind) is list and arguments:
         named = wanted(arguments[0])
-        return f"a list of {named.removeprefix('a ')}s" if named.startswith("a ") else "a list"
+        counted = named.startswith("a ") or arguments[0] is str
+        return f"a list of {named.removeprefix('a ')}s" if counted else "a list"
     if get_origin(kind) is dict and arguments:
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -56,7 +57,13 @@ def word(key: str, value: Any, kind: Any) -> str | None:
         return f"-m {key}={','.join(map(str, value))} (several values are a sweep)"
     found = _seconds(value) if key.endswith("_s") else None
     found = found or meant(value, kind)
-    return None if found is None else shlex.quote(f"{key}={found}")
+    return None if found is None else _quoted(f"{key}={found}")
+
+
+def _quoted(typed: str) -> str:
+    """Quote a word for a shell, readably where it has quotes of its own."""
+    readable = "'" in typed and not re.search(r'["$`\\!]', typed)
+    return f'"{typed}"' if readable else shlex.quote(typed)
 
 
 def _seconds(value: Any) -> str | None:
@@ -79,9 +86,12 @@ def meant(value: Any, kind: Any) -> str | None:
 
 
 def _list(value: Any, kind: Any) -> str | None:
-    if isinstance(value, list | dict) or value is None:
+    if isinstance(value, list) and kind is str:
+        parts = [str(part).lower() if type(part) in (int, bool) else part for part in value]
+    elif isinstance(value, list | dict) or value is None:
         return None
-    parts = re.split(r"[\s,;]+", value.strip("()")) if isinstance(value, str) else [value]
+    else:
+        parts = re.split(r"[\s,;]+", value.strip("()")) if isinstance(value, str) else [value]
     items = [_item(part, kind) for part in parts]
     return None if None in items else f"[{','.join(map(str, items))}]"
 

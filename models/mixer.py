@@ -26,6 +26,11 @@ from models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
 )
+from models.positions import (
+    INSIDE as INSIDE,  # noqa: PLC0414  # handed on
+    SCORED as SCORED,  # noqa: PLC0414  # handed on
+    Positions as Positions,  # noqa: PLC0414  # handed on
+)
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
 """What a mixer remembers along time: nested tuples of tensors, batch first, of static shape.
@@ -43,26 +48,6 @@ class Unsupported(ValueError):
 
     It becomes a row whose status is `unsupported` and whose reason is this message.
     """
-
-
-class Positions(StrEnum):
-    """Where the order of the tokens enters the model."""
-
-    none = auto()
-    learned = auto()
-    sinusoidal = auto()
-    axial = auto()
-    """Learned, a row's vector beside a column's: the sequence as a grid."""
-    rotary = auto()
-    """Inside the mixer: queries and keys are rotated."""
-    alibi = auto()
-    """Inside the mixer: scores fall with the distance."""
-    t5 = auto()
-    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
-
-
-INSIDE = frozenset({Positions.rotary, Positions.alibi, Positions.t5})
-"""Encodings that the mixer itself applies; a site names no other."""
 
 
 class Variant(StrEnum):
@@ -96,6 +81,8 @@ class Site:
     attention_dropout: float = 0.0
     positions: Positions = Positions.none
     """One of `INSIDE` when the mixer itself must apply the positions; else `none`."""
+    relative_distance: int = 64
+    """Largest distance that `positions=shaw` tells apart."""
     cls: bool = False
     """Whether position 0 holds the CLS vector, which tasks read the answer from."""
     generator: torch.Generator = field(default_factory=torch.Generator)
@@ -213,6 +200,8 @@ class Traits:
     """A dense mask instead of sparsity: barred from speed tables."""
     reversible: bool = True
     """False: carries a stream or an activation penalty."""
+    in_streams: frozenset[str] = frozenset()
+    """Names of parameters that learn behind a memory alone: without a state nothing reads them."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
     sees_order: bool = True

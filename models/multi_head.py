@@ -1,13 +1,13 @@
 """The four projections around an attention core, written once: weights load across families."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.mixer import Family, Flow, Layout, Positions, Site, State, Traits, Unsupported, blanked
-from models.positions import rotate
+from models.positions import infused, rotate
 
 
 @runtime_checkable
@@ -88,12 +88,14 @@ def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
 class MultiHead(Family):
     """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
-    Rotary positions, where the site asks for them, are applied here, before the core.
+    Rotary and position-infused encodings, where the site asks for them, are applied here, before
+    the core.
 
     Args:
         site: Where it is built.
         core: The attention.
         bias: Whether projections have biases, where the backbone leaves that open.
+        bias_default: The default of that option of the family.
         mean_at_padding: Whether a padded token, whose output is otherwise what real keys give it,
             gets the mean of the values at all positions, padding among them. It is what a bias of
             -1e10 on every score does in float32, and so the Long Range Arena's code.
@@ -103,26 +105,37 @@ class MultiHead(Family):
     k_proj: nn.Linear
     v_proj: nn.Linear
     out_proj: nn.Linear
+    infusible: ClassVar[bool] = True
+    """Whether every query and key of the family comes from `project`, which infuses positions."""
 
     def __init__(
-        self, site: Site, core: Core, *, bias: bool = True, mean_at_padding: bool = False
+        self,
+        site: Site,
+        core: Core,
+        *,
+        bias: bool = True,
+        bias_default: bool = True,
+        mean_at_padding: bool = False,
     ) -> None:
         super().__init__()
         self.mean_at_padding = mean_at_padding
         self.heads, self.head_width = site.heads, site.head_width
         self.rotary = site.positions == Positions.rotary
+        self.infused = site.positions == Positions.position_infused
         self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
                 f"rotary positions need an even head width: got {_origin(site)}; change heads, "
                 "head_width, or positions"
             )
-        has = biases(site, bias)
+        has = biases(site, bias, default=bias_default)
         for name in ("q_proj", "k_proj", "v_proj"):
             self.add_module(name, projection(site.width, site.inner_width, bias=has.qkv))
         self.out_proj = projection(site.inner_width, site.width, bias=has.output)
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
+        if self.infusible:
+            offered |= {Positions.position_infused.value}
         applied = core.traits.options | APPLIED
         sees_order = core.traits.sees_order or self.positions_inside
         self.traits = replace(
@@ -144,9 +157,11 @@ class MultiHead(Family):
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
     ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
-        """Return queries, keys and values by head, rotated where rotary positions are on."""
+        """Return queries, keys and values by head, with the positions that are applied here."""
         x = blanked(x, layout, self.traits)
-        q, k, v = (self.split(layer(x)) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        placed = infused(x, layout.start) if self.infused else x
+        q, k = self.split(self.q_proj(placed)), self.split(self.k_proj(placed))
+        v = self.split(self.v_proj(x))
         if self.rotary:
             q, k = rotate(q, layout.start), rotate(k, layout.start)
         return q, k, v

@@ -1,11 +1,41 @@
-"""Position encodings: what is added to the input, and what is applied inside a mixer."""
+"""Position encodings: their names, what is added to the input, and what mixers apply."""
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum, auto
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+
+class Positions(StrEnum):
+    """Where the order of the tokens enters the model."""
+
+    none = auto()
+    learned = auto()
+    sinusoidal = auto()
+    axial = auto()
+    """Learned, a row's vector beside a column's: the sequence as a grid."""
+    rotary = auto()
+    """Inside the mixer: queries and keys are rotated."""
+    alibi = auto()
+    """Inside the mixer: scores fall with the distance."""
+    t5 = auto()
+    """Inside the mixer: to scores is added a learned number for each bucket of distances."""
+    shaw = auto()
+    """Inside the mixer: keys gain a learned vector for each distance up to a largest one."""
+    transformer_xl = auto()
+    """Inside the mixer: queries meet a projected sinusoid of the distance; two learned biases."""
+    position_infused = auto()
+    """Inside the mixer: a sinusoid is added to what makes queries and keys, not to values."""
+
+
+SCORED = frozenset({Positions.alibi, Positions.t5, Positions.shaw, Positions.transformer_xl})
+"""Encodings that add to scores: for mixers that have them."""
+
+INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
+"""Encodings that the mixer itself applies; a site names no other."""
 
 ROTARY_BASE = 10_000.0
 
@@ -16,14 +46,41 @@ def position_ids(length: int, start: Int[Tensor, " b"] | None, like: Tensor) -> 
     return ids if start is None else ids + start[:, None]
 
 
-def sinusoid(ids: Int[Tensor, "b l"], width: int) -> Float[Tensor, "b l d"]:
-    """Return sin on even and cos on odd channels, base 10000 (Vaswani et al. 2017), in float32."""
+def sinusoid(
+    ids: Int[Tensor, "*b l"],
+    width: int,
+    *,
+    halves: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "*b l d"]:
+    """Return sin on even and cos on odd channels, base 10000 (Vaswani et al. 2017).
+
+    Args:
+        ids: Positions, or distances.
+        width: Channels.
+        halves: All sines stand before all cosines (Transformer-XL's order).
+        dtype: Of the angles and the result: float32, or float64.
+    """
     frequency = torch.exp(
-        torch.arange(0, width, 2, device=ids.device, dtype=torch.float32)
-        * (-math.log(ROTARY_BASE) / width)
+        torch.arange(0, width, 2, device=ids.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
     )
-    angle = ids[..., None].float() * frequency
+    angle = ids[..., None].to(dtype) * frequency
+    if halves:
+        return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., :width]
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :width]
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that positions are computed in: float32, or float64 beside float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def infused(
+    x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None = None
+) -> Float[Tensor, "b l d"]:
+    """Add the sinusoid of every position: what queries and keys of Shortformer are made of."""
+    ids = position_ids(x.shape[1], start, x)
+    return x + sinusoid(ids, x.shape[-1], halves=True, dtype=precise(x.dtype)).to(x.dtype)
 
 
 def rotate(
@@ -37,11 +94,11 @@ def rotate(
     width = x.shape[-1]
     if width % 2:
         raise ValueError(f"rotary positions need an even head width: got {width}; change heads")
-    precise = torch.float64 if x.dtype == torch.float64 else torch.float32
+    dtype = precise(x.dtype)
     frequency = torch.exp(
-        torch.arange(0, width, 2, device=x.device, dtype=precise) * (-math.log(ROTARY_BASE) / width)
+        torch.arange(0, width, 2, device=x.device, dtype=dtype) * (-math.log(ROTARY_BASE) / width)
     )
-    angle = position_ids(x.shape[2], start, x)[:, None, :, None].to(precise) * frequency
+    angle = position_ids(x.shape[2], start, x)[:, None, :, None].to(dtype) * frequency
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)

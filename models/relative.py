@@ -3,32 +3,48 @@
 A family whose scores are written out, and that names the encoding in `Traits.positions`, makes its
 `RelativeScores` by `relative_scores` and adds them before the softmax; every other family is
 refused by the model. ALiBi is of this kind, too, and older here: families keep its slopes.
+
+What is added is scaled as scores are, by 1 / sqrt(k), already. Distances are the query's position
+less the key's; those of keys that lie out of sight may be anything.
 """
 
 import math
-from typing import Protocol, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.mixer import Positions, Site
+from models.positions import precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
 """T5's, at every size: buckets of distances, and the distance from which all are one bucket."""
 
 
-class RelativeScores(Protocol):
+class RelativeScores(nn.Module, ABC):
     """Scores by distance, and by the queries where an encoding uses them (Shaw, Transformer-XL)."""
 
-    def __call__(
+    def queries(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+        """Return what meets the keys: the queries."""
+        return q
+
+    @abstractmethod
+    def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
     ) -> Float[Tensor, "#b h i j"]:
-        """Return what is added; `distance` is the query's position less the key's."""
-        ...
+        """Return what is added for keys at any distances."""
+
+    def in_order(self, q: Float[Tensor, "b h i k"], keys: int) -> Float[Tensor, "#b h i j"]:
+        """Return what is added where `keys` follow one another and the last is the last query's."""
+        position = torch.arange(keys, device=q.device)
+        distance = position[keys - q.shape[2] :, None] - position
+        return cast(Tensor, self(q, distance[None]))
 
 
-class BucketScores(nn.Module):
+class BucketScores(RelativeScores):
     """T5's: a learned number for each head and each bucket of distances.
 
     Half of the buckets are single distances, the other half grow as their logarithm; not causal,
@@ -41,10 +57,7 @@ class BucketScores(nn.Module):
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.causal = site.causal
-        # Drawn on the CPU, then where the module's parameters are: also the meta device.
-        drawn = torch.empty(BUCKETS, site.heads, device="cpu")
-        drawn.normal_(std=site.width**-0.5, generator=site.generator)
-        self.weight = nn.Parameter(drawn.to(torch.empty(()).device))
+        self.weight = drawn(site, (BUCKETS, site.heads), site.width**-0.5)
 
     def forward(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
@@ -70,8 +83,147 @@ def bucket(
     return first + torch.where(distance < single, distance, far)
 
 
-def relative_scores(site: Site) -> nn.Module | None:
-    """Return the scores of the site's encoding, one module for all layers; None: it has none."""
-    if site.positions != Positions.t5:
-        return None
-    return cast(nn.Module, site.share("positions.t5", lambda: BucketScores(site)))
+class VectorScores(RelativeScores):
+    """Scores q' . R_t by a vector R_t for each distance t; an encoding says q' and R."""
+
+    causal: bool
+    scale: float
+
+    @abstractmethod
+    def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "#h t k"]:
+        """Return R of these distances."""
+
+    def meeting(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+        """Return what meets the vectors: the queries."""
+        return q
+
+    def forward(
+        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, "#b i j"]
+    ) -> Float[Tensor, "b h i j"]:
+        """Meet the vectors of all distances that may be, and gather."""
+        most = distance.shape[-1] - 1
+        least = 0 if self.causal else -most
+        span = torch.arange(least, most + 1, device=q.device)
+        scores = (self.meeting(q) * self.scale) @ self.vectors(span).to(q.dtype).mT
+        index = distance.clamp(least, most) - least
+        return scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1))
+
+    def in_order(self, q: Float[Tensor, "b h i k"], keys: int) -> Float[Tensor, "b h i j"]:
+        """Meet the vectors in falling order, and read each query's row one further to the left.
+
+        The key of query i at j lies (keys - l + i - j) back, so that rows of l x (keys + 1) scores,
+        read as rows of `keys` from the l-th on, stand in place: no score is copied.
+        """
+        length = q.shape[2]
+        most, least = keys, 0 if self.causal else 1 - length
+        distance = torch.arange(most, least - 1, -1, device=q.device)
+        scores = (self.meeting(q) * self.scale) @ self.vectors(distance).to(q.dtype).mT
+        width = scores.shape[-1] - 1
+        behind = scores.flatten(-2)[..., length:]
+        return behind.reshape(*scores.shape[:-1], width)[..., :keys]
+
+
+class ShawScores(VectorScores):
+    """Shaw's: a learned vector for each distance up to `site.relative_distance`, both ways.
+
+    Larger distances count as that one. One table for all heads, of each layer its own, N(0, 1/k).
+
+    Source: Shaw et al. 2018, arXiv:1803.02155, section 3.2. Differences: values gain no vectors,
+    which the paper found to make no difference (table 3); causal, distances have one sign.
+    """
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.causal, self.scale = site.causal, site.head_width**-0.5
+        self.reach = site.relative_distance
+        rows = self.reach + 1 if site.causal else 2 * self.reach + 1
+        self.weight = drawn(site, (rows, site.head_width), site.head_width**-0.5)
+
+    def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "1 t k"]:
+        """Look them up."""
+        least = 0 if self.causal else -self.reach
+        return self.weight[distance.clamp(least, self.reach) - least][None]
+
+
+class GlobalBiases(nn.Module):
+    """Transformer-XL's u and v: what queries gain before they meet keys, and distances."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        shape = (site.heads, site.head_width)
+        self.content, self.position = (drawn(site, shape, 0.02) for _ in range(2))
+
+
+class SinusoidScores(VectorScores):
+    """Transformer-XL's: R_t = W_r r_t of a sinusoid r_t, and two biases of the queries.
+
+        s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j}) / sqrt(k)
+
+    W_r is each layer's own, without bias, Xavier-uniform; u and v, N(0, 0.02), are the same in all
+    layers unless `untied`.
+
+    Source: Dai et al. 2019, arXiv:1901.02860, section 3.3, and the code published with it;
+    distances of both signs as in XLNet, arXiv:1906.08237.
+
+    Args:
+        site: Where it is built.
+        untied: Whether u and v are this layer's own.
+        dropout: Of the sinusoids, while training.
+        clamp: Larger distances count as this one; None: none does.
+        evaluation_clamp: The same in evaluation; None: as in training.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        untied: bool = False,
+        dropout: float = 0.0,
+        clamp: int | None = None,
+        evaluation_clamp: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.clamp = clamp
+        self.evaluation_clamp = clamp if evaluation_clamp is None else evaluation_clamp
+        self.causal, self.scale = site.causal, site.head_width**-0.5
+        self.width, self.heads = site.width, site.heads
+        self.dropout = nn.Dropout(dropout)
+        self.r_proj = nn.Linear(site.width, site.inner_width, bias=False)
+        nn.init.xavier_uniform_(self.r_proj.weight)
+        shared = site.share("positions.transformer_xl", lambda: GlobalBiases(site))
+        self.biases = GlobalBiases(site) if untied else shared
+
+    def queries(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+        """Return q + u."""
+        return q + self.biases.content[:, None].to(q.dtype)
+
+    def meeting(self, q: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+        """Return q + v."""
+        return q + self.biases.position[:, None].to(q.dtype)
+
+    def vectors(self, distance: Int[Tensor, " t"]) -> Float[Tensor, "h t k"]:
+        """Project the sinusoids, by head."""
+        weight = self.r_proj.weight
+        clamp = self.clamp if self.training else self.evaluation_clamp
+        if clamp is not None:
+            distance = distance.clamp(-clamp, clamp)
+        r = sinusoid(distance, self.width, halves=True, dtype=precise(weight.dtype))
+        projected: Tensor = self.r_proj(self.dropout(r.to(weight.dtype)))
+        return projected.view(len(distance), self.heads, -1).transpose(0, 1)
+
+
+def drawn(site: Site, shape: tuple[int, ...], deviation: float) -> nn.Parameter:
+    """Return numbers of the site's generator, drawn on the CPU, then where parameters are made."""
+    table = torch.empty(shape, device="cpu").normal_(std=deviation, generator=site.generator)
+    return nn.Parameter(table.to(torch.empty(()).device))
+
+
+def relative_scores(site: Site) -> RelativeScores | None:
+    """Return the scores of the site's encoding; None: it adds none, or ALiBi's."""
+    makers: dict[Positions, Callable[[], RelativeScores]] = {
+        Positions.t5: lambda: site.share("positions.t5", lambda: BucketScores(site)),
+        Positions.shaw: lambda: ShawScores(site),
+        Positions.transformer_xl: lambda: SinusoidScores(site),
+    }
+    make = makers.get(site.positions)
+    return None if make is None else make()

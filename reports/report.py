@@ -66,8 +66,8 @@ SECTIONS: Mapping[str, Parts] = {
     "span": span_parts,
 }
 """Runners that have a section of their own, and what writes it."""
-SHOWN = frozenset({*SECTIONS, "decode", "train", "certify", "scaling"})
-"""Runners whose rows are shown, the last three by scores, curves and costs; rows of all others
+SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})
+"""Runners whose rows are shown, the last four by scores, curves and costs; rows of all others
 are a table of their metrics."""
 MANIFEST = ".report.json"
 """Names of the files that the last report wrote here, and nothing else."""

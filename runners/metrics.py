@@ -73,6 +73,7 @@ METRICS: dict[str, Metric] = {
     "train_time": _metric("s", False, "wall clock of all training steps, evaluation excluded",
                           least=0.0),
     "examples_seen": _metric("1", None, "training examples used"),
+    "tokens_seen": _metric("token", None, "tokens of the training windows of all stages"),
     "initial_parameters": _metric("1", None, "parameters by where they came from; label origin"),
     # cost at one length
     "time": _metric("s", False, "one forward pass or training step, by mode; median of samples"),

@@ -141,6 +141,15 @@ class Runner(ABC):
         """In a word for tables, what weights a run starts from; None where none are meant."""
         return None
 
+    def marks(self, regime: str) -> Mapping[str, str]:
+        """Return labels of every row of a run, beside those of its task and its model.
+
+        Args:
+            regime: What the task's own evaluation judges.
+        """
+        del regime
+        return {}
+
     @property
     def stored_weights(self) -> str | None:
         """A completed training whose weights a run starts from: its key or folder; None: none."""

@@ -16,6 +16,7 @@ from runners.training.config import TrainConfig
 from runners.training.initial import initial_parameters
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
+from runners.training.stages import TrainingStages
 from runners.training.stopping import stop_signal
 from tasks.task import Task
 
@@ -40,8 +41,11 @@ class Train(TrainConfig, Runner):
     def passes(self, work: Work) -> list[Passes]:
         """Return the steps, the validations among them and the final evaluation."""
         task, optim, every = work.task, work.optim, self.evaluate_every_steps
-        length, _ = padded_length(task, "train", optim.batch_size)
-        found = [Passes(optim.steps, optim.batch_size, length, True, optim.micro_batch_size)]
+        found = []
+        for part in TrainingStages(self.stages, optim).parts:
+            rows, micro = part.batch_size, part.micro_batch_size
+            length = part.length or padded_length(task, "train", rows)[0]
+            found.append(Passes(part.end - part.first, rows, length, True, micro))
         judged = dict.fromkeys(self.evaluate_splits, 1)
         if every:
             judged.setdefault("validation", 0)

@@ -183,6 +183,30 @@ class Stretches(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class Windowed(Task, Protocol):
+    """A task whose training examples are windows of one stream."""
+
+    def window(self, split: str) -> int:
+        """Return the tokens of a window of a split."""
+        ...
+
+    def with_windows(self, length: int) -> Task:
+        """Return this task with training windows of `length` tokens, all else as it is.
+
+        Raises:
+            ValueError: As its options stand, its examples are no windows.
+        """
+        ...
+
+    def row_tokens(self, split: str, rows: int) -> int | None:
+        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+
+        None where rows are no streams, and no state is carried.
+        """
+        ...
+
+
 class Baseline(NamedTuple):
     """A score that needs no long-range model; results are read against it."""
 

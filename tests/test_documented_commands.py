@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lra.cli import VERBS, main
-from lra.commands import data, verify
+from lra.commands import data, generate, verify
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -129,9 +129,13 @@ def test_a_documented_command_does_what_it_says(
     if verb == "data":
         for name in ("prepare", "verify", "certify", "show"):
             monkeypatch.setattr(data, name, lambda task, _=None: 0)
+    if verb == "generate":
+        assert generate.parser().parse_args(words).cell == cell.name
+        monkeypatch.setattr("lra.commands.generate.prompt_of", lambda _: "once")
     code = main([verb, *words])
     said = capsys.readouterr()
-    assert code == (2 if re.search(BROUGHT, said.err) else 0), said.err
+    wanted = "is no causal language model" if verb == "generate" else BROUGHT
+    assert code == (2 if re.search(wanted, said.err) else 0), said.err
     assert "Traceback" not in said.err
 
 

@@ -18,7 +18,7 @@ RUN_FLAGS = (
 )  # fmt: skip
 """Of Hydra, which is not imported: that takes longer than a person waits for TAB."""
 PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--publish",
-                   "--picture"})  # fmt: skip
+                   "--picture", "--prompt-file"})  # fmt: skip
 """Flags behind which a shell completes names of files by itself."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""
@@ -42,7 +42,7 @@ def candidates(line: Sequence[str]) -> list[str]:
         found = flags(before[0])
     else:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
-                    "show": _show, "report": _report, "completion": _shells}.get(
+                    "show": _show, "generate": _show, "report": _report, "completion": _shells}.get(
                         before[0])  # fmt: skip
         try:
             found = complete(before[1:], current) if complete else []

@@ -47,7 +47,8 @@ def execute(found: Sequence[Composed], *, multirun: bool, volume: Volume = Volum
     from lra.sweep import execution as sweeps
     from lra.sweep.overview import overview
 
-    sweep = sweeps.build(found)
+    planning = bool(found[0].config["runner"].get("dry_run"))
+    sweep = sweeps.build(found, elsewhere=planning)
     if sweep.control.dry_run:
         for line in overview(sweep):
             print(line)

@@ -12,7 +12,7 @@ from lra.compose import Run, facts, group_file, locate, mixer_factory
 from models.backbone.config import Head
 from models.backbone.seeding import derive, drawing
 from models.idle import idle_in
-from models.mixer import Positions, Site, Unsupported
+from models.mixer import SCORED, Site, Unsupported
 from models.multi_head import Core
 from runners.approximation import Approximation
 from runners.attention.cores import core_of
@@ -31,11 +31,10 @@ class FamilyCores:
                 f"{run.model} is no single family: wanted a model with a mixer of its own, and "
                 "model.layers empty"
             )
-        if run.backbone.positions in (Positions.alibi, Positions.t5):
-            name = "ALiBi" if run.backbone.positions is Positions.alibi else "T5's bias"
+        if run.backbone.positions in SCORED:
             raise Unsupported(
-                f"{name} adds to the scores, which the families here approximate without: choose "
-                "model.backbone.positions=learned, sinusoidal, rotary or none"
+                f"model.backbone.positions={run.backbone.positions} adds to the scores, which the "
+                "families here approximate without: choose learned, sinusoidal, rotary or none"
             )
         self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])

@@ -2,6 +2,8 @@
 
 from lra.compose import Run
 from lra.configuration import ConfigError
+from runners.training.config import TrainConfig
+from runners.training.stages import TrainingStages
 
 SPLIT = "train"
 
@@ -22,6 +24,8 @@ def check_batch(run: Run, *, loaded: bool) -> None:
     if loaded and hasattr(task, "examples"):
         size = task.examples(SPLIT)
     if size is None or batch <= size:
+        if loaded and isinstance(run.runner, TrainConfig):
+            _check_stages(run, run.runner)
         return
     fewer = f"optim.batch_size={size}" if size else "more data"
     raise ConfigError(
@@ -30,3 +34,10 @@ def check_batch(run: Run, *, loaded: bool) -> None:
         f"{fewer}{' or fewer' if size else ''}"
         + (", or raise task.train_examples" if task.spec.source == "generated" else "")
     )
+
+
+def _check_stages(run: Run, config: TrainConfig) -> None:
+    try:
+        TrainingStages(config.stages, run.optim).check_batches(run.task)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

@@ -144,6 +144,7 @@ def marks(run: Run) -> dict[str, str]:
         found["scale"] = scale
     if not run.runner.models:
         return found
+    found |= run.runner.marks(run.task.spec.regime)
     if run.runner.started_from is not None:
         found["start"] = run.runner.started_from
     elif (stored := stored_training(run)) is not None:

@@ -5,14 +5,17 @@ it does for the whole batch and depth lies on the straight line through these.
 """
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from lra.compose import Run, build_model, facts
+from lra.sweep.preset_counts import key_of
 from models.contract.trace import Operator, Trace, Tracer
 from models.mixer import Unsupported
 from runners.measurement.device import DTYPES
@@ -73,9 +76,20 @@ class _Counted(NamedTuple):
 
 
 class Costs:
-    """Counts passes, each kind once: seeds, and tasks of equal shapes, share them."""
+    """Counts passes, each kind once: seeds, and tasks of equal shapes, share them.
 
-    def __init__(self) -> None:
+    Args:
+        until: `time.monotonic()` beyond which nothing more is counted.
+        ready: what was counted before, in place of counting: `lra.sweep.preset_counts.shipped`.
+    """
+
+    def __init__(
+        self,
+        *,
+        until: float = float("inf"),
+        ready: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    ) -> None:
+        self.until, self.ready = until, ready
         self._tracers: dict[str, Tracer] = {}
         self._models: dict[str, Backbone] = {}
         self._passes: dict[str, PassCost | Uncounted] = {}
@@ -88,13 +102,12 @@ class Costs:
             Uncounted: it cannot be counted without contents.
         """
         known = facts(run, passes.length if passes.measured else None)
-        hardware = run.hardware
-        key = repr(
-            (run.model if passes.name == OWN else passes.name, run.backbone, known, passes[1:])
-            + ((run.mixer_options,) if passes.name == OWN else ())
-            + (str(hardware.device), str(hardware.precision), run.runner.facing)
-        )
+        key = key_of(run, passes, known)
+        if key not in self._passes and key in self.ready:
+            self._passes[key] = cost_of(self.ready[key])
         if key not in self._passes:
+            if time.monotonic() > self.until:
+                raise Uncounted("there was no time to count it: lra plan counts every cell")
             try:
                 self._passes[key] = self._counted(run, passes, known)
             except Unsupported:
@@ -106,6 +119,14 @@ class Costs:
         if isinstance(found, Uncounted):
             raise found
         return found
+
+    def counted(self) -> dict[str, list[float]]:
+        """Return what was counted, by key, as `ready` has it: to four digits."""
+        return {
+            key: [float(f"{number:.4g}") for number in (*found.work, *found[1:])]
+            for key, found in self._passes.items()
+            if isinstance(found, PassCost)
+        }
 
     def _counted(self, run: Run, passes: Passes, known: "TaskFacts") -> PassCost:
         rows = min(passes.rows, passes.micro_rows or passes.rows)
@@ -174,6 +195,13 @@ class Costs:
                 )
             self._models[key] = model.to(DTYPES[run.hardware.precision])
         return self._models[key]
+
+
+def cost_of(numbers: Sequence[float]) -> PassCost:
+    """Return the cost that `Costs.counted` has made numbers of."""
+    kinds = len(Effort._fields)
+    peak, resident = numbers[kinds:]
+    return PassCost(Effort(*numbers[:kinds]), int(peak), int(resident))
 
 
 def _alike(run: Run, name: str) -> bool:

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from lra.sweep.costs import Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
 from lra.sweep.planned import Planned
+from lra.sweep.preset_counts import shipped
 from runners.measurement.hardware import Device
 from runners.store import Store
 
@@ -13,7 +15,7 @@ COUNTING_S = 3.0
 """Seconds of counting before a sweep; `lra plan` takes what it needs."""
 WORTH_COUNTING = 1_000_000
 """Tokens of a sweep below which its first cell is through before it would be counted."""
-MINUTE, HOUR, DAY = 60, 3600, 86_400
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 31_557_600
 NARROWING = (
     "runner=", "model=", "task=", "seed=", "logger=", "results=", "sweep=", "runner.",
 )  # fmt: skip
@@ -27,28 +29,36 @@ BASES = {
 """What an estimate rests on, the surest first."""
 
 
-def announcement(waiting: Sequence[Planned], store: Store, sweep: str) -> str:
-    """Return one line: how many cells there are to run, and how long they will take."""
-    many = "1 cell" if len(waiting) == 1 else f"{len(waiting):,} cells"
+Forecasts = Sequence[tuple[Planned, Forecast]]
+"""Cells, and what is known of each."""
+
+
+def forecasts(waiting: Sequence[Planned], store: Store, sweep: str) -> Forecasts:
+    """Return what is known of cells within a few seconds, from stored cells and by counting."""
     past = [*stored(waiting, store, sweep)]
-    takes = None if past else _preset(waiting)
-    if takes:
-        return f"{many} to run; the whole preset takes {takes}"
     small = sum(map(_tokens, waiting)) < WORTH_COUNTING
-    forecaster = Forecaster(past, until=time.monotonic() + (0.0 if small else COUNTING_S))
-    pairs = [(planned, forecaster.of(planned)) for planned in waiting]
-    known = [(planned, found) for planned, found in pairs if found.seconds is not None]
+    until = time.monotonic() + (0.0 if small else COUNTING_S)
+    forecaster = Forecaster(past, Costs(until=until, ready=shipped()))
+    return [(planned, forecaster.of(planned)) for planned in waiting]
+
+
+def announcement(found: Forecasts) -> str:
+    """Return one line: how many cells there are to run, and how long they will take."""
+    many = "1 cell" if len(found) == 1 else f"{len(found):,} cells"
+    known = [pair for pair in found if pair[1].seconds is not None]
+    takes = _preset([planned for planned, _ in found])
+    whole = "" if takes is None else f"; the whole preset takes {takes}"
     if not known:
-        return f"{many} to run; how long is not known until the first one is through"
-    bases = [found.basis for _, found in known if found.basis in BASES]
+        unknown = "; how long is not known until the first one is through"
+        return f"{many} to run{whole or unknown}"
+    bases = [each.basis for _, each in known if each.basis in BASES]
     basis = max(bases, key=list(BASES).index) if bases else "counted"
     roughly = "about" if basis in ("stored", "corrected") else "very roughly"
-    hours = elapsed(known)
-    about = f"{roughly} {spelt(hours)}{gpu_hours(known)} ({BASES[basis]})"
-    rest = len(waiting) - len(known)
+    about = f"{roughly} {spelt(elapsed(known))}{gpu_hours(known)} ({BASES[basis]})"
+    rest = len(found) - len(known)
     if not rest:
         return f"{many} to run, {about}"
-    return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known"
+    return f"{many} to run: {len(known):,} take {about}, of {rest:,} it is not known{whole}"
 
 
 def _tokens(planned: Planned) -> int:
@@ -61,12 +71,13 @@ def _tokens(planned: Planned) -> int:
     return 0
 
 
-def gpu_hours(known: Sequence[tuple[Planned, Forecast]]) -> str:
+def gpu_hours(known: Forecasts) -> str:
     """Return what a GPU is needed for, in words; "" for none."""
     on_gpu = [pair for pair in known if pair[0].run.hardware.device is Device.cuda]
     if not on_gpu:
         return ""
-    return f" = {sum(found.seconds or 0.0 for _, found in on_gpu) / HOUR:.2g} GPU-hours"
+    hours = sum(found.seconds or 0.0 for _, found in on_gpu) / HOUR
+    return f" = {hours:,.0f} GPU-hours" if hours >= 10 else f" = {hours:.2g} GPU-hours"
 
 
 def _preset(waiting: Sequence[Planned]) -> str | None:
@@ -90,10 +101,12 @@ def spelt(seconds: float) -> str:
     if seconds < 2 * DAY:
         hours, minutes = divmod(round(seconds / MINUTE / 10) * 10, 60)
         return f"{hours} h" + (f" {minutes} min" if minutes else "")
-    return f"{seconds / DAY:.0f} days"
+    if seconds < 2 * YEAR:
+        return f"{seconds / DAY:.0f} days"
+    return f"{seconds / YEAR:,.0f} years"
 
 
-def elapsed(known: Sequence[tuple[Planned, Forecast]]) -> float:
+def elapsed(known: Forecasts) -> float:
     """Return the seconds of all: each kind by itself, some of its cells side by side."""
     total = 0.0
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in known}:

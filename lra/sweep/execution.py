@@ -12,7 +12,7 @@ from lra.runner_class import runner_of
 from lra.sweep.batch_check import check_batch
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
-from lra.sweep.estimate import announcement
+from lra.sweep.estimate import announcement, forecasts
 from lra.sweep.planned import (
     NO_DATA,
     Planned,
@@ -137,7 +137,7 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
         )
     if not waiting:
         return
-    expected = announcement(waiting, store, sweep.name)
+    expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
     with board:
         prepare(waiting, sweep.planned, board)

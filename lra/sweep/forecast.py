@@ -1,6 +1,5 @@
 """What a cell will take: its passes counted, divided by the machine's rates, corrected by rows."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -39,9 +38,9 @@ class Forecast:
     scaled: from other stored cells; refused: the model cannot be built; unknown."""
     step_s: float | None = None
     steps: int | None = None
-    """Optimiser steps, or timed passes of the model."""
+    """Optimiser steps of all stages, or timed passes of the model."""
     length: int | None = None
-    """Tokens of the rows that were counted, padding included."""
+    """Tokens of the longest rows of a step that were counted, padding included."""
     need_bytes: int | None = None
     """Of tensors at the peak, parameters and optimiser included."""
     peak_bytes: int | None = None
@@ -64,12 +63,11 @@ class Forecaster:
 
     Args:
         past: stored cells, and what they took.
-        until: `time.monotonic()` beyond which nothing more is counted.
+        costs: what counts; one of its own where none is given.
     """
 
-    def __init__(self, past: Sequence[Past] = (), *, until: float = float("inf")) -> None:
-        self.past, self.until = past, until
-        self.costs = Costs()
+    def __init__(self, past: Sequence[Past] = (), costs: Costs | None = None) -> None:
+        self.past, self.costs = past, costs or Costs()
         self.machines: dict[str, tuple[HardwareProfile, MachineRates] | None] = {}
         self._known: dict[str, Forecast] = {}
         self._ratios: list[tuple[Past, float]] | None = None
@@ -114,8 +112,6 @@ class Forecaster:
             Unsupported: the model refuses its task.
             Uncounted: it cannot be counted.
         """
-        if time.monotonic() > self.until:
-            raise Uncounted("there was no time to count it: lra plan counts every cell")
         passes = run.runner.passes(CellWork.planned(run, columns))
         machine = self.machine(run)
         if machine is None:
@@ -126,17 +122,22 @@ class Forecaster:
         costs = [(each, self.costs.of(run, each)) for each in passes]
         taken = [machine.seconds(cost.work) for _, cost in costs]
         need = max(cost.need_bytes for _, cost in costs)
-        first = passes[0]
+        seconds = [p.times * s for p, s in zip(passes, taken, strict=True)]
+        whole = START_S + sum(seconds)
+        first, stages = passes[0], _stages(passes)
+        steps = sum(p.times for p in passes[:stages])
         return Forecast(
-            seconds=START_S + sum(p.times * s for p, s in zip(passes, taken, strict=True)),
+            seconds=min(whole, run.control.timeout_s or whole),
             basis="counted",
-            step_s=taken[0],
-            steps=round(first.times),
-            length=first.length,
+            step_s=taken[0] if stages == 1 else sum(seconds[:stages]) / steps,
+            steps=round(steps),
+            length=max(p.length for p in passes[:stages]),
             need_bytes=need + (0 if machine.ahead else PROCESS_BYTES),
-            peak_bytes=costs[0][1].peak_bytes,
+            peak_bytes=max(cost.peak_bytes for _, cost in costs[:stages]),
             room_bytes=room(run, machine),
-            reason="; ".join(filter(None, [_seen(run, first), *(p.unknown for p in passes[1:2])])),
+            reason="; ".join(
+                filter(None, [_seen(run, first), *(p.unknown for p in passes[stages : stages + 1])])
+            ),
         )
 
     def machine(self, run: Run) -> MachineRates | None:
@@ -200,6 +201,13 @@ def room(run: Run, machine: MachineRates) -> float | None:
         return machine.memory_bytes
     lanes = 1 if run.runner.timed else hardware.side_by_side()
     return 0.9 * machine.memory_bytes / lanes
+
+
+def _stages(passes: Sequence[Passes]) -> int:
+    """Return how many of the passes, from the first on, are the steps of one training."""
+    if not passes[0].step or passes[0].measured:
+        return 1
+    return next((n for n, each in enumerate(passes) if not each.step), len(passes))
 
 
 def _seen(run: Run, first: Passes) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.sweep.estimate import announcement
+from lra.sweep.estimate import announcement, forecasts, spelt
+from lra.sweep.forecast import Forecast
 from lra.sweep.planned import Planned, done, ending
 from lra.sweep.trainings import missing
 from runners.records import Cell, Status, legible
@@ -17,6 +18,8 @@ from runners.training.checkpoint import Checkpoints
 if TYPE_CHECKING:
     from lra.sweep.execution import Sweep
 
+TO_DO, REFUSED = "to do", "refused"
+"""States of cells without rows; a refused one becomes a row with the reason."""
 MOST_NAMED = 6
 """Changed modules that a line names."""
 LONGEST_REASON = 200
@@ -36,22 +39,43 @@ def overview(sweep: "Sweep") -> Iterator[str]:
         if not complete[planned.cell.key]
         for source in planned.trainings.values()
     }
-    waiting = []
+    states = {
+        cell.key: _done(planned, needed.get(cell.key), store)
+        if complete[cell.key]
+        else (TO_DO, "; ".join(reasons(planned, store, retry, complete)))
+        for planned in sweep.planned
+        if (cell := planned.cell)
+    }
+    waiting = [planned for planned in sweep.planned if states[planned.cell.key][0] == TO_DO]
+    found = forecasts(waiting, store, sweep.name)
+    expected = {planned.cell.key: forecast for planned, forecast in found}
     for planned in sweep.planned:
-        cell, why = planned.cell, ""
-        state = "to do"
-        if complete[cell.key]:
-            state, why = _done(planned, needed.get(cell.key), store)
-        if state == "to do":
-            waiting.append(planned)
-            why = why or "; ".join(reasons(planned, store, retry, complete))
+        cell = planned.cell
+        state, why = states[cell.key]
+        if cell.key in expected:
+            state, takes = _expected(expected[cell.key])
             why += "; its data are missing" if _fault(planned) else ""
+            why += takes and f"; {takes}"
         yield f"{cell.key}  {state:8} {sweep.titles[cell.key]}{why and f': {why}'}"
     for task, fault in _lacking(waiting).items():
         yield f"{task} lacks its data, and its cells become rows that say so: {fault}"
     total, left = len(sweep.planned), len(waiting)
     line = f"{total} cells in {sweep.root}: {total - left} done, {left} to do"
-    yield f"{line}; {announcement(waiting, store, sweep.name)}" if waiting else line
+    yield f"{line}; {announcement(found)}" if waiting else line
+
+
+def _expected(forecast: Forecast) -> tuple[str, str]:
+    """Return the state of a cell to do, and what is expected of it."""
+    if forecast.basis == "refused":
+        return REFUSED, legible(forecast.reason, LONGEST_REASON)
+    if forecast.seconds is None:
+        return TO_DO, ""
+    takes = spelt(forecast.seconds)
+    if forecast.fits is False:
+        sizes = (forecast.need_bytes, forecast.room_bytes)
+        need, room = (f"{(each or 0) / 2**30:,.3g} GiB" for each in sizes)
+        takes += f", but its {need} will not fit into {room}"
+    return TO_DO, takes
 
 
 def _lacking(waiting: Sequence[Planned]) -> dict[str, str]:
@@ -72,7 +96,7 @@ def _done(planned: Planned, dependant: str | None, store: Store) -> tuple[str, s
     """Return state and reason of a cell that has its rows, whose weights `dependant` may need."""
     statuses = store.statuses(planned.cell)
     if dependant and statuses == {Status.ok} and missing(planned.cell, store):
-        return "to do", f"its weights are gone, and {dependant} starts from them"
+        return TO_DO, f"its weights are gone, and {dependant} starts from them"
     failures = sorted(str(status) for status in statuses - {Status.ok})
     return "done" + (f" ({', '.join(failures)})" if failures else ""), ""
 

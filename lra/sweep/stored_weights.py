@@ -43,16 +43,30 @@ def stored_training(run: Run) -> StoredTraining | None:
     Raises:
         ConfigError: There is no such cell, several begin so, or it has left no weights.
     """
-    from runners.training.checkpoint import Checkpoints
-
     named = run.runner.stored_weights
     if named is None:
         return None
+    return completed_training(named, Path(run.config["results"]), OPTION)
+
+
+def completed_training(named: str, results: Path, option: str) -> StoredTraining:
+    """Return a completed training of a store.
+
+    Args:
+        named: A cell's key, the beginning of it, or its folder.
+        results: The store's folder.
+        option: What names it, for messages.
+
+    Raises:
+        ConfigError: There is no such cell, several begin so, or it has left no weights.
+    """
+    from runners.training.checkpoint import Checkpoints
+
     try:
-        folder = _folder(named, Path(run.config["results"]))
+        folder = _folder(named, results, option)
         cell, newest = read_cell(folder), read_newest_rows(folder)
     except (UnknownCell, BadStore) as error:
-        raise ConfigError(f"{OPTION}: {error}") from error
+        raise ConfigError(f"{option}: {error}") from error
     if newest is not None:
         checkpoints = folder / f"checkpoint-{fingerprint_of(newest[0])}"
         if Checkpoints(checkpoints).finished():
@@ -61,19 +75,19 @@ def stored_training(run: Run) -> StoredTraining | None:
     columns, bad = cell["columns"], [row for row in newest[1] if row["reason"]] if newest else []
     ended = f"ended as {bad[0]['status']} ({bad[0]['reason']})" if bad else "has left none"
     raise ConfigError(
-        f"{OPTION}: got cell {folder.name} (runner={columns['runner']} model={columns['model']} "
+        f"{option}: got cell {folder.name} (runner={columns['runner']} model={columns['model']} "
         f"task={columns['task']}), which {ended}; wanted a completed runner=train: "
         f"`lra show {folder.name}` prints the command that repeats it"
     )
 
 
-def _folder(named: str, results: Path) -> Path:
+def _folder(named: str, results: Path, option: str) -> Path:
     """Return the folder of a cell from its key, the beginning of it, or its path."""
     path = Path(named).expanduser()
     if path.is_dir():
         if not (path / "cell.json").is_file():
             raise ConfigError(
-                f"{OPTION}: the folder {path} is no cell's, for it has no cell.json; wanted one as "
+                f"{option}: the folder {path} is no cell's, for it has no cell.json; wanted one as "
                 "in results/cells/3f/3fa9c1e07b2d4c58, or a cell's key"
             )
         return path.resolve()

@@ -1,12 +1,15 @@
 """From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from torch import nn
 
+from models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
+    Embedding,
     Head,
     Padding,
     Residual,
@@ -14,7 +17,14 @@ from models.backbone.config import (
     StreamsOut,
     TaskFacts,
 )
-from models.backbone.heads import AdaptiveHead, Classifier, Interaction, LanguageHead
+from models.backbone.heads import (
+    AdaptiveHead,
+    Classifier,
+    Interaction,
+    LanguageHead,
+    TokenHead,
+    groups_of,
+)
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
@@ -62,7 +72,7 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
             norm_epsilon=config.norm_epsilon,
         )
     kind = PostNormStack if config.residual == Residual.post_norm else Stack
-    return kind(
+    stack = kind(
         blocks,
         width=config.width,
         checkpointing=config.activation_checkpointing,
@@ -70,6 +80,9 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
         norm=config.norm,
         norm_epsilon=config.norm_epsilon,
     )
+    if not config.stack_norm:
+        stack.norm = nn.Identity()
+    return stack
 
 
 def check_own_stack(config: BackboneConfig) -> None:
@@ -79,6 +92,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("feed_forward", FeedForward.gelu),
         ("norm", NormKind.layer),
         ("norm_epsilon", NORM_EPSILON),
+        ("stack_norm", True),
         ("padding", Padding.masked, Padding.attended),
         ("activation_checkpointing", False),
         ("feed_forward_chunks", 1),
@@ -92,22 +106,34 @@ def check_own_stack(config: BackboneConfig) -> None:
             )
 
 
+def embedding_of(config: BackboneConfig, facts: TaskFacts, deviation: float) -> nn.Module:
+    """Return what makes vectors of tokens; a table is drawn from N(0, deviation)."""
+    if facts.scalars:
+        return nn.Linear(1, config.width)
+    if config.embedding == Embedding.adaptive:
+        cutoffs, shrink = config.softmax_cutoffs, config.softmax_shrink
+        inside = groups_of(config.width, facts.vocabulary, cutoffs, shrink)
+        return AdaptiveEmbedding(facts.vocabulary, config.width, inside, shrink)
+    table = nn.Embedding(facts.vocabulary, config.width)
+    nn.init.normal_(table.weight, std=deviation)
+    return table
+
+
 def head_of(
-    config: BackboneConfig, facts: TaskFacts, embedding: nn.Parameter
-) -> Classifier | LanguageHead | AdaptiveHead:
+    config: BackboneConfig, facts: TaskFacts, embedding: nn.Module
+) -> Classifier | TokenHead:
     """Return the head of a task, drawn from the global random state; `embedding` may be tied."""
+    if isinstance(embedding, AdaptiveEmbedding) and config.tied_embeddings:
+        check_tied_width(config)
+        return TiedAdaptiveHead(embedding)
     if facts.head in TOKEN_HEADS and config.softmax == Softmax.adaptive:
         return AdaptiveHead(
             config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
         )
     if facts.head in TOKEN_HEADS:
-        tied = embedding if config.tied_embeddings else None
-        if tied is not None and config.width_out != config.width:
-            raise ValueError(
-                f"reversible_output=concat hands {config.width_out} channels to a head tied to "
-                f"an embedding of {config.width}: set tied_embeddings=false, or "
-                "reversible_output=mean"
-            )
+        tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
+        if tied is not None:
+            check_tied_width(config)
         return LanguageHead(config.width_out, facts.vocabulary, tied)
     parts = 1
     if facts.head == Head.pair:
@@ -118,6 +144,16 @@ def head_of(
         facts.classes,
         config.head_hidden_layers,
     )
+
+
+def check_tied_width(config: BackboneConfig) -> None:
+    """Raise ValueError where the stack's output is wider than the embedding."""
+    if config.width_out != config.width:
+        raise ValueError(
+            f"reversible_output=concat hands {config.width_out} channels to a head tied to "
+            f"an embedding of {config.width}: set tied_embeddings=false, or "
+            "reversible_output=mean"
+        )
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
@@ -168,7 +204,7 @@ OF_TASK = (
         holds=lambda facts, _: facts.head == Head.pair,
     ),
     Need(
-        "softmax", "tied_embeddings", words="a task that answers with tokens",
+        "softmax", "tied_embeddings", "embedding", words="a task that answers with tokens",
         holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
 )  # fmt: skip

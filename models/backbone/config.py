@@ -60,6 +60,15 @@ class Softmax(StrEnum):
     """Frequent ones at once, rare ones in groups (arXiv:1609.04309): for large vocabularies."""
 
 
+class Embedding(StrEnum):
+    """How ids become vectors."""
+
+    full = auto()
+    """One table."""
+    adaptive = auto()
+    """Narrower vectors for rarer ids, in the groups of `softmax_cutoffs` (arXiv:1809.10853)."""
+
+
 class Padding(StrEnum):
     """How padding reaches the mixers."""
 
@@ -112,9 +121,13 @@ class BackboneConfig:
     """Of the stack."""
     norm_epsilon: float = NORM_EPSILON
     """What every norm of the stack adds to the variance."""
+    stack_norm: bool = True
+    """Whether a norm closes the stack (pre_norm, reversible) or opens it (post_norm)."""
     reversible_output: StreamsOut = StreamsOut.mean
     """Read by residual=reversible alone."""
     positions: Positions = Positions.learned
+    relative_distance: int = 64
+    """Largest distance that positions=shaw tells apart."""
     order_blind: bool = False
     """Whether the order of tokens is left out on purpose: a bag of them. A model that cannot tell
     the order is refused where this is False, and one that can where it is True."""
@@ -137,17 +150,23 @@ class BackboneConfig:
     dropout: float = 0.0
     """After the mixer, inside the network and after it."""
     embedding_dropout: float = 0.0
+    output_dropout: float = 0.0
+    """Of what the stack hands to the head."""
     attention_dropout: float = 0.0
     """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
     `Backbone.effective_attention_dropout`."""
+    embedding: Embedding = Embedding.full
     tied_embeddings: bool = True
-    """Read by models that answer with tokens, as are the next three."""
+    """Whether the head answers by the embedding. Read by models that answer with tokens, as are the
+    next three."""
     softmax: Softmax = Softmax.full
     softmax_cutoffs: list[int] = field(default_factory=lambda: [20_000, 40_000, 200_000])
-    """Read by softmax=adaptive: ids below the first are answered at once, each further group by a
-    network of its own. Ids must be sorted by frequency."""
+    """Where groups of rarer ids begin, for softmax=adaptive and embedding=adaptive. Ids must be
+    sorted by frequency."""
     softmax_shrink: float = 4.0
-    """Read by softmax=adaptive: each further group's width is the last one's divided by this."""
+    """What each further group's width is divided by; beside it: no group is narrower (1)."""
+    initial_deviation: float | None = None
+    """Every matrix and table is drawn from N(0, this); None = each as its part says."""
     activation_checkpointing: bool = False
     head_hidden_width: int | None = None
     """Hidden width of the classifier; None = feed_forward_width."""
@@ -158,21 +177,12 @@ class BackboneConfig:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
                      "feed_forward_chunks", "head_hidden_width", "memory",
-                     "evaluation_memory"):  # fmt: skip
+                     "evaluation_memory", "relative_distance"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
-        cutoffs = self.softmax_cutoffs
-        if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
-            raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
-        if not self.softmax_shrink >= 1:
-            raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
-        for name in ("dropout", "embedding_dropout", "attention_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
-        if not self.norm_epsilon > 0:
-            raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
+        self._refuse_numbers()
         for name in ("axial_shape", "axial_widths"):
             value = getattr(self, name)
             if value and (len(value) != 2 or min(value) < 1):
@@ -182,6 +192,23 @@ class BackboneConfig:
         self._refuse_pairs()
         if self.norm == NormKind.batch:
             self._refuse_beside_batches()
+
+    def _refuse_numbers(self) -> None:
+        """Refuse numbers outside of their ranges."""
+        cutoffs = self.softmax_cutoffs
+        if min(cutoffs, default=1) < 1 or cutoffs != sorted(set(cutoffs)):
+            raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
+        if not self.softmax_shrink >= 1:
+            raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
+        for name in ("dropout", "embedding_dropout", "output_dropout", "attention_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
+        if self.initial_deviation is not None and not self.initial_deviation > 0:
+            raise ValueError(
+                f"initial_deviation must be positive, or null: got {self.initial_deviation}"
+            )
+        if not self.norm_epsilon > 0:
+            raise ValueError(f"norm_epsilon must be positive: got {self.norm_epsilon}")
 
     def _refuse_pairs(self) -> None:
         """Refuse values that do not go together."""
@@ -195,8 +222,17 @@ class BackboneConfig:
                 "head_hidden_layers=2 halves the width of the first: got a width of "
                 f"{self.classifier_width}; set head_hidden_width to 2 or more"
             )
-        if self.softmax == Softmax.adaptive and self.tied_embeddings:
-            raise ValueError("softmax=adaptive has matrices of its own: set tied_embeddings=false")
+        grouped = (self.softmax == Softmax.adaptive, self.embedding == Embedding.adaptive)
+        if self.tied_embeddings and grouped == (True, False):
+            raise ValueError(
+                "softmax=adaptive has matrices of its own: set tied_embeddings=false, or "
+                "embedding=adaptive, whose groups are the same"
+            )
+        if self.tied_embeddings and grouped == (False, True):
+            raise ValueError(
+                "embedding=adaptive has no table that softmax=full could answer by: set "
+                "softmax=adaptive, or tied_embeddings=false"
+            )
         if self.residual == Residual.reversible and self.activation_checkpointing:
             raise ValueError(
                 "residual=reversible keeps no activations that activation_checkpointing could "
@@ -238,11 +274,15 @@ class BackboneConfig:
 NEEDS = (
     Need(
         "feed_forward_bias", "feed_forward_chunks",
-        feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh),
+        feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
-    Need("softmax_cutoffs", "softmax_shrink", softmax=Softmax.adaptive),
+    Need("relative_distance", positions=Positions.shaw),
+    Need(
+        "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
+        holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
+    ),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.backbone.requirements import checked_mixer
-from models.backbone.stack import FeedForward, TransformerBlock, family, gelu_network
+from models.backbone.stack import FeedForward, TransformerBlock, family, network_of
 from models.mixer import Flow, Layout, Mixer, Positions, State, Unsupported
 from models.multi_head import MultiHead
 
@@ -58,7 +58,7 @@ class DecoderBlock(nn.Module):
         )
         self.cross_norm, self.network_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.cross = cross
-        self.network = gelu_network(width, feed_forward_width, dropout)
+        self.network = network_of(width, feed_forward_width, dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(

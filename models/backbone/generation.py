@@ -33,6 +33,9 @@ class TokenSampling:
     """Logits are divided by it; 0 is greedy: the likeliest token, without a draw."""
     top_k: int | None = None
     """Draw among so many of the likeliest tokens; None: among all."""
+    top_p: float | None = None
+    """Draw among the likeliest tokens that together have this share, after `top_k` (nucleus
+    sampling, arXiv:1904.09751); None: among all."""
 
     def __post_init__(self) -> None:
         """Refuse what is no distribution."""
@@ -42,6 +45,8 @@ class TokenSampling:
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, or null for all: got {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], or be null for all: got {self.top_p}")
 
     def draw(
         self, logits: Float[Tensor, "b c"], generator: torch.Generator | None
@@ -63,12 +68,52 @@ class TokenSampling:
                 f"temperature={self.temperature} draws at random: pass a generator, or "
                 "temperature=0 for the likeliest token"
             )
+        if self.top_p is not None:
+            return torch.multinomial(self.shares(logits), 1, generator=generator)[:, 0]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / self.temperature
         if self.top_k is None:
             return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
         best, token = logits.topk(self.top_k, dim=-1)
         choice = torch.multinomial(best.softmax(-1), 1, generator=generator)
         return token.gather(1, choice)[:, 0]
+
+    def shares(self, logits: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
+        """Return the distribution that a token is drawn from, in float64.
+
+        Of equal logits the lower id is the likelier one.
+        """
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        ranked = logits.double().gather(1, order)
+        if self.temperature == 0:
+            ranked = torch.full_like(ranked, -torch.inf).index_fill(1, order.new_zeros(1), 0.0)
+        else:
+            ranked = ranked / self.temperature
+        if self.top_k is not None:
+            ranked[:, self.top_k :] = -torch.inf
+        shares = ranked.softmax(-1)
+        if self.top_p is not None:
+            before = shares.cumsum(-1) - shares
+            before[:, 0] = 0.0  # rounding must not take the likeliest token away
+            shares = shares.masked_fill(before >= self.top_p, 0.0)
+            shares = shares / shares.sum(-1, keepdim=True)
+        return torch.zeros_like(shares).scatter(1, order, shares)
+
+    def at(self, logits: Float[Tensor, "b c"], uniform: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+        """Choose by a number from [0, 1): where it stands among the shares, in the order of ids.
+
+        Raises:
+            ValueError: The logits are not finite.
+        """
+        if not bool(logits.isfinite().all()):
+            raise ValueError(
+                "the model's logits are not finite: its training has diverged; use other weights"
+            )
+        shares = self.shares(logits)
+        total = shares.cumsum(-1)
+        found = torch.searchsorted(total, uniform[:, None] * total[:, -1:], right=True)[:, 0]
+        ids = torch.arange(shares.shape[1], device=shares.device)
+        last = ids.mul(shares > 0).amax(-1)  # where rounding ends behind it
+        return torch.minimum(found, last)
 
 
 GREEDY = TokenSampling(temperature=0.0)

@@ -199,6 +199,35 @@ class LanguageHead(TokenHead):
         return judge(self(x), target, smoothing)
 
 
+def groups_of(width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> list[int]:
+    """Return the cut-offs below the vocabulary, where groups of rarer ids begin.
+
+    Raises:
+        ValueError: None is left, they do not ascend, or a group would have no width.
+    """
+    inside = [cutoff for cutoff in cutoffs if cutoff < vocabulary]
+    if not inside or inside != sorted(set(inside)) or inside[0] < 1:
+        raise ValueError(
+            f"softmax_cutoffs must ascend and begin below the vocabulary of {vocabulary:,}: "
+            f"got {cutoffs}; lower them, or set softmax=full and embedding=full"
+        )
+    if shrink < 1 or width / shrink ** len(inside) < 1:
+        raise ValueError(
+            f"softmax_shrink={shrink} leaves the last of {len(inside)} groups no unit of width "
+            f"{width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
+        )
+    return inside
+
+
+def no_smoothing(smoothing: float) -> None:
+    """Refuse labels that are smoothed over classes whose scores are not computed."""
+    if smoothing:
+        raise Unsupported(
+            f"softmax=adaptive has no scores of all classes to smooth labels over: got "
+            f"optim.label_smoothing={smoothing}; set it to 0, or model.backbone.softmax=full"
+        )
+
+
 class AdaptiveHead(TokenHead):
     """Adaptive softmax (arXiv:1609.04309), by PyTorch's module: ids sorted by frequency.
 
@@ -215,17 +244,7 @@ class AdaptiveHead(TokenHead):
 
     def __init__(self, width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> None:
         super().__init__()
-        inside = [cutoff for cutoff in cutoffs if cutoff < vocabulary]
-        if not inside or inside != sorted(set(inside)) or inside[0] < 1:
-            raise ValueError(
-                f"softmax_cutoffs must ascend and begin below the vocabulary of {vocabulary:,}: "
-                f"got {cutoffs}; lower them, or set softmax=full"
-            )
-        if shrink < 1 or width / shrink ** len(inside) < 1:
-            raise ValueError(
-                f"softmax_shrink={shrink} leaves the last of {len(inside)} groups no unit of width "
-                f"{width}: wanted 1 to {width ** (1 / len(inside)):.3g}"
-            )
+        inside = groups_of(width, vocabulary, cutoffs, shrink)
         self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, inside, div_value=shrink)
 
     def piece(self) -> int:
@@ -245,10 +264,6 @@ class AdaptiveHead(TokenHead):
         Raises:
             Unsupported: Labels are to be smoothed, over classes whose scores are not computed.
         """
-        if smoothing:
-            raise Unsupported(
-                f"softmax=adaptive has no scores of all classes to smooth labels over: got "
-                f"optim.label_smoothing={smoothing}; set it to 0, or model.backbone.softmax=full"
-            )
+        no_smoothing(smoothing)
         nll: Tensor = -self.groups(x, target).output
         return nll, None if self.training else self.groups.predict(x) == target

@@ -20,6 +20,7 @@ from models.backbone.assembly import (
     check_memory,
     check_norm,
     check_own_stack,
+    embedding_of,
     head_of,
     stack_of,
 )
@@ -45,7 +46,7 @@ from models.backbone.heads import (
 )
 from models.backbone.norms import NormKind
 from models.backbone.requirements import checked_mixer
-from models.backbone.seeding import derive, drawing
+from models.backbone.seeding import derive, drawing, redraw
 from models.backbone.stack import FeedForward, Stack
 from models.mixer import (
     INSIDE,
@@ -143,6 +144,8 @@ class Backbone(nn.Module):
             self._draw_embedding(seed)
             self.stack = self._own_stack(stack, seed) if stack else self._blocks(factories, seed)
             self._draw_head(seed)
+            if config.initial_deviation is not None:
+                redraw(self, config.initial_deviation, seed)
             check_memory(config, facts, self.initial_state)
         # A shared module once; the test is slow, and the answer does not change.
         self.penalised = [part for part in self.modules() if isinstance(part, Penalised)]
@@ -152,12 +155,7 @@ class Backbone(nn.Module):
         config, facts = self.config, self.facts
         tied = self.per_token and config.tied_embeddings
         self.input_scale = config.width**0.5 if tied else 1.0
-        self.embedding: nn.Embedding | nn.Linear
-        if facts.scalars:
-            self.embedding = nn.Linear(1, config.width)
-        else:
-            self.embedding = nn.Embedding(facts.vocabulary, config.width)
-            nn.init.normal_(self.embedding.weight, std=1.0 / self.input_scale)
+        self.embedding = embedding_of(config, facts, 1.0 / self.input_scale)
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
         self.positions: LearnedPositions | AxialPositions | None = None
@@ -168,6 +166,7 @@ class Backbone(nn.Module):
                 facts.max_length, config.width, config.axial_shape, config.axial_widths
             )
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.output_dropout = nn.Dropout(config.output_dropout)
 
     def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
         """Return the site of a layer among those that have weights of their own."""
@@ -184,6 +183,7 @@ class Backbone(nn.Module):
             depth=config.layer_groups or config.depth,
             attention_dropout=config.attention_dropout,
             positions=config.positions if config.positions in INSIDE else Positions.none,
+            relative_distance=config.relative_distance,
             cls=self.has_cls,
             generator=torch.Generator().manual_seed(derive(seed, f"generator {layer}")),
             shared=shared,
@@ -226,8 +226,7 @@ class Backbone(nn.Module):
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
-        embedding = cast(nn.Parameter, self.embedding.weight)
-        self.head = head_of(self.config, self.facts, embedding)
+        self.head = head_of(self.config, self.facts, self.embedding)
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -296,7 +295,8 @@ class Backbone(nn.Module):
             raise Unsupported(
                 f"a state along time belongs to language models: got head={self.facts.head.value}"
             )
-        count = torch.zeros(batch_size, dtype=torch.long, device=self.embedding.weight.device)
+        device = cast(Tensor, self.embedding.weight).device
+        count = torch.zeros(batch_size, dtype=torch.long, device=device)
         return count, cast(Any, self.stack).initial_state(batch_size, memory)
 
     def run(
@@ -331,6 +331,7 @@ class Backbone(nn.Module):
             keep = None
         flow = Flow(self.embedding_dropout(self.add_positions(x, count)), layers)
         flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
+        flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow

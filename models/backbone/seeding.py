@@ -26,6 +26,17 @@ def drawing() -> Iterator[None]:
         yield
 
 
+def redraw(model: nn.Module, deviation: float, seed: int) -> None:
+    """Draw every matrix and table anew from N(0, deviation), each by its name and the seed.
+
+    Vectors (biases, gains of norms) stay as they are; a shared parameter is drawn once.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            torch.default_generator.manual_seed(derive(seed, f"redrawn {name}"))
+            nn.init.normal_(parameter, std=deviation)
+
+
 class _Undrawn(TorchFunctionMode):
     """Leaves out draws into tensors without contents: PyTorch takes milliseconds for each."""
 

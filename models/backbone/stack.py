@@ -35,21 +35,35 @@ class FeedForward(StrEnum):
     gelu = auto()
     gelu_tanh = auto()
     """With the approximation of GELU by tanh, as GPT-2 has it."""
+    relu = auto()
+    """ReLU, as in the first Transformers."""
     none = auto()
     """For mixers that bring their own."""
 
 
-def gelu_network(
-    width: int, hidden: int, dropout: float, *, by_tanh: bool = False, bias: bool = True
+def network_of(
+    width: int,
+    hidden: int,
+    dropout: float,
+    *,
+    kind: FeedForward = FeedForward.gelu,
+    bias: bool = True,
 ) -> nn.Sequential:
-    """Return Linear-GELU-dropout-Linear; Xavier weights, zero biases where there are any."""
+    """Return Linear-activation-dropout-Linear; Xavier weights, zero biases if any.
+
+    Raises:
+        ValueError: `kind` is none.
+    """
+    if kind == FeedForward.none:
+        raise ValueError("feed_forward=none has no network: got a call for one")
     layers = (nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias))
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight)
         if bias:
             nn.init.zeros_(layer.bias)
-    gelu = nn.GELU("tanh" if by_tanh else "none")
-    return nn.Sequential(layers[0], gelu, nn.Dropout(dropout), layers[1])
+    tanh = "tanh" if kind == FeedForward.gelu_tanh else "none"
+    activation = nn.ReLU() if kind == FeedForward.relu else nn.GELU(tanh)
+    return nn.Sequential(layers[0], activation, nn.Dropout(dropout), layers[1])
 
 
 def family(mixer: object) -> str:
@@ -86,10 +100,9 @@ class TransformerBlock(nn.Module):
         self.network_norm: nn.Module | None = None
         self.network: nn.Sequential | None = None
         if feed_forward != FeedForward.none:
-            by_tanh = feed_forward == FeedForward.gelu_tanh
             self.network_norm = norm_of(norm, width, norm_epsilon)
-            self.network = gelu_network(
-                width, feed_forward_width, dropout, by_tanh=by_tanh, bias=feed_forward_bias
+            self.network = network_of(
+                width, feed_forward_width, dropout, kind=feed_forward, bias=feed_forward_bias
             )
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:

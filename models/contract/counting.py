@@ -31,14 +31,38 @@ def _fourier(x: Any, axes: Any, *_: Any, out_val: Any = None, **__: Any) -> int:
 
     `x` and `out_val` are shapes or tensors, as torch's counter gives them.
     """
-    shapes = [tuple(getattr(each, "shape", each)) for each in (x, out_val) if each is not None]
+    shapes = [_sizes(each) for each in (x, out_val) if each is not None]
     whole = max(shapes, key=math.prod)
     points = math.prod(whole[axis] for axis in axes)
     real = len(set(shapes)) > 1
     return int((2.5 if real else 5.0) * math.prod(whole) * math.log2(max(points, 2)))
 
 
+def _sizes(x: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor, which torch's counter may have taken already."""
+    return tuple(getattr(x, "shape", x))
+
+
+def _recurrent(x: Any, weights: Any, *_: Any, **__: Any) -> int:
+    """Every token meets every weight once; biases are no products."""
+    tokens = math.prod(_sizes(x)[:-1])
+    return 2 * tokens * sum(math.prod(each) for each in map(_sizes, weights) if len(each) > 1)
+
+
+def _recurrent_layer(x: Any, w_input: Any, w_hidden: Any, *_: Any, **__: Any) -> int:
+    return _recurrent(x, (w_input, w_hidden))
+
+
+def _twice(forward: Callable[..., int]) -> Callable[..., int]:
+    """Return what a backward pass costs: gradients of inputs, and of weights."""
+    return lambda *args, **kwargs: 2 * forward(*args, **kwargs)
+
+
 _LEFT_OUT: dict[Any, Any] = {
+    torch.ops.aten.mkldnn_rnn_layer: _recurrent_layer,
+    torch.ops.aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
+    torch.ops.aten._cudnn_rnn: _recurrent,
+    torch.ops.aten._cudnn_rnn_backward: _twice(_recurrent),
     torch.ops.aten._fft_c2c: _fourier,
     torch.ops.aten._fft_r2c: _fourier,
     torch.ops.aten._fft_c2r: _fourier,

@@ -38,6 +38,10 @@ def check_gradients(case: Case) -> Result:
         with seeded(30):
             torch.autograd.backward((call(mixer, x, **facts) * direction).sum())
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
+    for name in traits_of(mixer).in_streams & learnt.keys():
+        if learnt[name].grad is not None:
+            return Result(False, f"traits.in_streams has {name}: it learns without a state")
+        del learnt[name]
     for name, parameter in [("the input", x), *learnt.items()]:
         if parameter.grad is None:
             return Result(False, f"{name} received no gradient: it is unused or cut off")

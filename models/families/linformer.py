@@ -169,7 +169,7 @@ class Linformer(MultiHead):
         super().__init__(site, LinformerCore(site, length_map, masked=not lra), bias=bias)
         linear = length_map.joined and projection != Projection.max_pool
         # Narrower than this, the projections of all tokens cost little, and slots kept much.
-        self.early = linear and not self.rotary and 2 * site.width >= slots
+        self.early = linear and not self.positions_inside and 2 * site.width >= slots
 
     def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
         """Mix along the length; `early`: slots are made of x, and keys and values of slots."""

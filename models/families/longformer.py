@@ -165,6 +165,7 @@ class Longformer(MultiHead):
     query_global: nn.Linear
     key_global: nn.Linear
     value_global: nn.Linear
+    infusible = False
     lra_version = 1
     needs = (
         Need(

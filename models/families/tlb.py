@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from models.backbone.config import BackboneConfig
 from models.backbone.heads import Pooling
-from models.backbone.stack import FeedForward, TransformerBlock, gelu_network
+from models.backbone.stack import FeedForward, TransformerBlock, network_of
 from models.mixer import (
     INSIDE,
     ByName,
@@ -53,7 +53,7 @@ class CrossBlock(nn.Module):
         self.norm, self.source_norm = nn.LayerNorm(site.width), nn.LayerNorm(site.width)
         self.attention = _exact_attention(site)
         self.network_norm = nn.LayerNorm(site.width)
-        self.network = gelu_network(site.width, config.feed_forward_width, config.dropout)
+        self.network = network_of(site.width, config.feed_forward_width, config.dropout)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(

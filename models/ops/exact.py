@@ -9,17 +9,17 @@ Source: Vaswani et al. 2017, arXiv:1706.03762, and Dao et al. 2022, arXiv:2205.1
 """
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Layout, Positions, Site, State, Traits, Unsupported
+from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.ops import kv_cache
 from models.positions import alibi_slopes
-from models.relative import relative_scores
+from models.relative import RelativeScores, relative_scores
 
 Attend: TypeAlias = Callable[..., Tensor]
 """`attend(q, k, v, *, causal, visible, dropout)`, as `softmax_attention` below."""
@@ -110,20 +110,36 @@ def sloped_mask(
     return bias.masked_fill(~visible, -torch.inf)
 
 
+def refuse_in_stream(layout: Layout) -> None:
+    """Raise ValueError for facts that a stream does not have."""
+    if layout.document is not None or layout.prefix is not None:
+        raise ValueError(
+            "extend with a state knows one document without a prefix per row: "
+            "reset rows where documents begin, and pass a prefix through forward"
+        )
+
+
 class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory."""
 
     slopes: Tensor | None
 
-    def __init__(self, site: Site, attend: Attend, *, memory: Growth) -> None:
+    def __init__(
+        self,
+        site: Site,
+        attend: Attend,
+        *,
+        memory: Growth,
+        relative: RelativeScores | None = None,
+    ) -> None:
         super().__init__()
         self.attend, self.dropout = attend, site.attention_dropout
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
-        self.relative = relative_scores(site)
+        self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
             supports=frozenset({"keep", "start", "document", "prefix"}),
-            positions=frozenset({Positions.alibi.value, Positions.t5.value}),
+            positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
             operations=Growth(2.0),
             memory=memory,
@@ -144,18 +160,14 @@ class ExactCore(nn.Module):
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
-        if self.slopes is not None or self.relative is not None:
+        if self.relative is not None:
+            arguments["bias"] = self.relative.in_order(q, q.shape[2])
+            q = self.relative.queries(q)
+        elif self.slopes is not None:
             position = torch.arange(q.shape[2], device=q.device)
-            arguments["bias"] = self.bias(q, (position[:, None] - position)[None, None])
+            distance = (position[:, None] - position)[None, None]
+            arguments["bias"] = distance_bias(self.slopes, distance)
         return self.attend(q, k, v, **arguments)
-
-    def bias(
-        self, q: Float[Tensor, "b h l k"], distance: Int[Tensor, "#b 1 l s"]
-    ) -> Float[Tensor, "#b h l s"]:
-        """Return what positions inside add to the scores of queries and keys at these distances."""
-        if self.relative is None:
-            return distance_bias(cast(Tensor, self.slopes), distance)
-        return cast(Tensor, self.relative(q, distance[:, 0]))
 
     def rate(self) -> float:
         """Return the dropout probability of this moment."""
@@ -179,16 +191,15 @@ class ExactCore(nn.Module):
 
         A query sees the last `memory` tokens, itself included: with more, a window that slides.
         """
-        if layout.document is not None or layout.prefix is not None:
-            raise ValueError(
-                "extend with a state knows one document without a prefix per row: "
-                "reset rows where documents begin, and pass a prefix through forward"
-            )
+        refuse_in_stream(layout)
         cache = kv_cache.append(state, k, v)
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         arguments = {"causal": True, "visible": cache.visible, "dropout": self.rate()}
-        if self.slopes is not None or self.relative is not None:
-            arguments["bias"] = self.bias(q, cache.distance)
+        if self.relative is not None:
+            arguments["bias"] = self.relative(q, cache.distance[:, 0])
+            q = self.relative.queries(q)
+        elif self.slopes is not None:
+            arguments["bias"] = distance_bias(self.slopes, cache.distance)
         return self.attend(q, keys, values, **arguments), cache.state
 
 

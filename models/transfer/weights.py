@@ -177,6 +177,17 @@ def _fit_vocabulary(
     found: dict[str, Tensor], own: Mapping[str, Tensor], weights: Weights, target: Backbone
 ) -> None:
     """Take the rows of the tokens; those that an objective added are the target's, as drawn."""
+    grouped = [EMBEDDING not in tensors for tensors in (found, own)]
+    there = (weights.added_ids, weights.input_scale)
+    if all(grouped) and there == (target.facts.added_ids, target.input_scale):
+        return  # shapes are compared with all others'
+    if any(grouped):
+        kinds = ["in groups" if each else "in one table" for each in grouped]
+        raise Unsupported(
+            f"vectors of tokens in groups (embedding=adaptive) go over as they are: {weights.name} "
+            f"has them {kinds[0]}, this model {kinds[1]}, or they are scaled otherwise; set "
+            "embedding, tied_embeddings and the task's objective alike, or take the blocks alone"
+        )
     old, new = found[EMBEDDING], own[EMBEDDING]
     given, wanted = old.shape, new.shape
     added, tokens = target.facts.added_ids, given[0] - weights.added_ids
@@ -229,7 +240,7 @@ def _rescale(found: dict[str, Tensor], weights: Weights, target: Backbone) -> No
         return
     found[EMBEDDING] = found[EMBEDDING] / factor
     if tied:
-        if target.config.residual != Residual.pre_norm:
+        if target.config.residual != Residual.pre_norm or not target.config.stack_norm:
             raise Unsupported(
                 f"the embedding of {weights.name} has another scale, which only a last norm could "
                 "make good: set model.backbone.tied_embeddings=false"

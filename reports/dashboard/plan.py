@@ -24,8 +24,8 @@ _PARTS = ("factor", "measure", "layer", "head", "within")
 _DESCRIBING = frozenset({
     "answers", "disturbed", "examples", "items", "keeps", "kernel", "layers", "mixer.kernel",
     "mixer.orthogonal", "option", "padding", "percentile", "reference", "regime", "sentence",
-    "split", "start", "target", "tokenizer", "tokens", "trained_tokens", "unwatched", "variant",
-    "version", "weights", "windows",
+    "split", "stages", "start", "target", "tokenizer", "tokens", "trained_tokens", "unwatched",
+    "variant", "version", "weights", "windows",
 })  # fmt: skip
 """Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64

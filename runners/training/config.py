@@ -1,12 +1,15 @@
 """What a training does besides moving weights: its options."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from conf.choices import by_name
 from models.backbone.config import BackboneConfig, Softmax
+from models.backbone.norms import NormKind
 from runners.training.optim import OptimConfig, Schedule
+from runners.training.stages import TrainingStages, read_stages, written
 from tasks.task import SPLITS
 
 
@@ -36,11 +39,15 @@ class TrainConfig:
     """Splits of the final evaluation."""
     evaluation_batch_size: int = 64
     keep: Keep = Keep.last
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    """Windows and batches of the first steps, one mapping for each stage: its keys are the fields
+    of `runners.training.stages.Stage`."""
     log_every_steps: int = 50
     checkpoint_every_s: float = 300.0
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
+        object.__setattr__(self, "stages", written(read_stages(self.stages)))
         for name, least in (
             ("evaluate_every_steps", 0), ("evaluation_batch_size", 1),
             ("log_every_steps", 1), ("validation_examples", 1),
@@ -60,6 +67,12 @@ class TrainConfig:
         if not self.checkpoint_every_s > 0:
             raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
 
+    def marks(self, regime: str) -> Mapping[str, str]:
+        """Return the label of stages, where there are some."""
+        del regime
+        spelt = (", ".join(f"{key}={value}" for key, value in each.items()) for each in self.stages)
+        return {"stages": "; ".join(spelt)} if self.stages else {}
+
 
 def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneConfig) -> None:
     """Raise ValueError for options of optimisation that this training or model cannot apply."""
@@ -74,3 +87,11 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
             f"that of groups: got {optim.label_smoothing}; set it to 0, or model.backbone.softmax="
             "full"
         )
+    for stage in TrainingStages(config.stages, optim).parts:
+        own = stage.micro_batch_size != optim.micro_batch_size
+        if own and backbone.norm == NormKind.batch:
+            raise ValueError(
+                "norm=batch takes statistics of all examples of an update: got "
+                f"{stage.where}.micro_batch_size={stage.micro_batch_size}, which parts them; set "
+                "it to null, or model.backbone.norm=layer, rms or scale"
+            )

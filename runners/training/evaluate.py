@@ -1,20 +1,21 @@
 """Judge a model on one split, item by item."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from models.backbone.model import Backbone
+from models.backbone.model import Backbone, Outcome
 from models.mixer import State
+from models.state import detach
 from runners.isolation.progress import so_far
 from runners.metrics import METRICS
-from runners.records import Outcomes
+from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, to_device
 from runners.training.recurrent_state import remembered
-from tasks.task import Derives, Tally, Task
+from tasks.task import Batch, Derives, Tally, Task
 
 
 class SplitScores(NamedTuple):
@@ -36,6 +37,7 @@ def evaluate(
     device: torch.device,
     each: Callable[[], None] = lambda: None,
     examples: int | None = None,
+    learn: Callable[[Outcome, Batch], None] | None = None,
 ) -> SplitScores:
     """Return accuracy, mean loss in nats and what follows from it, outcomes in split order, parts.
 
@@ -51,6 +53,8 @@ def evaluate(
         each: called before every batch; may raise.
         examples: judge these many alone, the first of the split; None = all. Not where a state is
             carried: its rows belong together.
+        learn: called behind every batch, once it is judged, with what a gradient can be taken of;
+            None = nothing is learnt.
 
     Raises:
         ValueError: the split is empty, or only some rows of streams are asked for.
@@ -60,7 +64,7 @@ def evaluate(
     state: State = None
     size = min(task.spec.sizes.get(split, 0), examples or sys.maxsize)
     judged = 0
-    with torch.inference_mode():
+    with torch.inference_mode() if learn is None else torch.enable_grad():
         whole = task.batches(split, batch_size=batch_size, seed=0)
         for batch in whole if examples is None else first_of(whole, examples):
             each()
@@ -71,9 +75,12 @@ def evaluate(
                 memory = remembered(model, task, training=False)
                 state = model.initial_state(len(batch.tokens), memory)
             outcome = model(there.tokens, there.target, there.keep, state)
-            state = outcome.state
+            state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
-            tallies.append(task.tally(outcome.nll.float().cpu(), outcome.hit.cpu(), batch))
+            nll = outcome.nll.detach()
+            tallies.append(task.tally(nll.float().cpu(), outcome.hit.cpu(), batch))
+            if learn is not None:
+                learn(outcome, there)
     count = sum(tally.count for tally in tallies)
     if not count:
         raise ValueError(f"the {split} split of {task.spec.name} has nothing to judge")
@@ -101,6 +108,23 @@ def _parts(tallies: list[Tally]) -> dict[tuple[str, str], tuple[float, float]]:
             before = sums.get(part, (0.0, 0.0))
             sums[part] = before[0] + nll, before[1] + count
     return {part: (nll / count, count) for part, (nll, count) in sums.items() if count}
+
+
+def score_rows(found: SplitScores, labels: Mapping[str, str]) -> Iterator[Measurement]:
+    """Yield the final rows of a split: its metrics, and the loss of each part.
+
+    Args:
+        found: What was judged.
+        labels: Of every row, beside the split and how much was judged.
+    """
+    # Of windows with a share each, no interval over examples can be made.
+    counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
+    every = {"split": found.outcomes.split, counted: str(len(found.outcomes.index)), **labels}
+    for metric, value in found.measured.items():
+        yield Measurement(metric=metric, value=value, labels=every)
+    for (kind, part), (loss, count) in found.parts.items():
+        own = {**every, "part": part, "items": f"{count:.0f}"}
+        yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
 
 
 def goodness(measured: Mapping[str, float], metric: str) -> float:

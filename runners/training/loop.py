@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from models.backbone.model import Backbone
-from models.mixer import AfterStep
+from models.mixer import AfterStep, State
 from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, report_progress
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
@@ -27,15 +26,17 @@ from runners.measurement.measure import process_peak_bytes
 from runners.records import Diverged, Interrupted, Measurement, Outcomes, digest
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import Keep, TrainConfig, check_together
-from runners.training.evaluate import SplitScores, evaluate, goodness
+from runners.training.data_check import check_data
+from runners.training.evaluate import SplitScores, evaluate, goodness, score_rows
 from runners.training.objective import objective
 from runners.training.optim import OptimConfig
 from runners.training.pace import Pace
 from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting, must_agree
+from runners.training.stages import TrainingStage, TrainingStages
 from runners.training.updates import WeightUpdates
-from tasks.task import Batch, Task
+from tasks.task import Batch, Task, Windowed
 
 Item = Measurement | Outcomes
 
@@ -61,6 +62,9 @@ class Trainer:
         self.optim, self.config, self.hardware = optim, config, hardware
         self.seed, self.checkpoints = seed, checkpoints
         check_together(optim, config, model.config)
+        self.stages = TrainingStages(config.stages, optim)
+        self.stages.check_windows(task)
+        self.stage = self.stages.at(0)
         half = hardware.precision is Precision.float16
         self.updates = WeightUpdates(self.model, optim, half=half)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
@@ -71,7 +75,7 @@ class Trainer:
         self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
         self.since, self.validated = 0, -1 if config.evaluate_first else 0
-        self.spent_s = self.window_s = self.waited_s = 0.0
+        self.spent_s = self.window_s = self.waited_s = self.saved_at = 0.0
         self.step_times: list[float] = []
         self.rows: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {}
@@ -81,9 +85,9 @@ class Trainer:
 
     def run(self, stop: threading.Event) -> Iterator[Item]:
         """Train from the last checkpoint on, then evaluate."""
+        check_data(self.model, self.task, self.stages, self.config)
         torch.manual_seed(self.seed)
-        empty = partial(self.streams.empty, self.optim.batch_size)
-        state = fitting(self.checkpoints, self.state(), self.updates, empty)
+        state = fitting(self.checkpoints, self.state(), self.updates, self.empty_streams)
         if state is not None:
             self.restore(state)
         for row in self.rows:
@@ -98,20 +102,30 @@ class Trainer:
 
     def fit(self, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left. Only the steps are on the clock."""
-        saved_at = time.perf_counter()
-        steps = self.optim.steps
-        every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
-        pace = Pace(self.step, steps, self.config.evaluate_every_steps)
+        self.saved_at = time.perf_counter()
+        pace = Pace(self.step, self.optim.steps, self.config.evaluate_every_steps)
         self.model.train()
         phase("first step")
-        with Prefetch(self.task, self.optim.batch_size, self.seed, self.position) as source:
+        for stage in self.stages.parts:
+            if self.step <= stage.end:
+                yield from self.fit_stage(stage, pace, stop)
+
+    def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
+        """Take the steps that are left of one stage."""
+        every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
+        self.stage = stage
+        if stage.anew and self.step == stage.first:
+            self.begin_epoch()
+            pace.changed()
+        task = stage.of(self.task)
+        with Prefetch(task, stage.batch_size, self.seed, self.position) as source:
             source.waited_s = self.waited_s
             while True:
                 if self.due():
                     begun = time.perf_counter()
                     yield from self.validate(stop)
                     pace.validated(time.perf_counter() - begun)
-                if self.step == steps:
+                if self.step == stage.end:
                     return
                 begun = time.perf_counter()
                 self.position, batch = source.next()
@@ -120,7 +134,7 @@ class Trainer:
                 self.since += 1
                 if self.device.type == "cpu":
                     self.check(float(loss))
-                logging_now = self.step % self.config.log_every_steps == 0 or self.step == steps
+                logging_now = self.step % self.config.log_every_steps == 0 or self.step == stage.end
                 # Reading the sum waits for the device: it belongs to the time of the steps.
                 mean = float(self.running) / self.since if logging_now else 0.0
                 seen = float(loss) if ready(every_s) else None  # waits too, so now and then only
@@ -137,11 +151,22 @@ class Trainer:
                     yield self.note(metric="train_loss", value=mean, step=self.step)
                 if seen is not None:
                     report_progress(self.progress(pace, batch, seen))
-                if stop.is_set() or time.perf_counter() - saved_at > self.config.checkpoint_every_s:
+                unsaved_s = time.perf_counter() - self.saved_at
+                if stop.is_set() or unsaved_s > self.config.checkpoint_every_s:
                     self.save()
-                    saved_at = time.perf_counter()
+                    self.saved_at = time.perf_counter()
                     if stop.is_set():
                         raise Interrupted(f"stopped after step {self.step}; resume to go on")
+
+    def begin_epoch(self) -> None:
+        """Leave what is left of an epoch, and what is remembered of it."""
+        if self.position.number:
+            self.position = BatchPosition(self.position.epoch + 1, 0)
+        self.streams.forget()
+
+    def empty_streams(self, step: int) -> State:
+        """Return what the model remembers before the first token of a batch like that of `step`."""
+        return self.streams.empty(self.stages.at(step).batch_size)
 
     def progress(self, pace: Pace, batch: Batch, loss: float) -> Progress:
         """Return what a person wants to see of the step just taken."""
@@ -155,15 +180,16 @@ class Trainer:
             learning_rate=self.updates.rate(self.step - 1),
             speed=counted / pace.step_s if pace.step_s else None,
             speed_unit="tokens" if tokens else "examples",
-            left_s=pace.left_s(self.step),
+            left_s=pace.left_s(self.step, self.stages.ahead(self.step, self.task)),
         )
 
     def advance(self, batch: Batch) -> Tensor:
-        """Take one optimiser step and return its loss, detached."""
-        self.updates.begin(self.step)
+        """Take one step, which need not end with an update; return its loss, detached."""
+        stage = self.stage
+        self.updates.begin(self.step, stage.learning_rate_scale)
         batch = to_device(batch, self.device)
         rows = batch.target.shape[0]
-        micro = self.optim.micro_batch_size or rows
+        micro = stage.micro_batch_size or rows
         total = float(batch.target.numel()) if batch.weight is None else batch.weight.sum()
         loss = torch.zeros((), device=self.device)
         self.streams.begin(batch.reset)
@@ -180,17 +206,19 @@ class Trainer:
                 )
                 share = part.target.shape[0] / rows
                 part_loss = objective(outcome, part.weight, total, share)
-            self.updates.backward(part_loss)
+            self.updates.backward(part_loss / stage.accumulate)
             loss += part_loss.detach()
             self.streams.add(outcome.state)
         self.streams.end()
-        self.updates.apply()
+        moves = stage.moves(self.step)
+        if moves:
+            self.updates.apply()
         self.step += 1
         self.examples += rows
         with torch.no_grad():
             for hook in self.hooks:
                 hook.after_step(self.step, self.generator)
-        if self.updates.average:
+        if moves and self.updates.average:
             self.updates.average.update(self.step - 1)
         return loss
 
@@ -280,14 +308,7 @@ class Trainer:
             average.settle()
         for split in self.config.evaluate_splits:
             found = self.judge(split, stop)
-            # Of windows with a share each, no interval over examples can be made.
-            counted = "examples" if found.outcomes.hit.dtype == bool else "windows"
-            split_labels = {"split": split, counted: str(len(found.outcomes.index)), **labels}
-            for metric, value in found.measured.items():
-                yield Measurement(metric=metric, value=value, labels=split_labels)
-            for (kind, part), (loss, count) in found.parts.items():
-                own = {**split_labels, "part": part, "items": f"{count:.0f}"}
-                yield Measurement(metric=f"loss_by_{kind}", value=loss, labels=own)
+            yield from score_rows(found, labels)
             yield found.outcomes
         yield from self.bookkeeping()
         self.checkpoints.finish(self.model.state_dict())
@@ -302,6 +323,9 @@ class Trainer:
         yield Measurement(metric="train_time", value=spent)
         yield Measurement(metric="data_wait", value=self.waited_s / max(spent, 1e-9))
         yield Measurement(metric="examples_seen", value=float(self.examples))
+        if self.config.stages and isinstance(self.task, Windowed):
+            tokens = self.stages.tokens(self.step, self.task)
+            yield Measurement(metric="tokens_seen", value=float(tokens))
         yield Measurement(metric="parameters", value=float(count))
         yield Measurement(metric="process_peak_bytes", value=float(process_peak_bytes()))
 
@@ -335,9 +359,15 @@ class Trainer:
             "rows": self.rows,
             "step_times": self.step_times,
             "place": [self.position.epoch, self.position.number],
+            **({"gradients": self.gradients()} if self.stages.accumulates else {}),
             **{name: getattr(self, name) for name in _PLAIN},
             **({"cuda_random": torch.cuda.get_rng_state()} if cuda else {}),
         }
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return what was accumulated since the last update, by parameter."""
+        named = self.model.named_parameters()
+        return {name: own.grad for name, own in named if own.grad is not None}
 
     def save(self) -> None:
         """Write the state."""
@@ -352,6 +382,8 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.running = state["running"].to(self.device)
         self.streams.restore(state["streams"])
+        for name, gradient in state.get("gradients", {}).items():
+            self.model.get_parameter(name).grad = gradient.to(self.device)
         self.best, self.rows = state["best"], state["rows"]
         self.step_times, self.position = state["step_times"], BatchPosition(*state["place"])
         for name in _PLAIN:

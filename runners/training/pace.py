@@ -57,11 +57,21 @@ class Pace:
         (begin, first), (end, last) = self.marks[0], self.marks[-1]
         return (end - begin) / (last - first)
 
-    def left_s(self, step: int) -> float | None:
-        """Return the seconds until every step is taken, validation in between included."""
+    def changed(self) -> None:
+        """Note that steps are others from now on."""
+        self.first_s = None
+        self.marks.clear()
+
+    def left_s(self, step: int, ahead: float | None = None) -> float | None:
+        """Return the seconds until every step is taken, validation in between included.
+
+        Args:
+            step: The last one taken.
+            ahead: Those that are left, counted as steps like the last; None: all are alike.
+        """
         if self.step_s is None:
             return None
-        left = (self.steps - step) * self.step_s
+        left = (self.steps - step if ahead is None else ahead) * self.step_s
         if self.every and self.validations:
             ahead = -(-self.steps // self.every) - step // self.every
             left += ahead * self.validating_s / self.validations

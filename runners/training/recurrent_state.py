@@ -61,6 +61,10 @@ class RecurrentStates:
         self.state = None if self.state is None else join(*self._parts)
         self._parts.clear()
 
+    def forget(self) -> None:
+        """Begin with other rows."""
+        self.state = None
+
     def restore(self, state: State) -> None:
         """Go on from a state of an earlier process."""
         device = self.model.embedding.weight.device

@@ -17,7 +17,7 @@ from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import state_of
 from runners.training.updates import WeightUpdates
 
-_APART = ("optimiser", "plateau", "streams", "best", "rows", "step_times")
+_APART = ("optimiser", "plateau", "streams", "gradients", "best", "rows", "step_times")
 """Parts that are empty in a training that has not begun."""
 _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
 _MOVED = frozenset({"lr", "momentum", "betas"})
@@ -57,7 +57,7 @@ def fitting(
     checkpoints: Checkpoints,
     own: Mapping[str, Any],
     updates: WeightUpdates,
-    streams: Callable[[], State],
+    streams: Callable[[int], State],
 ) -> dict[str, Any] | None:
     """Return the newest state that can be continued; one that cannot is said and left.
 
@@ -65,7 +65,8 @@ def fitting(
         checkpoints: Where states lie.
         own: The state of the training that would continue it.
         updates: Those of this training.
-        streams: Returns what the model remembers of a batch before its first token.
+        streams: Returns what the model remembers of a batch before its first token, from the
+            number of steps taken, which tells how many rows a batch has.
     """
     for path, state in checkpoints.states():
         if state.get("identity") != own["identity"]:
@@ -85,7 +86,7 @@ def misfit(
     found: Mapping[str, Any],
     own: Mapping[str, Any],
     updates: WeightUpdates,
-    streams: Callable[[], State],
+    streams: Callable[[int], State],
 ) -> str | None:
     """Return why a state cannot be continued, or None where it can.
 
@@ -93,7 +94,7 @@ def misfit(
         found: What was read, of any content.
         own: The state of the training that would continue it.
         updates: Those of that training.
-        streams: Returns what the model remembers of a batch before its first token.
+        streams: As in `fitting`.
     """
     if found.keys() != own.keys():
         return f"it holds {sorted(map(str, found))}; wanted {sorted(own)}"
@@ -103,7 +104,8 @@ def misfit(
         *map(_generator_fault, (found["random"], found["generator"])),
         _optimiser_fault(found["optimiser"], own["optimiser"], updates),
         _plateau_fault(found.get("plateau"), own.get("plateau")),
-        _streams_fault(found["streams"], streams),
+        _streams_fault(found["streams"], found["step"], streams),
+        _gradients_fault(found.get("gradients"), own),
         _best_fault(found["best"], own["model"]),
         _rows_fault(found["rows"]),
         _unlike(found["step_times"], _floats(found["step_times"]), "step_times"),
@@ -127,11 +129,11 @@ def _unlike(found: Any, own: Any, at: str) -> str | None:
     return None
 
 
-def _streams_fault(found: Any, empty: Callable[[], State]) -> str | None:
-    if found is None:
+def _streams_fault(found: Any, step: Any, empty: Callable[[int], State]) -> str | None:
+    if found is None or not isinstance(step, int):
         return None
     try:
-        return _unlike_state(found, empty())
+        return _unlike_state(found, empty(step))
     except Unsupported as error:
         return f"it has streams, and this model none: {error}"
 
@@ -143,6 +145,15 @@ def _unlike_state(found: Any, own: State) -> str | None:
     if isinstance(own, Tensor) and isinstance(found, Tensor) and own.shape == found.shape:
         return None
     return None if own is found is None else f"streams hold {_kind(found)}; wanted {_kind(own)}"
+
+
+def _gradients_fault(found: Any, own: Mapping[str, Any]) -> str | None:
+    if "gradients" not in own:
+        return None
+    weights = own["model"]
+    if not isinstance(found, dict) or not found.keys() <= weights.keys():
+        return f"gradients is {_kind(found)}; wanted those of weights by name"
+    return _unlike(found, {name: weights[name] for name in found}, "gradients")
 
 
 def _first(problems: Iterable[str | None]) -> str | None:

@@ -30,6 +30,8 @@ class WeightUpdates:
         device = next(model.parameters()).device
         self.scaler = torch.amp.GradScaler(device.type, enabled=half)
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
+        self.scale = 1.0
+        """What the stage of the training multiplies the schedule by."""
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
@@ -37,10 +39,11 @@ class WeightUpdates:
     def rate(self, step: int) -> float:
         """Return the learning rate of update number `step`, counted from 0."""
         reduction = self.plateau.reduction if self.plateau else 1.0
-        return learning_rate(self.config, step, reduction)
+        return learning_rate(self.config, step, reduction) * self.scale
 
-    def begin(self, step: int) -> None:
-        """Set rate and momentum of update number `step`."""
+    def begin(self, step: int, scale: float = 1.0) -> None:
+        """Set rate, `scale` times that of the schedule, and momentum of update number `step`."""
+        self.scale = scale
         set_rates(self.optimiser, self.rate(step), momentum(self.config, step))
 
     def backward(self, loss: Tensor) -> None:

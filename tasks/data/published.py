@@ -17,7 +17,13 @@ def own_path(path: str | None, source: StrEnum) -> Path | None:
     if source == SAMPLE and path is not None:
         readers = " or ".join(other for other in type(source) if other != SAMPLE)
         raise ValueError(f"source=sample reads no files: got path={path!r}; set source={readers}")
-    return Path(path).expanduser() if path is not None else None
+    return named_path(path) if path is not None else None
+
+
+def named_path(path: str) -> Path:
+    """Return a path that a user gave, with a name that rows can state where it is `.`, too."""
+    given = Path(path).expanduser()
+    return given if given.name not in {"", ".."} else given.resolve()
 
 
 def source_name(

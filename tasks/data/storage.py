@@ -103,7 +103,7 @@ def write_store(
                 if isinstance(content, Ragged):
                     for part in PARTS:
                         path = folder / f"{split}.{part}.npy"
-                        np.save(path, getattr(content, part), allow_pickle=False)
+                        _save(path, getattr(content, part))
                 else:
                     _write_blocks(folder, ((split, block) for block in content), [split])
         else:
@@ -143,7 +143,7 @@ class _Growing:
         _write_header(self.file, self.dtype, self.total)
         targets = np.concatenate(self.targets[1:] or self.targets)
         for part, array in (("offsets", np.concatenate(self.offsets)), ("targets", targets)):
-            np.save(self.folder / f"{self.split}.{part}.npy", array, allow_pickle=False)
+            _save(self.folder / f"{self.split}.{part}.npy", array)
 
 
 def _write_blocks(
@@ -166,6 +166,13 @@ def _write_blocks(
         for split in splits.values():
             split.finish()
         return list(splits)
+
+
+def _save(path: Path, array: Shaped[np.ndarray, " n"]) -> None:
+    """Write what `np.save` would, whose errors on a full disk do not say that it is full."""
+    with path.open("wb") as file:
+        _write_header(file, array.dtype, len(array))
+        file.write(np.ascontiguousarray(array).data)
 
 
 def _write_header(file: BinaryIO, dtype: np.dtype[Any], number: int) -> None:

@@ -10,6 +10,7 @@ state is then carried from batch to batch. Evaluation follows a regime, part of 
 An example is a window: its loss is the mean over the tokens that count in it.
 """
 
+import copy
 import math
 from collections.abc import Iterator
 from enum import StrEnum, auto
@@ -25,7 +26,7 @@ from tasks.data.batching import check_ranks
 from tasks.data.prepared import StoredTask
 from tasks.data.tokens import tally, unigram_baseline
 from tasks.language.windows import Windows, evaluation_windows, lanes, shuffled_windows
-from tasks.task import Baseline, Batch, Kind, Tally, TaskSpec
+from tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
 
 COUNT_AT_ONCE = 1 << 24
 
@@ -142,6 +143,26 @@ class LanguageTask(StoredTask):
         """Return the tokens of a window of a split."""
         return self.length if split == "train" else self.evaluation_length
 
+    def with_windows(self, length: int) -> Task:
+        """Return this task with training windows of `length` tokens, all else as it is."""
+        other = copy.copy(self)
+        other.length = length
+        return other
+
+    def row_tokens(self, split: str, rows: int) -> int | None:
+        """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
+
+        None where rows are no streams, and no state is carried.
+        """
+        if not self.carries(split):
+            return None
+        whole = (len(self.split(split).tokens) - 1) // rows
+        return whole // self.length * self.length if split == "train" else whole
+
+    def carries(self, split: str) -> bool:
+        """Tell whether a state goes on from batch to batch of a split."""
+        return self.memory > 0 and (self.contiguous or split != "train")
+
     @property
     def trained_length(self) -> int:
         """Tokens of a training window."""
@@ -224,7 +245,7 @@ class LanguageTask(StoredTask):
                 f"batch_size={batch_size} on ranks={ranks} needs {together} windows of "
                 f"{self.length}: the split has {number}; lower the batch size or task.length"
             )
-        streams = self.memory > 0 and (self.contiguous or split != "train")
+        streams = self.carries(split)
         flat = self.split(split).tokens
         for first in range(start * together, last, together):
             indices = np.arange(first, min(first + together, last))[rank::ranks]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from jaxtyping import Integer
 
 from tasks.data import archives, hub
 from tasks.data.batching import Draw, random_words
@@ -284,15 +285,30 @@ class Characters(LanguageTask):
         del split
         return {"bits_per_character": loss / math.log(2)}
 
-    def describe(self, split: str, index: int) -> str:
-        """Return one window of text."""
-        ids = self.example(split, index).astype(np.uint8)
+    def encode(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of a text. ValueError for what the alphabet of text8 does not have."""
+        if self.corpus is CharacterCorpus.text8:
+            wrong = sorted({letter for letter in text if letter not in ALPHABET.decode()})
+            if wrong:
+                raise ValueError(
+                    f"text8 has a to z and blanks alone: got {', '.join(map(repr, wrong[:8]))}; "
+                    "write in lower case, digits as words, without other signs"
+                )
+        return self.ids(text.encode())
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return the text of some ids; bytes that are no UTF-8 show as �."""
+        ids = ids.astype(np.uint8)
         content = (
             ids.tobytes()
             if self.corpus is CharacterCorpus.enwik8
             else bytes(ALPHABET[i] for i in ids)
         )
         return content.decode(errors="replace")
+
+    def describe(self, split: str, index: int) -> str:
+        """Return one window of text."""
+        return self.decode(self.example(split, index))
 
 
 def _hub_instructions() -> str:

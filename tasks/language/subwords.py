@@ -217,6 +217,10 @@ class Subwords:
         found = self._flat[shifts + np.arange(len(shifts))]
         return found.astype(token_type(self.size))
 
+    def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of any text."""
+        return self.encode(LineBlock(text.encode(), "text", 1))
+
     @cached_property
     def _known(self) -> _Pieces:
         self._flat, self._ends = np.empty(0, np.int64), np.zeros(1, np.int64)

@@ -108,6 +108,10 @@ class TokenisedTask(LanguageTask):
         """Return one window of text."""
         return self.decode(self.example(split, index))
 
+    def encode(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of a text. ValueError for a word that train does not have."""
+        return self.tokeniser.encode_text(text)
+
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids."""
         return self.tokeniser.decode(ids)

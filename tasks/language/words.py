@@ -146,6 +146,21 @@ class Words:
             )
         return found
 
+    def encode_text(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of any text, with `<eos>` for each line end.
+
+        Raises:
+            ValueError: A word is not in the vocabulary, which has `<unk>` for such words.
+        """
+        words = split_words(text.encode())
+        missing = [*dict.fromkeys(word.decode() for word in words if word not in self._table)]
+        if missing:
+            raise ValueError(
+                f"the vocabulary does not have {', '.join(map(repr, missing[:8]))}: choose other "
+                "words, set signs apart by blanks, or write <unk> in their place"
+            )
+        return np.array([self._table[word] for word in words], token_type(self.size))
+
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids; lines end behind their `<eos>`."""
         text = b" ".join(self._words[i] for i in ids.tolist()).decode()

@@ -27,3 +27,13 @@ def to_ids(symbols: bytes) -> bytes:
 def spelled(ids: Integer[np.ndarray, " l"]) -> str:
     """Return how ids are written."""
     return bytes(SYMBOLS[i] for i in ids.tolist()).decode()
+
+
+def encoded(text: str) -> Integer[np.ndarray, " l"]:
+    """Return the ids of residues and signs. ValueError for other letters."""
+    wrong = sorted({letter for letter in text if letter not in SYMBOLS.decode()})
+    if wrong:
+        raise ValueError(
+            f"proteins are written with {SYMBOLS.decode()}: got {', '.join(map(repr, wrong[:8]))}"
+        )
+    return np.frombuffer(to_ids(text.encode()), np.uint8)

@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from tasks.data.masking import chosen
@@ -45,11 +45,21 @@ from tasks.data.sources import data_root
 from tasks.data.storage import Ragged
 from tasks.data.tokens import unigram_baseline
 from tasks.language.base import LanguageTask, Regime, counted
-from tasks.proteins.alphabet import BEGIN, END, FIRST, MASK, PAD, SYMBOLS, VOCABULARY, spelled
+from tasks.proteins.alphabet import (
+    BEGIN,
+    END,
+    FIRST,
+    MASK,
+    PAD,
+    SYMBOLS,
+    VOCABULARY,
+    encoded,
+    spelled,
+)
 from tasks.proteins.data import Duplicates, ProteinData, ProteinSource
 from tasks.proteins.sources import PUBLIC_DATASET
 from tasks.proteins.splits import FAMILIES
-from tasks.task import Baseline, Batch, Kind, TaskSpec
+from tasks.task import Baseline, Batch, Kind, Task, TaskSpec
 
 VERSION = 1
 MASKED = 0.15
@@ -250,6 +260,15 @@ class Proteins(RowsTask, LanguageTask):
             return LanguageTask.lengths(self, split)
         return RowsTask.lengths(self, split) - 1  # a stored row begins with an end token
 
+    def with_windows(self, length: int) -> Task:
+        """Return this task with training windows of `length` tokens; ValueError for single rows."""
+        if self.form is ProteinForm.single:
+            raise ValueError(
+                f"windows of {length} tokens are cut from a stream: got task.form=single, whose "
+                "rows are sequences; set task.form=concatenated"
+            )
+        return super().with_windows(length)
+
     def batches(
         self,
         split: str,
@@ -312,6 +331,14 @@ class Proteins(RowsTask, LanguageTask):
                 there &= batch.weight > 0
             total += torch.bincount(batch.target[there], minlength=VOCABULARY)
         return total
+
+    def encode(self, text: str) -> Integer[np.ndarray, " n"]:
+        """Return the ids of residues and signs. ValueError for other letters."""
+        return encoded(text)
+
+    def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
+        """Return how ids are written."""
+        return spelled(ids)
 
     def describe(self, split: str, index: int) -> str:
         """Return an example as evaluation shows it, and the masked residues where there are."""

@@ -80,7 +80,7 @@ def test_start_moves_rotary_positions_only_relatively():
 
 def test_rotary_is_offered_and_other_traits_pass_through():
     traits = MultiHead(site(), Explicit()).traits
-    assert traits.positions == {"rotary"}
+    assert traits.positions == {"rotary", "position_infused"}
     assert traits.row_stochastic
 
 

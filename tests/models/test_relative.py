@@ -1,4 +1,4 @@
-"""T5's buckets by hand, and the scores against loops; who refuses them."""
+"""T5's buckets by hand, and every encoding's scores against loops; who refuses them."""
 
 import math
 
@@ -76,6 +76,72 @@ def test_the_bucket_of_the_distance_is_added_to_the_score(make, causal: bool, pa
         torch.autograd.grad(seen, leaves, g), torch.autograd.grad(wanted, leaves, g), strict=True
     ):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+
+
+def shaw_scores(mixer, q, i: int, j: int):
+    """q . a_{clip(i - j)}, the same table for all heads."""
+    relative = mixer.core.relative
+    reach, least = relative.reach, 0 if relative.causal else -relative.reach
+    row = max(least, min(reach, i - j)) - least
+    return q[:, :, i] @ relative.weight[row]
+
+
+def sinusoid_scores(mixer, q, i: int, j: int):
+    """(q + v) . W_r r_{i - j}, by head."""
+    relative = mixer.core.relative
+    angles = [(i - j) * 10_000.0 ** (-2 * p / 12) for p in range(6)]
+    r = torch.tensor(
+        [math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64
+    )
+    keys = (relative.r_proj.weight @ r).view(3, 4)
+    return ((q[:, :, i] + relative.biases.position) * keys).sum(-1)
+
+
+SCORES = {Positions.shaw: shaw_scores, Positions.transformer_xl: sinusoid_scores}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", SCORES)
+@pytest.mark.parametrize("make", [SoftmaxAttention, SDPA])
+def test_vectors_of_distances_against_loops(make, positions: Positions, causal: bool) -> None:
+    length = 9
+    site = Site(
+        width=12, heads=3, max_length=length, causal=causal, positions=positions,
+        relative_distance=4,
+    )  # fmt: skip
+    mixer = make(site).double().eval()
+    x = drawn(2, length, 12).requires_grad_()
+    q, k, v = mixer.project(x, Layout())
+    met = q
+    if positions == Positions.transformer_xl:
+        met = q + mixer.core.relative.biases.content[:, None]
+    added = torch.stack(
+        [
+            torch.stack([SCORES[positions](mixer, q, i, j) for j in range(length)], -1)
+            for i in range(length)
+        ],
+        -2,
+    )
+    scores = (met @ k.mT + added) / math.sqrt(4)
+    if causal:
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    wanted, seen = mixer.merge(scores.softmax(-1) @ v), mixer(x, Layout())
+    torch.testing.assert_close(seen, wanted, atol=1e-12, rtol=0)
+    leaves, g = [x, *mixer.parameters()], drawn(2, length, 12, seed=1)
+    for one, other in zip(
+        torch.autograd.grad(seen, leaves, g, retain_graph=True),
+        torch.autograd.grad(wanted, leaves, g),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+    # keys in any order: distances by number in place of rows that are shifted
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    order = torch.tensor([4, 0, 8, 2, 6, 1, 3, 7, 5])
+    here = mixer.core.relative(q, distance[None][..., order])
+    there = mixer.core.relative.in_order(q, length)[..., order]
+    sight = (distance >= 0)[..., order] if causal else torch.ones_like(distance, dtype=torch.bool)
+    torch.testing.assert_close(here * sight, there * sight, atol=1e-13, rtol=0)
 
 
 def build(mixer, **options) -> Backbone:

@@ -49,7 +49,7 @@ from tasks.classification.pathfinder.division import Division, divided
 from tasks.classification.pathfinder.styles import STYLES, Style
 from tasks.data import arena
 from tasks.data.prepared import GENERATED, GRAY_LEVELS, identity_of
-from tasks.data.published import MARK, check_partial
+from tasks.data.published import MARK, check_partial, named_path
 from tasks.data.sources import data_root, folder_identity
 from tasks.data.storage import Ragged
 from tasks.data.workers import in_order
@@ -178,7 +178,7 @@ class Pathfinder(GrayTask):
         self.numbers = (train_examples, validation_examples, test_examples)
         if self.source is PathfinderSource.sample:
             self.numbers, data_seed = SAMPLE_SIZES, 0
-        self.path = self._set(Path(path).expanduser()) if path is not None else None
+        self.path = self._set(named_path(path)) if path is not None else None
         self.division = split
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)

@@ -118,6 +118,8 @@ TYPED = (
     ("results=~/x", "results=$HOME/x"),
     ("report=yes", "report=true"),
     ("plugins=my_package", "there is no package 'my_package'"),
+    ("task=table task.labels=[0,1]", "a list of texts: \"task.labels=['0','1']\""),
+    ("task=table task.labels=[1.5,2]", "got [1.5, 2] (list); wanted a list of texts"),
     ("shard=1/8", "Then type runner.shard=1/8"),
     ("task.train_examples=20", "optim.batch_size=20 or fewer, or raise task.train_examples"),
     ("optim.batch_size=100000", "a batch of 100,000 needs as many training examples"),

@@ -124,7 +124,10 @@ def test_draws_differ_and_repeat() -> None:
     [
         (("model=fnet",), "fnet approximates no attention on given queries"),
         (("model=tlb",), "is no single family"),
-        (("model=performer", "model.backbone.positions=alibi"), "ALiBi adds to the scores"),
+        (
+            ("model=performer", "model.backbone.positions=alibi"),
+            "positions=alibi adds to the scores",
+        ),
     ],
 )
 def test_what_cannot_be_compared(words: tuple[str, ...], reason: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
-from lra.sweep.estimate import announcement, spelt
+from lra.sweep.estimate import announcement, forecasts, spelt
 from lra.sweep.execution import build
 from lra.sweep.past import Past, guess
 from runners.records import Measurement
@@ -25,15 +25,19 @@ def keep(store: Store, cell, took_s: object) -> None:
     store.write(cell, [row], (), {"took_s": took_s})
 
 
+def announced(waiting, store: Store, sweep: str) -> str:
+    return announcement(forecasts(waiting, store, sweep))
+
+
 def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
-    line = announcement(planned("model=linear"), Store(tmp_path), "adhoc")
+    line = announced(planned("model=linear"), Store(tmp_path), "adhoc")
     assert line == "1 cell to run; how long is not known until the first one is through"
     assert [*tmp_path.iterdir()] == []
 
 
 def test_an_empty_store_leaves_counting_and_typical_rates(tmp_path: Path) -> None:
     waiting = planned("model=linear", "optim.steps=1000")
-    line = announcement(waiting, Store(tmp_path), "adhoc")
+    line = announced(waiting, Store(tmp_path), "adhoc")
     assert line.startswith("1 cell to run, very roughly ")
     assert line.endswith(" (counted)")
     assert [*tmp_path.iterdir()] == []
@@ -44,19 +48,19 @@ def test_other_seeds_count_as_alike(tmp_path: Path) -> None:
     for seed, took in ((1, 30.0), (2, 40.0), (3, 500.0)):
         keep(store, planned("model=linear", f"seed={seed}")[0].cell, took)
     waiting = planned("-m", "model=linear", "seed=4,5,6,7", "hardware.training_processes=2")
-    line = announcement(waiting, store, "adhoc")
+    line = announced(waiting, store, "adhoc")
     assert line == "4 cells to run, about 80 s (from stored cells like these)"
 
 
 def test_other_code_of_the_same_cell_counts_as_alike(tmp_path: Path) -> None:
     (one,) = planned("model=linear")
     keep(Store(tmp_path), replace(one.cell, fingerprint="0" * 12, sources={}), 600.0)
-    assert "about 10 min (from" in announcement([one], Store(tmp_path), "adhoc")
+    assert "about 10 min (from" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_other_models_and_lengths_are_scaled_and_said_so(tmp_path: Path) -> None:
     keep(Store(tmp_path), planned("model=sdpa", "optim.steps=50")[0].cell, 50.0)
-    line = announcement(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
+    line = announced(planned("model=linear", "optim.steps=200"), Store(tmp_path), "adhoc")
     assert line == "1 cell to run, very roughly 3 min (scaled from other stored cells)"
 
 
@@ -65,14 +69,14 @@ def test_another_machine_or_runner_is_no_measure(tmp_path: Path, name: str) -> N
     (one,) = planned("model=linear")
     other = {**one.cell.columns, name: "scaling" if name == "runner" else "another"}
     keep(Store(tmp_path), replace(one.cell, columns=other), 50.0)
-    assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+    assert "not known" in announced([one], Store(tmp_path), "adhoc")
 
 
 @pytest.mark.parametrize("took", [None, True, -1.0, 0, "3", [], 1e300])
 def test_senseless_times_count_for_nothing(tmp_path: Path, took: object) -> None:
     (one,) = planned("model=linear")
     keep(Store(tmp_path), one.cell, took)
-    assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+    assert "not known" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
@@ -82,14 +86,14 @@ def test_torn_files_count_for_nothing(tmp_path: Path) -> None:
         next(tmp_path.glob("cells/*/*")).joinpath(file).write_text(text)
         if file != "cell.json":
             next(tmp_path.glob("cells/*/*/environment-*[a-f1-9]*.json")).unlink()
-        assert "not known" in announcement([one], Store(tmp_path), "adhoc")
+        assert "not known" in announced([one], Store(tmp_path), "adhoc")
 
 
 def test_a_preset_as_it_is_says_what_it_takes(tmp_path: Path) -> None:
     whole = build(entries(["-m", "+experiment=quickstart"], lambda _: None)).planned
-    assert "the whole preset takes" in announcement(whole, Store(tmp_path), "quickstart")
+    assert "the whole preset takes" in announced(whole, Store(tmp_path), "quickstart")
     changed = planned("-m", "+experiment=quickstart", "optim.steps=50")
-    assert "not known" in announcement(changed, Store(tmp_path), "quickstart")
+    assert "not known" in announced(changed, Store(tmp_path), "quickstart")
 
 
 def test_nearest_is_same_model_before_same_length() -> None:
@@ -106,7 +110,8 @@ def test_nearest_is_same_model_before_same_length() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.01, "1 s"), (40.2, "40 s"), (99.4, "99 s"), (130, "2 min"), (3599, "60 min"),
-     (7800, "2 h 10 min"), (7200, "2 h"), (300_000, "3 days")],
+     (7800, "2 h 10 min"), (7200, "2 h"), (300_000, "3 days"),
+     (1e11, "3,169 years")],
 )  # fmt: skip
 def test_times_as_one_says_them(seconds: float, text: str) -> None:
     assert spelt(seconds) == text

@@ -16,6 +16,7 @@ from models.mixer import Unsupported
 from models.state import size_bytes
 
 VOCABULARY = 13
+RECORDED = [26, 24, 22, 26, 23, 25, 19, 21, 23, 21, 22, 19]
 REMEMBERING = [SoftmaxAttention, LinearAttention, SlidingWindow, Identity]
 
 
@@ -109,6 +110,11 @@ def test_the_head_is_asked_of_the_last_position_alone() -> None:
         (TokenSampling(temperature=2.0, top_k=3), [8.0**0.5, 2.0, 2.0**0.5, 0.0]),
         (GREEDY, [1.0, 0.0, 0.0, 0.0]),
         (TokenSampling(top_k=1), [1.0, 0.0, 0.0, 0.0]),
+        (TokenSampling(top_p=0.5), [1.0, 0.0, 0.0, 0.0]),
+        (TokenSampling(top_p=0.54), [8.0, 4.0, 0.0, 0.0]),
+        (TokenSampling(top_p=1.0), [8.0, 4.0, 2.0, 1.0]),
+        (TokenSampling(top_p=0.9, top_k=3), [8.0, 4.0, 2.0, 0.0]),
+        (TokenSampling(temperature=0.5, top_p=0.76), [64.0, 16.0, 0.0, 0.0]),
     ],
 )
 def test_draws_follow_the_softmax(sampling: TokenSampling, weights: list[float]) -> None:
@@ -122,8 +128,46 @@ def test_draws_follow_the_softmax(sampling: TokenSampling, weights: list[float])
 
 
 @pytest.mark.parametrize(
+    ("sampling", "wanted"),
+    [
+        (TokenSampling(), {2: 2, 0: 8, 3: 1, 1: 4}),
+        (TokenSampling(top_k=2), {0: 10, 1: 5}),
+        (TokenSampling(top_p=0.54), {0: 10, 1: 5}),
+        (TokenSampling(top_p=0.01), {0: 15}),
+        (TokenSampling(temperature=1e-4), {0: 15}),
+        (GREEDY, {0: 15}),
+    ],
+)
+def test_a_number_from_0_to_1_chooses_by_the_shares_in_the_order_of_ids(sampling, wanted) -> None:
+    """Of 15 numbers, as many as the weights 8, 4, 2 and 1 say; 0 and the last one below 1 too."""
+    logits = torch.tensor([[8.0, 4.0, 2.0, 1.0]], dtype=torch.float64).log()
+    uniform = (torch.arange(15, dtype=torch.float64) + 0.5) / 15
+    found = sampling.at(logits.expand(15, 4), uniform)
+    assert found.equal(found.sort().values)
+    assert torch.bincount(found, minlength=4).tolist() == [wanted.get(i, 0) for i in range(4)]
+    ends = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    assert sampling.at(logits.expand(2, 4), ends).tolist() == [min(wanted), max(wanted)]
+
+
+def test_draws_of_one_seed_are_recorded() -> None:
+    """Another machine, or another version of PyTorch, must draw the same from equal logits."""
+    logits = torch.linspace(-2, 2, 27).sin().expand(12, 27) * 3
+    uniform = torch.rand(12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert TokenSampling(top_p=0.95).at(logits, uniform).tolist() == RECORDED
+
+
+def test_equal_logits_are_ranked_by_id_and_infinite_ones_refused() -> None:
+    shares = TokenSampling(top_k=2).shares(torch.zeros(1, 5))
+    assert shares.tolist() == [[0.5, 0.5, 0.0, 0.0, 0.0]]
+    with pytest.raises(ValueError, match="training has diverged"):
+        TokenSampling().at(torch.tensor([[0.0, float("nan")]]), torch.zeros(1).double())
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], or be null for all: got 0.0"),
+        ({"top_p": 1.5}, "top_p must lie in"),
         ({"temperature": -1.0}, "temperature must be 0 .greedy. or positive and finite: got -1.0"),
         ({"temperature": float("nan")}, "temperature must be"),
         ({"top_k": 0}, "top_k must be at least 1"),

@@ -29,6 +29,19 @@ def test_fused_attention_counts_although_torch_leaves_it_out(length):
     assert both == (2 + 5) * one_product  # backward computes the scores again
 
 
+@pytest.mark.parametrize(
+    ("dtype", "fewer"), [(torch.float32, 0), (torch.float64, 2 * 7 * 4 * 5 * 5)],
+    ids=["fused", "by steps"],
+)  # fmt: skip
+def test_a_recurrent_layer_counts_alike_whatever_computes_it(dtype, fewer):
+    """By steps, nothing asks for the gradient of the first state."""
+    layer = nn.LSTM(3, 5, batch_first=True, dtype=dtype)
+    x = torch.ones(7, 11, 3, requires_grad=True, dtype=dtype)
+    forward = 2 * 7 * 11 * 4 * 5 * (3 + 5)
+    assert count_operations(lambda: layer(x)) == forward
+    assert count_operations(lambda: layer(x)[0].sum().backward()) == 3 * forward - fewer
+
+
 @pytest.mark.parametrize("length", [48, 2**14])
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_what_torch_knows_is_counted_as_torch_counts_it(mode, length):

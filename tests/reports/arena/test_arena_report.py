@@ -23,6 +23,7 @@ from tests.reports.arena.arena_rows import KINDS, SCORES, labels, refused, score
 from tests.reports.awkward_stores import FAMILIES, GROUPS, LONG, ODD
 from tests.reports.conftest import accuracy, failed, frame, row
 from tests.reports.figures.test_layout import faults
+from tests.reports.test_latex import ENGINES, compiled, document, overfull
 
 FIVE = [*SCORES][:5]
 
@@ -158,7 +159,10 @@ def test_awkward_stores_fit_the_figure(tmp_path: Path, monkeypatch: pytest.Monke
     made = arena_parts(prepared, {}, tmp_path, kinds=GROUPS, sentences=about)
     found = [table for _, _, table in made if isinstance(table, Table)]
     assert len(found) == 5
-    assert all(to_latex(table).isascii() for table in found)
+    written = [to_latex(table) for table in found]
+    assert all(text.isascii() for text in written)
+    for engine in ENGINES[:1]:
+        assert overfull(compiled(engine, document(*written), tmp_path)) == []
     assert len(wrong) == 2
     assert {file: lines[:6] for file, lines in wrong.items() if lines} == {}
 

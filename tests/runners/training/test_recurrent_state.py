@@ -12,11 +12,13 @@ from models.backbone.model import Backbone
 from models.families.linear import LinearAttention
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Positions, Unsupported
+from models.positions import LearnedPositions
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
 from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
+from runners.training.data_check import check_streams
 from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from runners.training.recurrent_state import RecurrentStates, remembered
@@ -155,7 +157,9 @@ def _train(task, model, folder):
     )
 
 
-def test_training_and_evaluation_remember_as_much_as_the_model_says():
+def test_training_and_evaluation_remember_as_much_as_the_model_says(monkeypatch):
+    # A sample of 45 tokens fills none of these memories.
+    monkeypatch.setattr("runners.training.loop.check_data", lambda *_: None)
     task = task_of()
     lengths: list[tuple[bool, int]] = []
 
@@ -210,6 +214,38 @@ def test_softmax_trains_on_where_its_memory_is_full():
         streams.end()
         seen.append(float(outcome.nll.mean().detach()))
     assert seen == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("carried", "options", "message"),
+    [
+        (60, {}, r"task.memory=60 is .* test .* 44 for each of 1 stream; type task.memory=44 or"),
+        (
+            40,
+            {"memory": 200},
+            r"model.backbone.memory=200 is .* train .* 192 for each of 4 .*batch",
+        ),
+        (40, {"evaluation_memory": 45}, r"model.backbone.evaluation_memory=45 is .* has 44"),
+    ],
+)
+def test_a_memory_longer_than_its_stream_is_refused_before_the_first_step(
+    carried, options, message
+):
+    model = model_of(SoftmaxAttention, carried, **options)
+    with pytest.raises(Unsupported, match=message):
+        next(_train(task_of(memory=carried), model, None))
+
+
+def test_a_state_of_one_size_takes_any_memory_and_any_stream():
+    check_streams(model_of(), task_of(), "test", 1, training=False)
+
+
+def test_streams_longer_than_learned_positions_are_refused_before_the_first_step():
+    task, model = task_of(memory=20), model_of(SoftmaxAttention, 20)
+    model.positions = LearnedPositions(32, 16).double()
+    check_streams(model, task, "train", ROWS, training=True, steps=2)
+    with pytest.raises(Unsupported, match=r"end at 32 tokens: the train split .* has 192 .*rotary"):
+        next(_train(task, model, None))
 
 
 def test_a_memory_that_nothing_reads_is_refused():

@@ -133,6 +133,13 @@ def test_a_part_that_is_named_stands_in_every_row(tmp_path, name):
     assert PARTS[name](tmp_path / "again").spec.data_hash != task.spec.data_hash
 
 
+@pytest.mark.parametrize("given", [".", "..", "a/.."])
+def test_a_folder_without_a_name_of_its_own_is_named(tmp_path, monkeypatch, given):
+    (tmp_path / "mine/a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "mine/a" if given == ".." else tmp_path / "mine")
+    assert Text(path=given).spec.source == "files: mine"
+
+
 def empty(folder):
     """Leave every file in its place, with nothing in it."""
     for file in folder.rglob("*"):

@@ -1,4 +1,7 @@
+import errno
+import io
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -60,6 +63,28 @@ def test_strange_manifest(folder, content):
     (folder / "manifest.json").write_text(content)
     with pytest.raises(BadData, match=r"is damaged: .*delete this folder"):
         open_store(folder)
+
+
+@pytest.mark.parametrize("part", ["tokens", "offsets", "targets"])
+def test_files_are_those_of_numpy(folder, part):
+    written = io.BytesIO()
+    np.save(written, getattr(SPLIT, part))
+    assert (folder / f"train.{part}.npy").read_bytes() == written.getvalue()
+
+
+@pytest.mark.parametrize("form", ["whole", "blocks"])
+def test_a_refused_write_keeps_the_number_of_its_reason(tmp_path, form):
+    rows = from_rows([np.zeros(90_000, np.uint8)], np.zeros(1, np.uint8))
+    content = {"train": rows} if form == "whole" else [("train", rows)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_store(tmp_path / "store", content, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_split_may_come_block_by_block(tmp_path):

@@ -187,3 +187,15 @@ def test_text8_from_a_data_set_has_its_own_splits(tmp_path):
         Characters(path=str(tmp_path / "c"), **options).prepare()
     with pytest.raises(ValueError, match="text8 alone"):
         Characters(source=CharacterSource.datasets)
+
+
+def test_a_text_of_ones_own_is_read_and_written():
+    bytewise = Characters(corpus=CharacterCorpus.enwik8, source=CharacterSource.sample)
+    assert bytewise.encode("aß").tolist() == [97, 195, 159]
+    assert bytewise.decode(bytewise.encode("aß€")) == "aß€"
+    assert bytewise.decode(np.array([97, 195])) == "a�"
+    letters = Characters(corpus=CharacterCorpus.text8, source=CharacterSource.sample)
+    assert letters.encode("a z").tolist() == [1, 0, 26]
+    assert letters.decode(letters.encode("the cat")) == "the cat"
+    with pytest.raises(ValueError, match="got '!', '2', 'T', 'é'; write in lower case"):
+        letters.encode("Thé 2 cats!!")

@@ -294,3 +294,16 @@ def test_a_row_names_the_recipe(folder):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         WikiText(**options)
+
+
+def test_a_text_of_ones_own_is_read_and_written(folder):
+    task = words(folder)
+    task.prepare()
+    ids = task.encode("the cat\nthe <unk>")
+    assert ids.tolist() == [1, 3, 0, 1, 5]
+    assert task.decode(ids) == "the cat <eos>\nthe <unk>"
+    with pytest.raises(ValueError, match="does not have 'fish', 'Dog': choose other words"):
+        task.encode("the fish saw fish Dog")
+    task = subwords(folder)
+    task.prepare()
+    assert task.decode(task.encode("any wörd\n at all")) == "any wörd\n at all"

@@ -323,3 +323,11 @@ def test_certificates_tell_the_objectives_apart(file):
     assert first.measures != second.measures
     assert json.loads(path_of(masked, "test").read_text())["regime"] == "masked residues"
     assert certified(causal, "test") == [first]
+
+
+def test_residues_of_ones_own_are_read_and_written(file):
+    task = Proteins(path=str(file))
+    assert task.encode("<MKV").tolist() == [1, 4 + 10, 4 + 8, 4 + 17]
+    assert task.decode(task.encode("<MKV>")) == "<MKV>"
+    with pytest.raises(ValueError, match="got 'J', 'm'"):
+        task.encode("mJA")

@@ -1,0 +1,61 @@
+"""Counts that come with the program: the passes of presets whose counting takes half a minute.
+
+`preset_counts.json` has them by what decides them. They serve what is said before a sweep; `lra
+plan` counts anew. `tests/benchmarks/preset_counts.py` makes the file.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.binding import plain
+from lra.class_path import locate
+from lra.compose import Run
+from lra.sweep.identity import decisive
+from runners.passes import Passes
+from runners.records import digest
+from runners.runner import OWN
+
+if TYPE_CHECKING:
+    from models.backbone.model import TaskFacts
+
+FILE = Path(__file__).with_suffix(".json")
+
+
+@cache
+def shipped() -> Mapping[str, Any]:
+    """Return what was counted, by `key_of`: the numbers of a `lra.sweep.costs.PassCost`."""
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def key_of(run: Run, passes: Passes, known: "TaskFacts") -> str:
+    """Return a digest of what decides the count of a pass: options at their defaults do not.
+
+    Args:
+        run: Whose pass it is.
+        passes: The pass.
+        known: What its model is told of the task.
+    """
+    whole: dict[str, Any] = {
+        "model": run.model if passes.name == OWN else passes.name,
+        "backbone": decisive(type(run.backbone), plain(run.backbone)),
+        "facts": decisive(type(known), plain(known)),
+        "passes": [passes.rows, passes.length, passes.step, passes.micro_rows, passes.measured],
+        "memory": run.task.spec.memory,
+        "device": str(run.hardware.device),
+        "precision": str(run.hardware.precision),
+        "direction": str(run.runner.facing),
+    }
+    if passes.name == OWN:
+        options = dict(run.mixer_options)
+        layers = {name: options.pop(name) for name in ("layers", "others") if name in options}
+        family = locate(str(options["class_path"]), list(run.config["plugins"]))
+        whole["mixer"] = {
+            "class_path": options["class_path"], **decisive(family, options), **layers
+        }  # fmt: skip
+    if passes.step:
+        whole["optim"] = [str(run.optim.optimiser), run.optim.ema_decay is not None]
+    return digest(whole)

@@ -1,0 +1,144 @@
+"""Vectors and probabilities of a large vocabulary, in groups: rare ids have narrower vectors.
+
+Ids are sorted by frequency. Group g holds those from one cut-off to the next; its table has
+`width / shrink ** g` columns, which a matrix of the group leads to the model's width. The head's
+first group of probabilities is that of the frequent ids and one for each further group
+(arXiv:1609.04309); tied, it reads the same tables and matrices backwards.
+
+Source: Baevski & Auli 2019, arXiv:1809.10853. With `shrink=1` no group has a matrix, and there is
+one table in pieces (Transformer-XL on WikiText-103, arXiv:1901.02860, whose head has biases more).
+"""
+
+from itertools import pairwise
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.backbone.heads import ADAPTIVE_ELEMENTS, TokenHead, no_smoothing
+
+
+class AdaptiveEmbedding(nn.Module):
+    """A vector for each id, by groups.
+
+    Tables are drawn from N(0, 1 / their width), matrices Xavier-uniform.
+
+    Args:
+        vocabulary: Number of ids.
+        width: Of what comes out.
+        cutoffs: Where the groups of rarer ids begin, ascending.
+        shrink: What each further group's width is divided by, at least 1.
+    """
+
+    def __init__(self, vocabulary: int, width: int, cutoffs: list[int], shrink: float) -> None:
+        super().__init__()
+        self.edges = [0, *cutoffs, vocabulary]
+        self.width = width
+        widths = [int(width // shrink**group) for group in range(len(self.edges) - 1)]
+        tables = []
+        for (first, end), narrow in zip(pairwise(self.edges), widths, strict=True):
+            table = nn.Parameter(torch.empty(end - first, narrow))
+            nn.init.normal_(table, std=narrow**-0.5)
+            tables.append(table)
+        self.tables = nn.ParameterList(tables)
+        self.maps: nn.ModuleList | None = None
+        if shrink != 1:
+            self.maps = nn.ModuleList([nn.Linear(narrow, width, bias=False) for narrow in widths])
+            for layer in self.maps:
+                nn.init.xavier_uniform_(cast(nn.Linear, layer).weight)
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """The table of the frequent ids: where the module is, and of which type."""
+        return cast(nn.Parameter, self.tables[0])
+
+    def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
+        """Look the vectors up, each in the table of its group."""
+        flat = ids.flatten()
+        found = self.weight.new_zeros(len(flat), self.width)
+        for group, (first, end) in enumerate(pairwise(self.edges)):
+            inside = ((flat >= first) & (flat < end)).nonzero().squeeze(1)
+            rows = F.embedding(flat[inside] - first, self.tables[group])
+            if self.maps is not None:
+                rows = self.maps[group](rows)
+            found = found.index_copy(0, inside, rows.to(found.dtype))
+        return found.view(*ids.shape, self.width)
+
+    def inward(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
+        """Lead vectors back to the width of a group's table, but for the first group."""
+        if self.maps is None or group == 0:
+            return x
+        return x @ cast(nn.Linear, self.maps[group]).weight
+
+
+class TiedAdaptiveHead(TokenHead):
+    """Adaptive softmax that answers by an adaptive embedding, without biases.
+
+    Args:
+        embedding: Whose tables and matrices it reads.
+    """
+
+    def __init__(self, embedding: AdaptiveEmbedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.frequent = embedding.edges[1]
+        groups = len(embedding.edges) - 2
+        self.groups = nn.Parameter(torch.empty(groups, embedding.width))
+        nn.init.normal_(self.groups, std=embedding.width**-0.5)
+
+    def first(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n f"]:
+        """Return log-probabilities of the frequent ids, then of each further group."""
+        table = torch.cat((self.embedding.weight, self.groups))
+        return F.linear(x, table).log_softmax(-1, dtype=_precise(x))
+
+    def within(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
+        """Return log-probabilities of a further group's ids, given the group."""
+        table = cast(nn.Parameter, self.embedding.tables[group])
+        return F.linear(self.embedding.inward(x, group), table).log_softmax(-1, dtype=_precise(x))
+
+    def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
+        """Return log-probabilities of all ids: for a look, not for large batches."""
+        flat = x.flatten(0, -2)
+        first = self.first(flat)
+        parts = [first[:, : self.frequent]]
+        for group in range(1, len(self.embedding.tables)):
+            column = self.frequent + group - 1
+            parts.append(first[:, column : column + 1] + self.within(flat, group))
+        return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
+
+    def piece(self) -> int:
+        """Return how many positions are judged at once."""
+        return max(1, ADAPTIVE_ELEMENTS // (self.frequent + len(self.groups)))
+
+    def judge_piece(
+        self, x: Float[Tensor, "n d"], target: Int[Tensor, " n"], smoothing: float
+    ) -> tuple[Float[Tensor, " n"], Bool[Tensor, " n"] | None]:
+        """Judge some positions; in training without hits, which cost as much again.
+
+        Raises:
+            Unsupported: Labels are to be smoothed, over classes whose scores are not computed.
+        """
+        no_smoothing(smoothing)
+        first = self.first(x)
+        edges = torch.tensor(self.embedding.edges[1:-1], device=target.device)
+        group = torch.bucketize(target, edges, right=True)
+        column = torch.where(group > 0, self.frequent - 1 + group, target)
+        nll = -first.gather(1, column[:, None]).squeeze(1)
+        for number in range(1, len(self.embedding.tables)):
+            rows = (group == number).nonzero().squeeze(1)
+            below = target[rows] - self.embedding.edges[number]
+            inside = self.within(x[rows], number).gather(1, below[:, None]).squeeze(1)
+            nll = nll.index_add(0, rows, -inside.to(nll.dtype))
+        if self.training:
+            return nll, None
+        best = first.argmax(-1)
+        unsure = (best >= self.frequent).nonzero().squeeze(1)
+        best = best.index_copy(0, unsure, self(x[unsure]).argmax(-1))
+        return nll, best == target
+
+
+def _precise(x: Tensor) -> torch.dtype:
+    """Return the type of probabilities: at least float32."""
+    return torch.promote_types(x.dtype, torch.float32)

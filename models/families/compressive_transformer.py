@@ -1,0 +1,243 @@
+"""Compressive Transformer: what the memory gives up is compressed, and stays in sight.
+
+Before a segment's n tokens stand the layer's last m inputs, and before these the compressed memory:
+one row for every `rate` inputs that are older. Scores are Transformer-XL's, each row one step
+from the next:
+
+    context = (compressed, memory, x)
+    new = f(the oldest inputs that the segment pushes out of the memory)
+    compressed' = (compressed, new), the last ones;    memory' = (memory, x), the last m
+
+f is no part of the task's gradient as long as the runner cuts it between segments: it learns to
+keep what attention reads, `reconstruction=attention`, the squared difference of
+
+    softmax(q k(old)) v(old)    and    softmax(q k(f(old))) v(f(old))
+
+by heads, without positions, with queries, keys and values of weights that do not move; or what can
+be undone, `reconstruction=autoencoding`, the squared difference of old and g(f(old)), g a
+transposed convolution. Either is the penalty `reconstruction` of a training step, summed over
+layers.
+
+Cost: a segment has 6 n (c + m + n) D operations, c compressed rows and m inputs, and the
+projections of all these rows: inputs are what is remembered, in evaluation too.
+All layers reach depth * (m + rate * c) tokens back.
+
+Source: Rae et al. 2020, arXiv:1911.05507, algorithms 1 and 2. Notation: n, m and c are the paper's
+n_s, n_m and n_cm; D is the width of all heads.
+
+Differences: memories begin empty and masked, in place of zeros that are attended to; squared
+differences are means over elements, for a norm (its size only scales the rate at which f learns);
+inputs wait until `rate` of them are out, so that any segment length will do; two dilated
+convolutions, of which the paper does not say how many. There is no back-propagation over two
+segments in place of the penalty.
+"""
+
+from dataclasses import replace
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, Unsupported
+from models.ops.compression import LEARNED, Compression, Compressor, masked_error
+from models.ops.exact import ExactCore, refuse_in_stream, sdpa
+from models.ops.segment_memory import Segment
+from models.ops.segment_recurrence import SegmentRecurrence, attend
+
+
+class Reconstruction(StrEnum):
+    """What compression is taught by."""
+
+    attention = auto()
+    autoencoding = auto()
+    none = auto()
+
+
+class CompressiveTransformer(SegmentRecurrence):
+    """Multi-head attention to a segment, to the memory before it and to a compressed one.
+
+    Args:
+        site: Where it is built.
+        rate: Inputs that become one compressed row.
+        compressed: Rows of the compressed memory; null: as many as the memory has inputs.
+        evaluation_compressed: The same in evaluation; null: as in training.
+        compression: What makes one row of several.
+        reconstruction: What teaches that, where it has parameters.
+        bias: Whether projections have biases, where the backbone leaves that open.
+    """
+
+    needs = (
+        Need(
+            "rate", "compressed", "evaluation_compressed", "compression", "reconstruction",
+            causal=True,
+        ),
+        Need("reconstruction", compression=LEARNED),
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        rate: int = 3,
+        compressed: int | None = None,
+        evaluation_compressed: int | None = None,
+        compression: Compression = Compression.convolution,
+        reconstruction: Reconstruction = Reconstruction.attention,
+        bias: bool = False,
+    ) -> None:
+        for name, value, least in (
+            ("rate", rate, 1), ("compressed", compressed, 0),
+            ("evaluation_compressed", evaluation_compressed, 0),
+        ):  # fmt: skip
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        memory = Growth(2.0 if site.positions in SCORED else 1.0)
+        core = ExactCore(site, attend, memory=memory)
+        super().__init__(site, core, bias=bias, bias_default=False)
+        self.rate, self.sizes = rate, (compressed, evaluation_compressed)
+        self.most_used = compression == Compression.most_used
+        learned = site.causal and compression in LEARNED
+        self.compressor = Compressor(site.width, rate, compression) if site.causal else None
+        self.reconstruction = reconstruction if learned else Reconstruction.none
+        self.decoder: nn.Linear | None = None
+        if self.reconstruction == Reconstruction.autoencoding:
+            self.decoder = nn.Linear(site.width, rate * site.width)
+            nn.init.xavier_uniform_(self.decoder.weight)
+            nn.init.zeros_(self.decoder.bias)
+        taught = frozenset(
+            name
+            for name, _ in self.named_parameters()
+            if name.startswith(("compressor", "decoder"))
+        )
+        self.traits = replace(
+            self.traits, in_streams=taught, reversible=self.reconstruction == Reconstruction.none
+        )
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return empty memories: of inputs, of compressed rows, tokens seen, attention received.
+
+        Raises:
+            Unsupported: The mixer looks ahead.
+        """
+        if not self.traits.causal:
+            raise Unsupported("bidirectional attention has no state along time: set causal")
+        training, evaluation = self.sizes
+        size = training if self.training or evaluation is None else evaluation
+        like = self.q_proj.weight
+        waiting, width = self.rate - 1, like.shape[1]
+        inputs = like.new_zeros(batch_size, waiting + memory, width)
+        rows = like.new_zeros(batch_size, memory if size is None else size, width)
+        seen = torch.zeros(batch_size, dtype=torch.int64, device=like.device)
+        used = (like.new_zeros(inputs.shape[:2]),) if self.most_used else ()
+        return (inputs, rows, seen, *used)
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Read a segment behind `flow.state`; without one, exactly `forward`."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        refuse_in_stream(layout)
+        x = flow.x
+        inputs, rows, seen, *used = cast(tuple[Tensor, ...], flow.state)
+        waiting = self.rate - 1
+        memory, held = inputs.shape[1] - waiting, rows.shape[1]
+        context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
+        given_up = (seen - memory).clamp(min=0)
+        vacant: Tensor | None = (
+            memory - seen.clamp(max=memory) + held - (given_up // self.rate).clamp(max=held)
+        )
+        if seen.device.type == "cpu" and not bool(cast(Tensor, vacant).any()):
+            vacant = None
+        segment = Segment((context,), vacant, None)
+        q = self.split(self.q_proj(x))
+        k, v = (self.split(layer(context)) for layer in (self.k_proj, self.v_proj))
+        placed = self.placed(q, k, vacant)
+        y = self.merge(self.read(*placed, v, segment))
+        every = torch.cat((inputs, x.to(inputs.dtype)), dim=1)
+        counted = None
+        if used:
+            received = self.received(*placed, segment)[:, held:].to(used[0].dtype)
+            counted = F.pad(used[0], (0, x.shape[1]))
+            counted = torch.cat((counted[:, :waiting], counted[:, waiting:] + received), dim=1)
+        old, new, groups = self.given_up(every, counted, seen, memory, x.shape[1])
+        most = torch.cat((rows, new.to(rows.dtype)), dim=1)
+        shifted = torch.arange(held, device=x.device) + groups.sum(1, keepdim=True)
+        after = (
+            every[:, x.shape[1] :].clone(),
+            most.gather(1, shifted[..., None].expand(-1, -1, most.shape[2])),
+            seen + x.shape[1],
+            *(() if counted is None else (counted[:, x.shape[1] :].clone(),)),
+        )
+        flow = flow._replace(x=y, state=after)
+        if self.training and self.reconstruction != Reconstruction.none:
+            flow = flow.add_penalty("reconstruction", self.penalty(x, old, groups))
+        return flow
+
+    def given_up(
+        self,
+        every: Float[Tensor, "b s d"],
+        used: Float[Tensor, "b s"] | None,
+        seen: Int[Tensor, " b"],
+        memory: int,
+        length: int,
+    ) -> tuple[Float[Tensor, "b o d"], Float[Tensor, "b g d"], Bool[Tensor, "b g"]]:
+        """Return what a segment pushes out in whole groups, what becomes of it, and which are real.
+
+        Args:
+            every: Inputs that wait, those of the memory, then the segment's.
+            used: Attention that each received.
+            seen: Tokens before the segment.
+            memory: Inputs of the memory.
+            length: Tokens of the segment.
+        """
+        before = (seen - memory).clamp(min=0) // self.rate
+        behind = (seen + length - memory).clamp(min=0) // self.rate
+        number = (length + self.rate - 1) // self.rate
+        groups = torch.arange(number, device=every.device) < (behind - before)[:, None]
+        token = before[:, None] * self.rate + torch.arange(number * self.rate, device=every.device)
+        column = (self.rate - 1 + memory - seen)[:, None] + token
+        column = column.clamp(0, every.shape[1] - 1)
+        real = groups.repeat_interleave(self.rate, dim=1)
+        old = every.gather(1, column[..., None].expand(-1, -1, every.shape[2]))
+        old = old * real[..., None]
+        # What is not real must not be chosen for what is: it counts as never used.
+        chosen = None if used is None else used.gather(1, column).masked_fill(~real, -1.0)
+        new: Tensor = cast(Compressor, self.compressor)(old, chosen, groups.sum(1))
+        return old, new, groups
+
+    def received(
+        self, q: Float[Tensor, "b h l k"], k: Float[Tensor, "b h s k"], segment: Segment
+    ) -> Float[Tensor, "b s"]:
+        """Return the attention that each row of the context gets, mean of heads and queries."""
+        with torch.no_grad():
+            # values that are the rows of an identity give the weights
+            keys = k.shape[2]
+            eye = torch.eye(keys, dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+            return self.read(q, k, eye, segment).mean((1, 2))
+
+    def penalty(
+        self, x: Float[Tensor, "b l d"], old: Float[Tensor, "b o d"], groups: Bool[Tensor, "b g"]
+    ) -> Float[Tensor, ""]:
+        """Return the loss that teaches compression, and nothing else."""
+        old, chosen = old.detach().to(x.dtype), groups.any(1)
+        new = cast(Compressor, self.compressor)(old)
+        real = groups.repeat_interleave(self.rate, dim=1)
+        if self.decoder is not None:
+            again = self.decoder(new).unflatten(2, (self.rate, -1)).flatten(1, 2)
+            # Rows that are not real are zeros on both sides: the mean is to be of the others.
+            share = (real.shape[1] / real.sum(1).clamp(min=1)).sqrt()[:, None, None]
+            return masked_error(share * old, share * again * real[..., None], chosen)
+        q = self.untaught(self.q_proj, x.detach())
+        reads = []
+        for rows, visible in ((old, real), (new, groups)):
+            k, v = self.untaught(self.k_proj, rows), self.untaught(self.v_proj, rows)
+            seen = visible | ~chosen[:, None]  # of no group all may be seen: a row must see a key
+            reads.append(sdpa(q, k, v, visible=seen[:, None, None]))
+        return masked_error(reads[0], reads[1], chosen)
+
+    def untaught(self, layer: nn.Linear, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b h s k"]:
+        """Project by weights that do not learn from it."""
+        bias = None if layer.bias is None else layer.bias.detach()
+        return self.split(F.linear(x, layer.weight.detach(), bias))

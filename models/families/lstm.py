@@ -1,0 +1,111 @@
+"""LSTM: gates decide what a cell forgets, takes in and shows, one token after the other.
+
+    i, f, o = sigmoid(W x_t + U h_{t-1} + b),  g = tanh(likewise)
+    c_t = f c_{t-1} + i g,   h_t = o tanh(c_t)
+
+Causal: one layer from the first token to the last. Else, by default, a second one from the end,
+each of half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
+
+Cost       8 (d + h) h operations a token and direction forward, twice that backward, n steps one
+           after the other; memory O(n h). State: h and c, whatever the length.
+Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); the cell is
+           `torch.nn.LSTM`. Regularisation: AWD-LSTM, Merity et al. 2017, arXiv:1708.01009, and its
+           code, salesforce/awd-lstm-lm: DropConnect on U, one mask for all rows and tokens of a
+           pass; locked dropout; penalties of activation and of its change.
+Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dropout` of the first
+           layer, of the others, and `output_dropout` of the last; alpha and beta are
+           `activation_penalty` and `change_penalty`.
+Published  as a plain stack without positions and without networks between the layers:
+           model.backbone.positions=none model.backbone.feed_forward=none.
+Differs    AWD-LSTM has neither residuals nor norms, and its inner layers are wider than its
+           embedding; in a model here every layer has a norm before it and is added to its input,
+           and `hidden_width` brings a linear map with it. Of the paper's other parts, dropped rows
+           of the embedding, segments of random length and NT-ASGD are none of a layer's.
+"""
+
+from functools import partial
+from typing import TypeAlias, cast
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from models.mixer import Site, State
+from models.ops.numerics import full_precision, sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer, check_share
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+
+
+class LSTMCells(nn.Module):
+    """`torch.nn.LSTM` of one layer, with DropConnect on the recurrent weights.
+
+    Args:
+        width: Of what it reads.
+        hidden: Of its state.
+        weight_drop: Share of the recurrent weights that are 0 in a training pass.
+    """
+
+    def __init__(self, width: int, hidden: int, weight_drop: float) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden, batch_first=True)
+        self.weight_drop = weight_drop
+
+    def forward(
+        self, x: Float[Tensor, "b l d"], state: State
+    ) -> tuple[Float[Tensor, "b l h"], State]:
+        """Return h of every token, and (h, c) behind the last."""
+        weights: dict[str, Tensor] = dict(self.lstm.named_parameters())
+        if self.weight_drop and self.training:
+            dropped = nn.functional.dropout(weights["weight_hh_l0"], self.weight_drop)
+            weights["weight_hh_l0"] = dropped
+        given = None if state is None else tuple(part[None] for part in cast(Pair, state))
+        if x.device.type != "cpu":
+            y, (h, c) = functional_call(self.lstm, weights, (x, given))
+            return y, (h[0], c[0])
+        # oneDNN has no layer in half precision on most CPUs
+        dtype, kind = sum_dtype(x), x.dtype
+        weights = {name: weight.to(dtype) for name, weight in weights.items()}
+        if given is not None:
+            given = tuple(part.to(dtype) for part in given)
+        with full_precision(x):
+            y, after = functional_call(self.lstm, weights, (x.to(dtype), given))
+        h, c = (part[0].to(kind) for part in after)
+        return y.to(kind), (h, c)
+
+    def empty(self, batch_size: int) -> State:
+        """Return zeros for h and c."""
+        like = cast(Tensor, self.lstm.weight_hh_l0)
+        zeros = like.new_zeros(batch_size, self.lstm.hidden_size)
+        return zeros, zeros.clone()
+
+
+class LSTM(RecurrentMixer):
+    """One layer of an LSTM, or of a BiLSTM."""
+
+    needs = (BOTH_WAYS,)
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        hidden_width: int | None = None,
+        bidirectional: bool = True,
+        weight_drop: float = 0.0,
+        input_dropout: list[float] = [0.0],  # noqa: B006  read, never written
+        output_dropout: list[float] = [0.0],  # noqa: B006
+        activation_penalty: float = 0.0,
+        change_penalty: float = 0.0,
+    ) -> None:
+        check_share("weight_drop", weight_drop)
+        super().__init__(
+            site,
+            partial(LSTMCells, weight_drop=weight_drop),
+            hidden_width=hidden_width,
+            bidirectional=bidirectional,
+            input_dropout=input_dropout,
+            output_dropout=output_dropout,
+            activation_penalty=activation_penalty,
+            change_penalty=change_penalty,
+            noisy=weight_drop > 0,
+        )

@@ -1,0 +1,154 @@
+"""QRNN: convolutions make the gates of all tokens at once, and only a product of gates is serial.
+
+    Z = tanh(W_z * X),  F = sigmoid(W_f * X),  O = sigmoid(W_o * X),  I = sigmoid(W_i * X)
+    f:    c_t = f_t c_{t-1} + (1 - f_t) z_t,   h_t = c_t
+    fo:   the same c_t,                        h_t = o_t c_t
+    ifo:  c_t = f_t c_{t-1} + i_t z_t,         h_t = o_t c_t
+
+where * is a convolution over the last `kernel` tokens. Causal: one layer from the first token to
+the last. Else, by default, a second one from the end, each of half the width.
+
+Cost       2 g k d h operations a token and direction forward, with g = 2, 3 or 4 maps and
+           k = `kernel`; twice that backward; about 3 sqrt(n) serial steps
+           (`models.ops.recurrent`); memory O(n (g h + k d)). State: c and the last k - 1 tokens,
+           whatever the length.
+Source     Bradbury et al. 2016, arXiv:1611.01576, equations 3 to 6; zoneout and biases as in
+           salesforce/pytorch-qrnn. Regularisation around it as in `lstm`, but for DropConnect.
+Published  without positions and without networks between the layers, as `lstm`; the language model
+           of WikiText-103 in AWD-LSTM's code has kernel=[2,1,1,1] and hidden_width=2500.
+Differs    Zoneout multiplies 1 - f by its expected value in evaluation, as that code does; the
+           paper does not say. ifo has no zoneout in it. Dense connections are not here.
+"""
+
+from enum import StrEnum, auto
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Need, Site, State
+from models.ops.numerics import sum_dtype
+from models.ops.recurrent.layer import BOTH_WAYS, RecurrentMixer, check_share
+from models.ops.recurrent.linear_recurrence import linear_recurrence
+
+
+class PoolingGates(StrEnum):
+    """Gates of the recurrence: forget; output besides; input of its own besides."""
+
+    f = auto()
+    fo = auto()
+    ifo = auto()
+
+
+def gated_pooling(
+    z: Float[Tensor, "b l h"],
+    f: Float[Tensor, "b l h"],
+    i: Float[Tensor, "b l h"],
+    start: Float[Tensor, "b h"],
+) -> Float[Tensor, "b l h"]:
+    """Return every c_t = f_t c_{t-1} + i_t z_t, at least in float32."""
+    dtype = sum_dtype(z)
+    return linear_recurrence(f.to(dtype), (i * z).to(dtype), start.to(dtype))
+
+
+def last_tokens(
+    x: Float[Tensor, "b l d"], before: Float[Tensor, "b m d"]
+) -> Float[Tensor, "b l kd"]:
+    """Return each token behind the m ones before it, side by side, the oldest first."""
+    whole = torch.cat((before, x), dim=1)
+    kernel, length = before.shape[1] + 1, x.shape[1]
+    return torch.cat([whole[:, shift : shift + length] for shift in range(kernel)], dim=-1)
+
+
+class QRNNCells(nn.Module):
+    """One layer from the first token to the last.
+
+    Args:
+        width: Of what it reads.
+        hidden: Of its state.
+        kernel: Tokens that a gate sees, its own included.
+        pooling: Gates of the recurrence.
+        zoneout: Share of the cells that stay as they were, in a training pass.
+    """
+
+    def __init__(
+        self, width: int, hidden: int, kernel: int, pooling: PoolingGates, zoneout: float
+    ) -> None:
+        super().__init__()
+        self.pooling, self.zoneout = pooling, zoneout
+        self.width, self.hidden, self.kernel = width, hidden, kernel
+        self.maps = {PoolingGates.f: 2, PoolingGates.fo: 3, PoolingGates.ifo: 4}[pooling]
+        self.gates = nn.Linear(kernel * width, self.maps * hidden)
+
+    def forward(
+        self, x: Float[Tensor, "b l d"], state: State
+    ) -> tuple[Float[Tensor, "b l h"], State]:
+        """Return h of every token, and behind the last c and the tokens that gates still see."""
+        c, before = cast(tuple[Tensor, Tensor], self.empty(len(x)) if state is None else state)
+        before = before.to(x.dtype)
+        seen = x if self.kernel == 1 else last_tokens(x, before)
+        z, f, *others = self.gates(seen).chunk(self.maps, dim=-1)
+        z, f = z.tanh(), f.sigmoid()
+        if self.pooling == PoolingGates.ifo:
+            taken = others[1].sigmoid()
+        else:
+            taken = self._zoned_out(1 - f)
+            f = 1 - taken
+        cells = gated_pooling(z, f, taken, c)
+        h = cells.to(z.dtype)
+        if others:
+            h = others[0].sigmoid() * h
+        tail = torch.cat((before, x), dim=1)[:, x.shape[1] :]
+        return h, (cells[:, -1], tail)
+
+    def _zoned_out(self, taken: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:
+        """Return what is taken in, 0 where a cell stays as it was; its mean in evaluation."""
+        if not self.zoneout:
+            return taken
+        if not self.training:
+            return taken * (1 - self.zoneout)
+        return taken * (torch.rand_like(taken) >= self.zoneout)
+
+    def empty(self, batch_size: int) -> State:
+        """Return zeros for c, and for tokens before the first."""
+        like = self.gates.weight
+        cells = like.new_zeros(batch_size, self.hidden, dtype=sum_dtype(like))
+        return cells, like.new_zeros(batch_size, self.kernel - 1, self.width)
+
+
+class QRNN(RecurrentMixer):
+    """One layer of a quasi-recurrent network, or one from each end."""
+
+    needs = (BOTH_WAYS, Need("zoneout", pooling=(PoolingGates.f, PoolingGates.fo)))
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        pooling: PoolingGates = PoolingGates.fo,
+        kernel: list[int] = [2],  # noqa: B006  read, never written; the schema is this signature
+        hidden_width: int | None = None,
+        bidirectional: bool = True,
+        zoneout: float = 0.0,
+        input_dropout: list[float] = [0.0],  # noqa: B006
+        output_dropout: list[float] = [0.0],  # noqa: B006
+        activation_penalty: float = 0.0,
+        change_penalty: float = 0.0,
+    ) -> None:
+        tokens = site.at(kernel)
+        if tokens < 1:
+            raise ValueError(f"kernel counts tokens, at least 1: got {tokens}")
+        check_share("zoneout", zoneout)
+        super().__init__(
+            site,
+            partial(QRNNCells, kernel=tokens, pooling=pooling, zoneout=zoneout),
+            hidden_width=hidden_width,
+            bidirectional=bidirectional,
+            input_dropout=input_dropout,
+            output_dropout=output_dropout,
+            activation_penalty=activation_penalty,
+            change_penalty=change_penalty,
+            noisy=zoneout > 0,
+        )

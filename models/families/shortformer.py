@@ -1,0 +1,38 @@
+"""Shortformer's attention: positions enter queries and keys alone, so that inputs can be cached.
+
+    q = (x + P[m : m + n]) W_q,    k = (y + P[0 : m + n]) W_k,    v = y W_v,    y = (memory, x)
+
+x are the segment's n tokens, memory the layer's last m inputs, P a table of sinusoids: what is
+remembered carries no position and gets those of its new place with every segment. Softmax attention
+of q, k and v follows; a segment sees the whole memory, itself up to each token. Until memory is
+full, places count from its first token.
+
+(y + P) W_k is y W_k + P W_k: evaluation remembers y W_k and y W_v, and projects the table alone.
+
+Cost: 4 n (m + n) D operations to a segment, without those for distances that Transformer-XL has.
+
+Source: Press et al. 2021, arXiv:2012.15832, and the code published with it, whose training by
+stages is the task's. Notation: n and m are the paper's L and the length of its cache.
+
+Differences: places count from 0 and frequencies fall to 10000^(-(d-2)/d), where fairseq counts from
+2 and ends at 10000^-1. A single token behind a full memory stands at place m, where that code lets
+the row grow from n + 1 to 2n tokens before it starts anew.
+"""
+
+from models.mixer import SCORED, Growth, Site
+from models.ops.exact import ExactCore
+from models.ops.segment_recurrence import SegmentRecurrence, attend
+
+
+class Shortformer(SegmentRecurrence):
+    """Multi-head attention to a segment and to cached inputs without positions.
+
+    Args:
+        site: Where it is built; with other positions than position_infused inside it is segment
+            recurrence by itself.
+        bias: Whether projections have biases, where the backbone leaves that open.
+    """
+
+    def __init__(self, site: Site, *, bias: bool = True) -> None:
+        memory = Growth(2.0 if site.positions in SCORED else 1.0)
+        super().__init__(site, ExactCore(site, attend, memory=memory), bias=bias)

@@ -1,0 +1,101 @@
+"""Transformer-XL: segments that also attend to what their layer read before, by distance.
+
+    s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j}) / sqrt(d)
+
+q are queries of the segment's n tokens; keys and values are made of these and of the layer's last
+m inputs, through which no gradient goes further than the runner lets it. r is the sinusoid of the
+distance (`models.relative`). With any other `positions` this is segment recurrence by itself:
+shaw, t5, alibi and rotary see distances as well; with learned or sinusoidal positions of the input,
+memory keeps the positions it was read at.
+
+Cost: a segment has 4 n (m + n) D operations of content and values and 2 n (m + n) D of positions;
+keys and values of the memory are projected anew while training, since their weights learn from
+them. Evaluation keeps keys and values. The layers together reach about depth * m tokens back.
+
+Source: Dai et al. 2019, arXiv:1901.02860, and the code published with it. Notation: d is the width
+of a head, D of all heads.
+
+Differences: memory begins empty and masked, as there, in slots of a fixed number; in a stack with
+norms before mixers it holds normed inputs, where theirs norms again; the encoder has distances of
+both signs, as XLNet. Of that code's other encodings (`attn_type`), 1 is positions=shaw without its
+bias for each distance, and 2 and 3 are positions of the input, which there move with the segment.
+"""
+
+from enum import StrEnum, auto
+
+from models.mixer import SCORED, Growth, Need, Positions, Site
+from models.ops.exact import ExactCore
+from models.ops.segment_recurrence import SegmentRecurrence, attend
+from models.relative import SinusoidScores
+
+
+class SameLength(StrEnum):
+    """When each token of a segment sees as many keys as the memory holds, and no more."""
+
+    never = auto()
+    evaluation = auto()
+    always = auto()
+
+
+def by_distance(site: Site) -> bool:
+    """Say whether distances are turned into sinusoids."""
+    return site.positions == Positions.transformer_xl
+
+
+class TransformerXL(SegmentRecurrence):
+    """Multi-head attention to a segment and to the memory before it.
+
+    Args:
+        site: Where it is built.
+        same_length: When tokens late in a segment lose sight of the memory's first ones, so that
+            each sees as many keys as the memory holds; a matter of streams alone.
+        clamp: Distances beyond this count as this one; None: none does.
+        evaluation_clamp: The same in evaluation; None: as in training.
+        untied: Whether every layer has u and v of its own.
+        position_dropout: Share of the sinusoids of distances that training sets to 0.
+        bias: Whether projections have biases, where the backbone leaves that open.
+    """
+
+    needs = (
+        Need("same_length", causal=True),
+        Need(
+            "clamp", "evaluation_clamp", "untied", "position_dropout",
+            words="positions=transformer_xl", holds=lambda site, _: by_distance(site),
+        ),
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        same_length: SameLength = SameLength.evaluation,
+        clamp: int | None = None,
+        evaluation_clamp: int | None = None,
+        untied: bool = False,
+        position_dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
+        for name, value in (("clamp", clamp), ("evaluation_clamp", evaluation_clamp)):
+            if value is not None and value < 0:
+                raise ValueError(f"{name} is a distance, 0 or more, or null: got {value}")
+        if not 0 <= position_dropout < 1:
+            raise ValueError(f"position_dropout must lie in [0, 1): got {position_dropout}")
+        relative = None
+        if by_distance(site):
+            relative = SinusoidScores(
+                site,
+                untied=untied,
+                dropout=position_dropout,
+                clamp=clamp,
+                evaluation_clamp=evaluation_clamp,
+            )
+        memory = Growth(2.0 if site.positions in SCORED else 1.0)
+        core = ExactCore(site, attend, memory=memory, relative=relative)
+        super().__init__(site, core, bias=bias, bias_default=False)
+        self.same_length_when = same_length
+
+    @property
+    def same_length(self) -> bool:
+        """Whether each token of a segment sees as many keys as memory holds, and no more."""
+        when = self.same_length_when
+        return when == SameLength.always or (when == SameLength.evaluation and not self.training)

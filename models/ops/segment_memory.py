@@ -1,0 +1,75 @@
+"""The last inputs of a layer, or their keys and values: a memory that segments are read behind.
+
+The latest stands at the right, zeros where none has come yet. The state is `(parts…, seen)`: one
+tensor of inputs (b, memory, d) while training, whose projections then have gradients, or keys and
+values (b, h, memory, k) in evaluation, which gives the same numbers and projects nothing twice.
+`seen` (b,) counts all tokens so far.
+
+Source: Dai et al. 2019, arXiv:1901.02860, section 3.2.
+"""
+
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from models.mixer import State
+
+
+class Segment(NamedTuple):
+    """What a segment of l new tokens is read behind."""
+
+    context: tuple[Tensor, ...]
+    """Of each part, the remembered rows and then the new ones, along the length."""
+    empty: Int[Tensor, " b"] | None
+    """How many remembered rows, the first ones, hold nothing yet; None: all rows hold something."""
+    state: State
+
+
+def empty(parts: tuple[Tensor, ...]) -> State:
+    """Return the state of no tokens; `parts` are zeros, batch first."""
+    return (*parts, torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device))
+
+
+def append(state: State, new: tuple[Tensor, ...]) -> Segment:
+    """Return remembered and new rows together, and the last of them to remember."""
+    *old, seen = cast(tuple[Tensor, ...], state)
+    length, memory = new[0].shape[-2], old[0].shape[-2]
+    context = tuple(
+        torch.cat((before.to(part.dtype), part), dim=-2)
+        for before, part in zip(old, new, strict=True)
+    )
+    # Cloned: a view would hold the whole context.
+    after = tuple(
+        part[..., length:, :].to(before.dtype).clone()
+        for before, part in zip(old, context, strict=True)
+    )
+    vacant: Tensor | None = (memory - seen).clamp(min=0)
+    # Elsewhere a look at `seen` would wait for the device.
+    if seen.device.type == "cpu" and bool((seen >= memory).all()):
+        vacant = None
+    return Segment(context, vacant, (*after, seen + length))
+
+
+def visibility(
+    length: int, segment: Segment, *, same_length: bool, device: torch.device
+) -> Bool[Tensor, "#b 1 l s"]:
+    """Say which of memory and segment each new token sees: all that came, or as many for each.
+
+    Args:
+        length: New tokens.
+        segment: Behind what.
+        same_length: Whether a token sees as many as memory holds, itself included, and no more.
+        device: Where.
+    """
+    keys = segment.context[0].shape[-2]
+    memory = keys - length
+    key = torch.arange(keys, device=device)
+    distance = key[memory:, None] - key
+    visible = distance >= 0
+    if same_length and memory:
+        visible = visible & (distance < memory)
+    if segment.empty is None:
+        return visible[None, None]
+    return visible & (key >= segment.empty[:, None, None, None])

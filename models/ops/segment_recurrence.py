@@ -1,0 +1,127 @@
+"""Attention along a stream of segments, each of which sees what its layer read before.
+
+In front of a segment's n tokens stand the layer's last m inputs; queries are made of the segment
+alone, keys and values of both. Positions belong to this row of m + n: distances, or places in it.
+"""
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.mixer import SCORED, Flow, Layout, Positions, Site, State, Unsupported
+from models.multi_head import Core, MultiHead
+from models.ops import segment_memory
+from models.ops.exact import (
+    ExactCore,
+    distance_bias,
+    refuse_in_stream,
+    sdpa,
+    softmax_attention,
+)
+from models.positions import precise, rotate, sinusoid
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Tensor:
+    """Attend in the way that is faster: explicit scores where a CPU needs gradients of a bias."""
+    explicit = q.device.type == "cpu" and torch.is_grad_enabled() and given.get("bias") is not None
+    return softmax_attention(q, k, v, **given) if explicit else sdpa(q, k, v, **given)
+
+
+class SegmentRecurrence(MultiHead):
+    """Multi-head attention of a segment to itself and to the inputs remembered before it.
+
+    Args:
+        site: Where it is built.
+        core: Exact attention, with the scores by distance; a subclass with another one has another
+            `read`.
+        bias: Whether projections have biases.
+        bias_default: What the family's option says where nobody chooses.
+    """
+
+    def __init__(self, site: Site, core: Core, *, bias: bool, bias_default: bool = True) -> None:
+        super().__init__(site, core, bias=bias, bias_default=bias_default)
+        self.positions = site.positions
+
+    @property
+    def same_length(self) -> bool:
+        """Whether each token of a segment sees as many keys as memory holds, and no more."""
+        return False
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory: of inputs while training, of keys and values in evaluation.
+
+        Raises:
+            Unsupported: The mixer looks ahead.
+        """
+        if not self.traits.causal:
+            raise Unsupported("bidirectional attention has no state along time: set causal")
+        like = self.q_proj.weight
+        if self.training:
+            return segment_memory.empty((like.new_zeros(batch_size, memory, like.shape[1]),))
+        shape = (batch_size, self.heads, memory, self.head_width)
+        return segment_memory.empty((like.new_zeros(shape), like.new_zeros(shape)))
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Read a segment behind `flow.state`; without one, exactly `forward`."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        refuse_in_stream(layout)
+        x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
+        q = self.split(self.q_proj(x))
+        if remembered == 2:
+            segment = segment_memory.append(flow.state, (x,))
+            k, v = (self.split(layer(segment.context[0])) for layer in (self.k_proj, self.v_proj))
+        else:
+            own = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
+            segment = segment_memory.append(flow.state, own)
+            k, v = segment.context
+        q, k = self.placed(q, k, segment.empty)
+        return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
+
+    def read(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        segment: segment_memory.Segment,
+    ) -> Float[Tensor, "b h l v"]:
+        """Let the new tokens attend to all that is in sight."""
+        length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
+        visible = segment_memory.visibility(
+            length, segment, same_length=self.same_length, device=q.device
+        )
+        given: dict[str, Any] = {"causal": True, "visible": visible, "dropout": core.rate()}
+        if core.relative is not None:
+            given["bias"] = core.relative.in_order(q, keys)
+            q = core.relative.queries(q)
+        elif core.slopes is not None:
+            position = torch.arange(keys, device=q.device)
+            distance = position[keys - length :, None] - position
+            given["bias"] = distance_bias(core.slopes, distance[None, None])
+        return attend(q, k, v, **given)
+
+    def placed(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        empty: Int[Tensor, " b"] | None,
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h s k"]]:
+        """Apply positions of queries and keys: places in the row, from its first key on."""
+        if not self.positions_inside or self.positions in SCORED:
+            return q, k
+        keys, memory = k.shape[2], k.shape[2] - q.shape[2]
+        if self.positions == Positions.rotary:
+            # Distances alone matter: places may count from the memory's first row, empty or not.
+            return rotate(q, torch.full((len(q),), memory, device=q.device)), rotate(k)
+        ids = torch.arange(keys, device=q.device)[None]
+        if empty is not None:
+            ids = (ids - empty[:, None]).clamp(min=0)
+        dtype = self.q_proj.weight.dtype
+        table = sinusoid(ids, self.q_proj.in_features, halves=True, dtype=precise(dtype)).to(dtype)
+        q_table, k_table = (
+            self.split(torch.nn.functional.linear(part, layer.weight)).to(k.dtype)
+            for part, layer in ((table[:, memory:], self.q_proj), (table, self.k_proj))
+        )
+        return q + q_table, k + k_table

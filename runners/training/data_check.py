@@ -1,0 +1,73 @@
+"""What trainings and evaluations ask of the data, checked before the first step."""
+
+from models.backbone.model import Backbone
+from models.mixer import Unsupported
+from models.state import size_bytes
+from runners.training.config import TrainConfig
+from runners.training.recurrent_state import remembered
+from runners.training.stages import TrainingStages
+from tasks.task import Task, Windowed
+
+
+def check_data(model: Backbone, task: Task, stages: TrainingStages, config: TrainConfig) -> None:
+    """Refuse stages, memories and positions for which the streams of a task are too short or long.
+
+    Args:
+        model: To be trained.
+        task: Prepared.
+        stages: Of its training.
+        config: Of the training.
+
+    Raises:
+        ValueError: a stage has no whole batch.
+        Unsupported: see `check_streams`.
+    """
+    stages.check_batches(task)
+    begun = 0
+    for part in stages.parts:
+        begun = part.first if part.anew else begun
+        steps = part.end - begun
+        check_streams(model, part.of(task), "train", part.batch_size, training=True, steps=steps)
+    judged = {*config.evaluate_splits} | ({"validation"} if config.evaluate_every_steps else set())
+    for split in sorted(judged):
+        check_streams(model, task, split, config.evaluation_batch_size, training=False)
+
+
+def check_streams(
+    model: Backbone, task: Task, split: str, rows: int, *, training: bool, steps: int | None = None
+) -> None:
+    """Refuse a memory that streams never fill, and positions that they outrun.
+
+    Args:
+        model: Of which the state is.
+        task: Prepared.
+        split: Which is read.
+        rows: Streams side by side.
+        training: Whether the memory is that of training.
+        steps: Batches that are read; None: the whole split.
+
+    Raises:
+        Unsupported: with the tokens of a stream, what was asked of it, and the way out.
+    """
+    if not isinstance(task, Windowed) or (tokens := task.row_tokens(split, rows)) is None:
+        return
+    streams = "1 stream" if rows == 1 else f"{rows} streams"
+    each = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
+    memory = remembered(model, task, training=training)
+    least, wanted = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
+    if memory > tokens and wanted > least:  # elsewhere a state has one size
+        limits = ("memory",) if training else ("memory", "evaluation_memory")
+        given = [name for name in limits if getattr(model.config, name)]
+        name = f"model.backbone.{given[-1]}" if given else "task.memory"
+        fewer = ", or take a smaller batch" if rows > 1 else ""
+        raise Unsupported(
+            f"{name}={memory} is more tokens than there are to remember: {each}; type "
+            f"{name}={tokens} or less{fewer}"
+        )
+    read = tokens if steps is None else min(tokens, steps * task.window(split))
+    if model.positions is not None and read > model.positions.max_length:
+        raise Unsupported(
+            f"positions={model.config.positions} end at {model.positions.max_length:,} tokens: "
+            f"{each}, whose positions go on; choose model.backbone.positions=rotary, alibi, "
+            "sinusoidal or none"
+        )

@@ -1,0 +1,238 @@
+"""Stages of a training: windows, batches and updates that change on the way, as the step says.
+
+Listed stages come one after the other; what they leave of `optim.steps` has the task's windows and
+the batches of `optim`. The optimiser, its state and the schedule go on through all of them. Where
+windows or rows change, an epoch of the new windows begins, and streams begin with an empty state;
+where neither does, text and state go on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from conf.choices import by_name
+from runners.training.optim import OptimConfig
+from tasks.task import Task, Windowed
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One entry of `runner.stages`; null: as task and optim have it."""
+
+    steps: int
+    """Batches that it reads."""
+    length: int | None = None
+    """Tokens of a training window."""
+    batch_size: int | None = None
+    micro_batch_size: int | None = None
+    accumulate: int = 1
+    """Batches in a row whose mean gradient moves the weights once."""
+    learning_rate_scale: float = 1.0
+    """Times the rate of the schedule."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        for name in ("steps", "length", "batch_size", "micro_batch_size", "accumulate"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1: got {value}")
+        if not self.learning_rate_scale > 0:
+            raise ValueError(
+                f"learning_rate_scale must be positive: got {self.learning_rate_scale}"
+            )
+        if self.steps % self.accumulate:
+            raise ValueError(
+                f"accumulate={self.accumulate} leaves {self.steps % self.accumulate} of "
+                f"steps={self.steps} without an update: take steps="
+                f"{self.steps - self.steps % self.accumulate or self.accumulate}"
+            )
+
+
+def read_stages(listed: Iterable[Any]) -> list[Stage]:
+    """Return the stages that mappings say. Raises ValueError, naming the entry and its key."""
+    names = [entry.name for entry in fields(Stage)]
+    needed = [entry.name for entry in fields(Stage) if entry.default is MISSING]
+    found = []
+    for number, options in enumerate(listed):
+        where = f"stages[{number}]"
+        if not isinstance(options, Mapping):
+            raise ValueError(f"{where}: got {options!r}; wanted a mapping, as in {{steps: 1000}}")
+        for key in options:
+            if key not in names:
+                near = get_close_matches(str(key), names, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(f"{where}.{key} is none of {', '.join(names)}{hint}")
+        for key in needed:
+            if key not in options:
+                raise ValueError(f"{where}.{key} is missing: wanted a whole number")
+        try:
+            found.append(Stage(**options))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+    return found
+
+
+def written(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Return stages as mappings, without what is at its default."""
+    return [
+        {
+            entry.name: value
+            for entry in fields(Stage)
+            if (value := getattr(stage, entry.name)) != entry.default
+        }
+        for stage in stages
+    ]
+
+
+class TrainingStage(NamedTuple):
+    """A part of a training, with the values that hold in it."""
+
+    where: str
+    """As messages call it."""
+    first: int
+    """Steps before it."""
+    end: int
+    """Steps when it is over."""
+    length: int | None
+    """Tokens of a window; None: the task's."""
+    batch_size: int
+    micro_batch_size: int | None
+    accumulate: int
+    learning_rate_scale: float
+    anew: bool
+    """Whether its batches begin an epoch, for windows or rows are others than before."""
+
+    def of(self, task: Task) -> Task:
+        """Return the task with the windows of this stage."""
+        if self.length is None:
+            return task
+        assert isinstance(task, Windowed), "checked by TrainingStages.check_windows"
+        return task.with_windows(self.length)
+
+    def moves(self, step: int) -> bool:
+        """Tell whether step number `step`, counted from 0, ends with an update."""
+        return (step + 1 - self.first) % self.accumulate == 0
+
+    def window(self, task: Task) -> int:
+        """Return the tokens of a training window; of a task without windows, those of a row."""
+        if self.length is not None:
+            return self.length
+        return task.window("train") if isinstance(task, Windowed) else task.spec.max_length
+
+
+class TrainingStages:
+    """The parts of a training in order: the listed stages, and what they leave of its steps.
+
+    Args:
+        listed: As `runner.stages` has them.
+        optim: Steps in all, and the batches of what is left.
+
+    Raises:
+        ValueError: they take more steps than there are, or more rows at once than a batch has.
+    """
+
+    def __init__(self, listed: Iterable[Any], optim: OptimConfig) -> None:
+        stages, first = read_stages(listed), 0
+        total, self.listed = sum(stage.steps for stage in stages), len(stages)
+        if total > optim.steps:
+            raise ValueError(
+                f"runner.stages take {total} steps together, more than optim.steps={optim.steps}: "
+                f"type optim.steps={total} or more, or shorten a stage"
+            )
+        if total < optim.steps:
+            stages.append(Stage(steps=optim.steps - total))
+        self.parts: list[TrainingStage] = []
+        for number, stage in enumerate(stages):
+            rows, micro = stage.batch_size or optim.batch_size, stage.micro_batch_size
+            where = f"runner.stages[{number}]" if number < self.listed else "optim"
+            if micro is not None and micro > rows:
+                raise ValueError(
+                    f"{where}.micro_batch_size={micro} is more than its batch of {rows} rows: "
+                    "lower it, or leave it out"
+                )
+            before = self.parts[-1] if self.parts else None
+            part = TrainingStage(
+                where=where,
+                first=first,
+                end=first + stage.steps,
+                length=stage.length,
+                batch_size=rows,
+                micro_batch_size=micro or optim.micro_batch_size,
+                accumulate=stage.accumulate,
+                learning_rate_scale=stage.learning_rate_scale,
+                anew=before is not None
+                and (before.length, before.batch_size) != (stage.length, rows),
+            )
+            self.parts.append(part)
+            first = part.end
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether an update may come from several batches."""
+        return any(part.accumulate > 1 for part in self.parts)
+
+    def at(self, step: int) -> TrainingStage:
+        """Return the stage of the last of `step` steps; before the first step, the first."""
+        return next((part for part in self.parts if step <= part.end), self.parts[-1])
+
+    def ahead(self, step: int, task: Task) -> float:
+        """Return the steps that are left, counted by their tokens as steps like the last one."""
+        now = self.at(step)
+        unit = now.window(task) * now.batch_size
+        return sum(
+            max(0, part.end - max(part.first, step)) * part.window(task) * part.batch_size / unit
+            for part in self.parts
+        )
+
+    def tokens(self, step: int, task: Task) -> int:
+        """Return the tokens of the windows of the first `step` batches."""
+        return sum(
+            max(0, min(step, part.end) - part.first) * part.window(task) * part.batch_size
+            for part in self.parts
+        )
+
+    def check_windows(self, task: Task) -> None:
+        """Refuse windows that a task has not, or that the model for it does not reach.
+
+        Raises:
+            ValueError: with the stage, its length, and the way out.
+        """
+        longest = task.spec.max_length
+        for part in self.parts:
+            if part.length is None:
+                continue
+            given = f"{part.where}.length={part.length}"
+            if not isinstance(task, Windowed):
+                raise ValueError(
+                    f"{given} needs a task that reads windows of a stream: got task="
+                    f"{task.spec.name}; leave length out, or choose language modelling of a stream"
+                )
+            if part.length > longest:
+                raise ValueError(
+                    f"{given} is beyond the {longest} tokens that the model and its positions are "
+                    "built for, the longer of task.length and task.evaluation_length: shorten the "
+                    f"stage, or type task.evaluation_length={part.length}"
+                )
+            task.with_windows(part.length)
+
+    def check_batches(self, task: Task) -> None:
+        """Refuse a listed stage, or the rest, of which the training data do not fill a batch.
+
+        Args:
+            task: Prepared.
+
+        Raises:
+            ValueError: with the stage and what would do.
+        """
+        for part in self.parts if self.listed else ():
+            batches = part.of(task).batches("train", batch_size=part.batch_size, seed=0)
+            try:
+                first = next(iter(batches), None)
+            except ValueError as error:
+                raise ValueError(f"{part.where}: {error}") from error
+            if first is None:
+                raise ValueError(
+                    f"{part.where}.batch_size={part.batch_size} is more than the training split "
+                    f"of {task.spec.name} has examples: lower it"
+                )

@@ -1,0 +1,200 @@
+"""Text of a trained model on the command line: what is written, where, and what is refused."""
+
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lra.cli import CommandError, main
+from lra.commands.generate import pieces, shown, speller, trained
+from lra.compose import group_file, typed
+from lra.sweep.stored_weights import completed_training
+from runners.store import Store, read_rows
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+
+WORDS = (
+    "task=text8", "task.source=sample", "task.length=16", "model=lstm", "optim.steps=30",
+    "optim.warmup_steps=0", "optim.batch_size=8", "optim.peak_learning_rate=0.02",
+    "model.backbone.depth=1", "model.backbone.width=32", "model.backbone.positions=none",
+    "runner.evaluate_splits=[]", "runner.evaluate_every_steps=0", "logger=none", "report=false",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train once for all."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LRA_DATA", str(folder / "data"))
+        assert main(["run", *WORDS, f"results={folder / 'results'}"]) == 0
+    return folder / "results"
+
+
+@pytest.fixture
+def generate(results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    (cell,) = results.glob("cells/*/*")
+    monkeypatch.setenv("LRA_DATA", str(results.parent / "data"))
+    capsys.readouterr()
+
+    def run(*words: str, key: str = cell.name) -> tuple[int, str, str]:
+        code = main(["generate", key, "--results", str(results), *words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_text_goes_to_stdout_and_what_writes_it_to_stderr(generate) -> None:
+    code, out, err = generate("--prompt", "ba do", "--tokens", "30", "--greedy")
+    assert code == 0
+    assert out.startswith("ba do")
+    assert len(out) == 5 + 30 + 1
+    assert {*out} <= {*" abcdefghijklmnopqrstuvwxyz\n"}
+    first, last = err.splitlines()
+    assert "lstm on text8 (sample (synthetic)), 30 steps; writes through its state" in first
+    assert last.startswith("30 tokens in ")
+    assert "tokens/s; the prompt of 5 tokens took" in last
+
+
+def test_greedy_text_is_the_likeliest_token_each_time(generate, results: Path) -> None:
+    (cell,) = results.glob("cells/*/*")
+    training = completed_training(str(cell), results, "CELL")
+    run = training.run()
+    model, text = trained(run, training.checkpoints), "ba do"
+    with torch.no_grad():
+        for _ in range(11):  # up to the window
+            logits, _ = model.predict(torch.from_numpy(run.task.encode(text)).long()[None, None])
+            text += run.task.decode(logits[0, -1].argmax(keepdim=True).numpy())
+    assert generate("--prompt", "ba do", "--tokens", "11", "--greedy")[1] == text + "\n"
+
+
+def test_a_seed_means_the_same_text_and_samples_differ(generate) -> None:
+    words = ("--prompt", "ba", "--tokens", "20", "--top-k", "9", "--temperature", "1.5")
+    code, out, err = generate(*words, "--samples", "2", "--seed", "7")
+    assert code == 0
+    one, two = out.splitlines()
+    assert one != two
+    assert "sample 2 of 2" in err
+    assert generate(*words, "--seed", "7")[1] == one + "\n"
+    assert generate(*words, "--seed", "8")[1] not in (one + "\n", two + "\n")
+
+
+def test_prompts_come_from_files_and_from_stdin(generate, tmp_path, monkeypatch) -> None:
+    wanted = generate("--prompt", "ba do", "--tokens", "9")[1]
+    file = tmp_path / "prompt.txt"
+    file.write_text("ba do\n")
+    assert generate("--prompt-file", str(file), "--tokens", "9")[1] == wanted
+    monkeypatch.setattr("sys.stdin", io.StringIO("ba do\n"))
+    assert generate("--tokens", "9")[1] == wanted
+
+
+def test_a_prompt_longer_than_the_window_is_read_through_the_state(generate) -> None:
+    assert generate("--prompt", "ba do " * 20, "--tokens", "3")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--prompt Ba1", "text8 has a to z and blanks alone: got '1', 'B'"),
+        ("--prompt a --temperature 0", "--temperature must be positive and finite: got 0.0"),
+        ("--prompt a --temperature nan", "--temperature must be positive and finite: got nan"),
+        ("--prompt a --top-p 0", r"--top-p must lie in (0, 1]: got 0.0"),
+        ("--prompt a --top-p 1.1", r"--top-p must lie in (0, 1]: got 1.1"),
+        ("--prompt a --top-k 28", "the vocabulary has 27 tokens"),
+        ("--prompt a --greedy --top-p 0.5", "--top-p 0.5 has nothing to act on"),
+        ("--prompt a --greedy --samples 2", "--samples 2 has nothing to act on"),
+        ("--prompt=", "the prompt from --prompt is empty"),
+        ("--prompt a --prompt-file b", "leave one out"),
+        ("--prompt-file /nowhere/at/all", "No such file"),
+    ],
+)
+def test_what_cannot_be_is_refused(generate, words: str, message: str) -> None:
+    code, out, err = generate(*words.split())
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_prompt_that_is_no_text(generate, tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "prompt.bin"
+    file.write_bytes(b"ab\xff")
+    assert "is no UTF-8 at character 3" in generate("--prompt-file", str(file))[2]
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert "there is no prompt: give --prompt TEXT" in generate()[2]
+
+
+def test_cells_that_write_nothing_are_named(generate, results: Path, tmp_path: Path) -> None:
+    assert "no cell" in generate("--prompt", "a", key="zzzz")[2]
+    store = Store(results)
+    (cell,) = results.glob("cells/*/*")
+    weights = next(cell.glob("checkpoint-*/weights.pt"))
+    moved = weights.rename(tmp_path / "weights.pt")
+    try:
+        code, _, err = generate("--prompt", "a")
+    finally:
+        moved.rename(weights)
+    assert code == 2
+    assert "which has left none; wanted a completed runner=train" in err
+    assert store.describe(cell.name)["columns"]["task"] == "text8"
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("listops", "is no causal language model: task=listops asks its model for classification"),
+        ("selective_copy", "whose tokens are no text"),
+    ],
+)
+def test_models_that_answer_something_else_are_refused(task, message, results: Path) -> None:
+    (cell,) = results.glob("cells/*/*")
+    config = {**completed_training(str(cell), results, "CELL").config}
+    config["task"] = group_file("task", task)
+    with pytest.raises(CommandError, match=message):
+        speller(typed(config), "3fa9")
+
+
+def streamed(task, text: str, tokens: Iterator[int]) -> list[str]:
+    return [*pieces(task, task.encode(text), tokens)]
+
+
+def test_no_character_is_cut_in_two() -> None:
+    task = Characters(corpus=CharacterCorpus.enwik8, source=CharacterSource.sample)
+    content = "aß€🙂b".encode()
+    found = streamed(task, "x", iter(content))
+    assert found == ["a", "ß", "€", "🙂", "b"]
+    assert streamed(task, "é", iter(content[:8])) == ["a", "ß", "€", "�"]
+    assert "".join(streamed(task, "x", iter(b"a\xff\xfe\xfd\xfc\xfbb"))) == "a�����b"
+
+
+def test_what_joins_words_is_written_with_the_second() -> None:
+    class SpeltWords:
+        names = ("cat", "saw", "<eos>")
+
+        def encode(self, text: str) -> np.ndarray:
+            return np.array([self.names.index(word) for word in text.split()])
+
+        def decode(self, ids: np.ndarray) -> str:
+            text = " ".join(self.names[i] for i in ids.tolist())
+            return text.replace("<eos> ", "<eos>\n")
+
+    assert streamed(SpeltWords(), "cat", iter([1, 2, 0, 0])) == [" saw", " <eos>", "\ncat", " cat"]
+
+
+def test_nothing_steers_the_terminal() -> None:
+    stream = io.StringIO()
+    shown("a\x1b[2J\tb\n\x00é\x9b", stream)
+    assert stream.getvalue() == "a\\x1b[2J\tb\n\\x00é\\x9b"
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    shown("é🙂", plain)
+    assert plain.buffer.getvalue() == b"\\xe9\\U0001f642"
+
+
+def test_the_training_has_the_rows_of_one(results: Path) -> None:
+    rows = read_rows(results)
+    assert {*rows["model"]} == {"lstm"}
+    assert math.isfinite(rows[rows["metric"] == "train_loss"]["value"].iloc[-1])

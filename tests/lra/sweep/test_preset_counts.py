@@ -1,0 +1,64 @@
+"""The presets of published tables say their hours at once, from counts that are still true."""
+
+from pathlib import Path
+
+import pytest
+
+from lra.composition.hydra_entry import entries
+from lra.sweep.costs import Costs
+from lra.sweep.estimate import announcement, forecasts
+from lra.sweep.execution import build
+from lra.sweep.forecast import Forecaster
+from lra.sweep.overview import overview
+from lra.sweep.preset_counts import shipped
+from runners.store import Store
+
+AGAIN = "count again: LRA_DATA=/tmp/nodata python tests/benchmarks/preset_counts.py"
+
+
+def sweep(*words: str):
+    return build(entries(["-m", *words], lambda _: None), elsewhere=True)
+
+
+@pytest.fixture(autouse=True)
+def no_time(monkeypatch) -> None:
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h100"])
+def test_hours_of_table_1_and_2_are_known_without_counting(hardware, tmp_path: Path) -> None:
+    words = (f"hardware={hardware}", f"results={tmp_path}")
+    table1 = ("+experiment=lra_table1", "seed=0", "runner=train", "model=sinkhorn")
+    for preset in (table1, ("+experiment=lra_table2", "model=linear")):
+        found = forecasts(sweep(*preset, *words).planned, Store(tmp_path), "any")
+        assert all(each.seconds for _, each in found), AGAIN
+        line = announcement(found)
+        assert line.endswith("(counted)")
+        assert ("GPU-hours" in line) is (hardware == "h100")
+
+
+def test_what_is_shipped_is_what_is_counted() -> None:
+    words = ("+experiment=lra_table1", "seed=0", "runner=train", "task=image", "hardware=h100")
+    costs = Costs()
+    for planned in sweep(*words, "model=linear").planned:
+        Forecaster((), costs).of(planned)
+    counted = costs.counted()
+    assert len(counted) == 2
+    for key, numbers in counted.items():
+        assert shipped()[key] == pytest.approx(numbers, rel=0.02), AGAIN
+
+
+def test_a_dry_run_has_hours_and_memory_for_a_machine_that_is_not_here(tmp_path: Path) -> None:
+    words = ("+experiment=lra_table1", "seed=0", "runner=train", "task=pathfinder")
+    lines = [
+        *overview(sweep(*words, "model=softmax,linear", "hardware=h100", f"results={tmp_path}"))
+    ]
+    assert "; 6 h 50 min, but its 107 GiB will not fit into 74.5 GiB" in lines[0]
+    assert "will not fit" not in lines[1]
+
+
+def test_a_refused_cell_is_shown_as_such(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 60.0)
+    words = ("+protocol=s4", "task=image,text", "model=softmax", f"results={tmp_path}")
+    lines = [*overview(sweep(*words))]
+    assert sum("  refused  train" in line and "order" in line for line in lines[:2]) >= 1

@@ -1,0 +1,121 @@
+"""Adaptive embedding and its tied head against PyTorch's module and plain tables."""
+
+import pytest
+import torch
+from torch import nn
+
+from models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Unsupported
+from models.transfer.weights import transfer
+from tests.attention import drawn
+
+VOCABULARY, WIDTH, CUTOFFS = 40, 16, [10, 25]
+TARGET = torch.tensor([0, 9, 10, 24, 25, 39, 3, 12, 30, 11, 26, 8])
+
+
+def embedding(shrink: float) -> AdaptiveEmbedding:
+    torch.manual_seed(0)
+    return AdaptiveEmbedding(VOCABULARY, WIDTH, CUTOFFS, shrink).double()
+
+
+@pytest.mark.parametrize("shrink", [1.0, 2.0])
+def test_vectors_are_rows_of_tables_led_to_the_width(shrink: float) -> None:
+    made = embedding(shrink)
+    rows = []
+    for group, table in enumerate(made.tables):
+        rows.append(table if made.maps is None else table @ made.maps[group].weight.T)
+    plain = torch.cat(rows)
+    ids = TARGET.view(2, 6)
+    torch.testing.assert_close(made(ids), plain[ids], atol=1e-14, rtol=0)
+    widths = [table.shape[1] for table in made.tables]
+    assert widths == ([16, 16, 16] if shrink == 1 else [16, 8, 4])
+    assert (made.maps is None) == (shrink == 1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shrink", [1.0, 2.0])
+def test_the_tied_head_is_pytorchs_module_with_these_weights(shrink: float, training: bool) -> None:
+    made = embedding(shrink)
+    head = TiedAdaptiveHead(made).double().train(training)
+    theirs = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, CUTOFFS, div_value=shrink).double()
+    with torch.no_grad():
+        theirs.head.weight.copy_(torch.cat((made.weight, head.groups)))
+        for group, tail in enumerate(theirs.tail, start=1):
+            inward = torch.eye(WIDTH) if made.maps is None else made.maps[group].weight.T
+            tail[0].weight.copy_(inward)
+            tail[1].weight.copy_(made.tables[group])
+    x = drawn(len(TARGET), WIDTH).requires_grad_()
+    nll, hit = head.judge(x[None], TARGET[None])
+    torch.testing.assert_close(nll[0], -theirs(x, TARGET).output, atol=1e-12, rtol=0)
+    log_prob = theirs.log_prob(x)
+    torch.testing.assert_close(head(x), log_prob, atol=1e-12, rtol=0)
+    torch.testing.assert_close(log_prob.exp().sum(-1), torch.ones(len(x)).double())
+    if training:
+        assert hit is None
+    else:
+        assert torch.equal(hit[0], log_prob.argmax(-1) == TARGET)
+    # each table learns as vector and as probability; finite differences of the whole
+    leaves = [x, *head.parameters()]
+    found = torch.autograd.grad(nll.sum(), leaves, materialize_grads=True)
+    for leaf, gradient in zip(leaves, found, strict=True):
+        direction = drawn(*leaf.shape, seed=3)
+        with torch.no_grad():
+            values = []
+            for step in (1e-6, -1e-6):
+                leaf.add_(direction, alpha=step)
+                values.append(head.judge(x[None], TARGET[None])[0].sum())
+                leaf.add_(direction, alpha=-step)
+        torch.testing.assert_close(
+            (gradient * direction).sum(), (values[0] - values[1]) / 2e-6, atol=1e-7, rtol=1e-6
+        )
+
+
+def model(**changes) -> Backbone:
+    options = {
+        "width": WIDTH, "softmax": "adaptive", "embedding": "adaptive",
+        "softmax_cutoffs": CUTOFFS, "softmax_shrink": 2.0, "positions": "none", **changes,
+    }  # fmt: skip
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=VOCABULARY, classes=1, max_length=8)
+    return Backbone(BackboneConfig(**options), facts, [SoftmaxAttention], seed=0)
+
+
+def test_tables_count_once_in_a_tied_model() -> None:
+    tied, untied = model(), model(tied_embeddings=False)
+    tables, maps = 10 * 16 + 15 * 8 + 15 * 4, 16 * (16 + 8 + 4)
+    count = [sum(p.numel() for p in each.parameters()) for each in (tied, untied)]
+    stack = sum(p.numel() for p in tied.stack.parameters())
+    assert count[0] == stack + tables + maps + 2 * WIDTH
+    head = 12 * 16 + 8 * (16 + 15) + 4 * (16 + 15)
+    assert count[1] == stack + tables + maps + head
+    tokens = TARGET[None, None, :8]
+    outcome = tied(tokens, TARGET[None, 4:])
+    outcome.nll.mean().backward()
+    assert all(p.grad is not None for p in tied.parameters())
+
+
+def test_weights_go_over_between_models_of_the_same_groups() -> None:
+    one, other = model(), model(depth=2)
+    with torch.no_grad():
+        other.embedding.weight.zero_()
+    transfer(one, other)
+    tokens = TARGET[None, None, :8]
+    torch.testing.assert_close(one.predict(tokens)[0], other.predict(tokens)[0])
+    plain = model(embedding="full", tied_embeddings=False)
+    with pytest.raises(Unsupported, match="has them in groups, this model in one table"):
+        transfer(one, plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"softmax": "full"}, "no table that softmax=full could answer by"),
+        ({"embedding": "full"}, "set tied_embeddings=false, or embedding=adaptive"),
+        ({"softmax_cutoffs": [50]}, "must ascend and begin below the vocabulary of 40"),
+        ({"softmax_shrink": 5.0}, "no unit of width 16"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        model(**changes)

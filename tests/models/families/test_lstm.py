@@ -1,0 +1,271 @@
+"""LSTM against the gates of its definition and PyTorch's own classes; what regularises it."""
+
+import pytest
+import torch
+from torch import nn
+
+from models.backbone.model import Backbone, BackboneConfig, Head, Pooling, Positions, TaskFacts
+from models.backbone.stack import FeedForward
+from models.families.lstm import LSTM
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.recurrent.reference import lstm as literal
+from tests.attention import drawn, holes
+
+DIRECTIONS = pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+SITE = {"width": 8, "heads": 2, "max_length": 32}
+LENGTH = 13
+
+
+def built(**options) -> LSTM:
+    """Return a mixer in evaluation mode, in float64."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return LSTM(Site(**(SITE | facts)), **options).double().eval()
+
+
+def weights_of(mixer, cell):
+    return [*mixer.cells[cell].lstm.parameters()]
+
+
+def by_hand(mixer, x, keep=None):
+    made = [
+        literal(x, weights_of(mixer, cell), keep, backwards=cell == 1)
+        for cell in range(len(mixer.cells))
+    ]
+    y = torch.cat(made, dim=-1)
+    return y if mixer.out_proj is None else mixer.out_proj(y)
+
+
+@DIRECTIONS
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padding"])
+@pytest.mark.parametrize("hidden_width", [None, 5])
+def test_it_is_the_gates_of_the_definition(causal, padded, hidden_width):
+    mixer = built(causal=causal, hidden_width=hidden_width)
+    keep = holes(LENGTH, end=9) if padded else None
+    x = drawn(2, LENGTH, 8).requires_grad_()
+    found, wanted = mixer(x, Layout(keep=keep)), by_hand(mixer, x, keep)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    direction, leaves = drawn(*wanted.shape, seed=9), [x, *mixer.parameters()]
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def test_it_is_pytorchs_bidirectional_layer_on_packed_rows():
+    mixer, peer = built(), nn.LSTM(8, 4, batch_first=True, bidirectional=True).double()
+    with torch.no_grad():
+        for theirs, ours in zip(
+            peer.parameters(), [*weights_of(mixer, 0), *weights_of(mixer, 1)], strict=True
+        ):
+            theirs.copy_(ours)
+    lengths = torch.tensor([LENGTH, 6])
+    keep = torch.arange(LENGTH) < lengths[:, None]
+    x = drawn(2, LENGTH, 8)
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    wanted, _ = nn.utils.rnn.pad_packed_sequence(peer(packed)[0], batch_first=True)
+    torch.testing.assert_close(mixer(x, Layout(keep=keep)), wanted, atol=1e-12, rtol=0)
+
+
+def test_it_is_a_loop_of_pytorchs_cell():
+    mixer, x = built(causal=True), drawn(2, LENGTH, 8)
+    cell = nn.LSTMCell(8, 8).double()
+    for theirs, ours in zip(cell.parameters(), weights_of(mixer, 0), strict=True):
+        theirs.data.copy_(ours)
+    state, wanted = None, []
+    for token in x.unbind(1):
+        state = cell(token, state)
+        wanted.append(state[0])
+    torch.testing.assert_close(mixer(x, Layout()), torch.stack(wanted, dim=1), atol=1e-12, rtol=0)
+
+
+def test_a_bilstm_of_reversed_text_is_reversed():
+    mixer, x = built(), drawn(2, LENGTH, 8)
+    wanted = mixer(x, Layout()).flip(1)
+    mixer.cells = nn.ModuleList(reversed(mixer.cells))
+    found = mixer(x.flip(1), Layout())
+    torch.testing.assert_close(found.roll(4, -1), wanted, atol=1e-12, rtol=0)
+
+
+def language_model(**options) -> Backbone:
+    config = BackboneConfig(
+        depth=3, width=8, heads=2, feed_forward=FeedForward.none, positions=Positions.none
+    )
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=11, classes=0, max_length=40)
+    return Backbone(config, facts, [lambda site: LSTM(site, **options)], seed=0).double()
+
+
+@pytest.mark.parametrize("segments", [[40], [1] * 40, [7, 1, 32], [20, 20]])
+def test_however_a_stream_is_cut_a_model_says_the_same(segments):
+    model = language_model(hidden_width=5).eval()
+    tokens = torch.randint(11, (2, 1, 40), generator=torch.Generator().manual_seed(1))
+    wanted, _ = model.predict(tokens)
+    state, found = model.initial_state(2, 40), []
+    for segment in tokens.split(segments, dim=-1):
+        logits, state = model.predict(segment, state=state)
+        found.append(logits)
+    torch.testing.assert_close(torch.cat(found, dim=1), wanted, atol=1e-10, rtol=0)
+
+
+def test_dropped_weights_are_those_of_one_mask_for_all_rows_and_tokens():
+    mixer, x = built(causal=True, weight_drop=0.5), drawn(2, LENGTH, 8)
+    w, u, *biases = weights_of(mixer, 0)
+    torch.manual_seed(5)
+    mask = nn.functional.dropout(torch.ones_like(u), 0.5)
+    assert set(mask.unique().tolist()) == {0.0, 2.0}
+    mixer.train()
+    torch.manual_seed(5)
+    found = mixer(x, Layout())
+    torch.testing.assert_close(found, literal(x, [w, u * mask, *biases]), atol=1e-12, rtol=0)
+    assert not torch.equal(mixer(x, Layout()), found), "the next pass has a mask of its own"
+    slope = torch.autograd.grad(found.sum(), u)[0]
+    assert (slope != 0).equal(mask > 0)
+
+
+@DIRECTIONS
+def test_what_drops_nothing_changes_nothing(causal):
+    plain, dropping = (built(causal=causal, weight_drop=share) for share in (0.0, 0.5))
+    x = drawn(2, LENGTH, 8)
+    assert torch.equal(plain(x, Layout()), dropping(x, Layout()))
+    assert torch.equal(plain.train()(x, Layout()), plain.eval()(x, Layout()))
+    assert dropping.traits.training_noise
+    assert not plain.traits.training_noise
+
+
+def test_dropout_is_locked_along_the_row():
+    dropping, x = built(causal=True, output_dropout=[0.5]).train(), drawn(4, LENGTH, 8)
+    seen = dropping(x, Layout()) == 0
+    assert seen.all(1).equal(seen.any(1))
+    assert 0 < seen.float().mean() < 1
+    masks = seen[:, 0]
+    assert len(masks.unique(dim=0)) > 1, "rows have masks of their own"
+    everything = built(causal=True, input_dropout=[0.5]).train()
+    torch.manual_seed(6)
+    found = everything(x, Layout())
+    torch.manual_seed(6)
+    mask = nn.functional.dropout(torch.ones(4, 1, 8).double(), 0.5)
+    wanted = everything.eval()(x * mask, Layout())
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+
+
+def test_layers_have_shares_of_their_own():
+    shares = [
+        built(layer=layer, depth=3, input_dropout=[0.4, 0.25, 0.25], output_dropout=[0, 0, 0.4])
+        for layer in range(3)
+    ]
+    given = [(mixer.regularisation.input_dropout, mixer.regularisation.output_dropout)
+             for mixer in shares]  # fmt: skip
+    assert given == [(0.4, 0), (0.25, 0), (0.25, 0.4)]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padding"])
+def test_penalties_are_means_over_real_tokens(padded):
+    mixer = built(activation_penalty=2.0, change_penalty=3.0).train()
+    keep = holes(LENGTH, end=9) if padded else torch.ones(2, LENGTH, dtype=torch.bool)
+    flow = mixer.extend(Flow(drawn(2, LENGTH, 8)), Layout(keep=keep if padded else None))
+    y = flow.x
+    squares = [y[row, t].square() for row in range(2) for t in range(LENGTH) if keep[row, t]]
+    changes = [
+        (y[row, t] - y[row, t - 1]).square()
+        for row in range(2)
+        for t in range(1, LENGTH)
+        if keep[row, t] and keep[row, t - 1]
+    ]
+    wanted = {
+        "activation": 2.0 * torch.stack(squares).mean(),
+        "change": 3.0 * torch.stack(changes).mean(),
+    }
+    assert flow.penalties.keys() == wanted.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(flow.penalties[name], value, atol=1e-12, rtol=0)
+    assert not mixer.eval().extend(Flow(drawn(2, LENGTH, 8)), Layout()).penalties
+
+
+def test_constants_do_not_change_and_one_token_has_nothing_before_it():
+    mixer = built(causal=True, change_penalty=1.0).train()
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.zero_()
+    constant = mixer.extend(Flow(torch.ones(2, LENGTH, 8).double()), Layout())
+    assert constant.penalties["change"] == 0
+    one = built(causal=True, change_penalty=1.0).train().extend(Flow(drawn(2, 1, 8)), Layout())
+    assert one.penalties["change"] == 0
+
+
+def test_activations_cost_what_dropout_leaves_of_them():
+    mixer = built(causal=True, output_dropout=[0.5], activation_penalty=1.0).train()
+    flow = mixer.extend(Flow(drawn(2, LENGTH, 8)), Layout())
+    torch.testing.assert_close(
+        flow.penalties["activation"], flow.x.square().mean(), atol=1e-12, rtol=0
+    )
+
+
+def test_the_last_layer_alone_pays():
+    model = language_model(activation_penalty=1.0, change_penalty=1.0).train()
+    tokens = torch.randint(11, (2, 1, 9), generator=torch.Generator().manual_seed(1))
+    outcome = model(tokens, tokens[:, 0])
+    seen: list[Flow] = []
+    last = model.stack.blocks[-1].mixer
+    extend = last.extend
+    last.extend = lambda flow, layout: seen.append(extend(flow, layout)) or seen[-1]
+    model(tokens, tokens[:, 0])
+    assert {name: value.item() for name, value in outcome.penalties.items()} == {
+        name: value.item() for name, value in seen[0].penalties.items()
+    }
+    assert not any(model.stack.blocks[layer].mixer.penalised for layer in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, 2 * 4 * (4 * (8 + 4) + 2 * 4)),
+        ({"causal": True}, 4 * (8 * (8 + 8) + 2 * 8)),
+        ({"causal": True, "hidden_width": 5}, 4 * (5 * (8 + 5) + 2 * 5) + 8 * 5 + 8),
+        ({"bidirectional": False}, 4 * (8 * (8 + 8) + 2 * 8)),
+    ],
+)
+def test_parameters_are_as_many_as_the_gates_have(options, wanted):
+    assert sum(p.numel() for p in built(**options).parameters()) == wanted
+
+
+def test_one_direction_answers_at_the_last_token():
+    facts = TaskFacts(head=Head.classification, vocabulary=11, classes=2, max_length=9)
+    config = BackboneConfig(width=8, positions=Positions.none, feed_forward=FeedForward.none)
+    one_way = [lambda site: LSTM(site, bidirectional=False)]
+    with pytest.raises(Unsupported, match="set it to last, or mean"):
+        Backbone(config, facts, one_way, seed=0)
+    config = BackboneConfig(
+        width=8, positions=Positions.none, feed_forward=FeedForward.none, pooling=Pooling.last
+    )
+    assert Backbone(config, facts, one_way, seed=0).stack.blocks[0].mixer.traits.causal
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 9, "heads": 3}, "share the width in halves: got model.backbone.width=9"),
+        ({"hidden_width": 0}, "hidden_width must be at least 1, or null: got 0"),
+        ({"weight_drop": 1.0}, r"weight_drop must lie in \[0, 1\): got 1.0"),
+        ({"input_dropout": [-0.1]}, r"input_dropout must lie in \[0, 1\): got -0.1"),
+        ({"output_dropout": [0.1, 0.2]}, "1 value or depth=1 values: got 2"),
+        ({"activation_penalty": -1.0}, "activation_penalty must be 0 or positive: got -1.0"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+def test_a_state_belongs_to_one_direction_and_to_full_rows():
+    with pytest.raises(Unsupported, match="needs a causal mixer"):
+        built().initial_state(2, 8)
+    mixer, keep = built(causal=True), torch.ones(2, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="pass keep=None"):
+        mixer.extend(Flow(drawn(2, 4, 8), mixer.initial_state(2, 8)), Layout(keep=keep))
+
+
+def test_penalties_are_nothing_for_reversible_layers():
+    config = BackboneConfig(width=8, positions=Positions.none, residual="reversible")
+    facts = TaskFacts(head=Head.language_modelling, vocabulary=11, classes=0, max_length=9)
+    with pytest.raises(Unsupported, match="choose residual=pre_norm"):
+        Backbone(config, facts, [lambda site: LSTM(site, change_penalty=1.0)], seed=0)

@@ -1,0 +1,129 @@
+"""QRNN against its equations, token by token: values, gradients, states, zoneout."""
+
+import pytest
+import torch
+
+from models.contract.counting import count_operations
+from models.families.qrnn import QRNN, PoolingGates
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.recurrent.reference import qrnn as literal
+from models.state import size_bytes
+from tests.attention import drawn, holes
+
+POOLING = pytest.mark.parametrize("pooling", [*PoolingGates])
+KERNELS = pytest.mark.parametrize("kernel", [1, 2, 3])
+SITE = {"width": 6, "heads": 2, "max_length": 32}
+LENGTH = 13
+
+
+def built(*, kernel=2, **options) -> QRNN:
+    """Return a mixer in evaluation mode, in float64."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return QRNN(Site(**(SITE | facts)), kernel=[kernel], **options).double().eval()
+
+
+def equations(mixer, x, cell=0, **options):
+    """Compute one direction token by token, from the weights of one map each."""
+    cells = mixer.cells[cell]
+    weight = cells.gates.weight.view(cells.maps, cells.hidden, cells.kernel, cells.width)
+    return literal(x, weight, cells.gates.bias.view(cells.maps, cells.hidden), **options)
+
+
+def compare(found, wanted, leaves):
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    direction = drawn(*wanted.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@POOLING
+@KERNELS
+def test_it_is_the_equations_when_causal(pooling, kernel):
+    mixer, x = built(causal=True, pooling=pooling, kernel=kernel), drawn(2, LENGTH, 6)
+    x.requires_grad_()
+    compare(mixer(x, Layout()), equations(mixer, x), [x, *mixer.parameters()])
+
+
+@POOLING
+def test_it_is_the_equations_from_both_ends(pooling):
+    mixer, x = built(pooling=pooling), drawn(2, LENGTH, 6).requires_grad_()
+    wanted = torch.cat((equations(mixer, x), equations(mixer, x.flip(1), 1).flip(1)), dim=-1)
+    compare(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_is_as_if_it_were_not_there(causal):
+    mixer, keep = built(causal=causal, kernel=3, hidden_width=4), holes(LENGTH, end=9)
+    x = drawn(2, LENGTH, 6)
+    found = mixer(x, Layout(keep=keep))
+    for row in range(2):
+        real = keep[row]
+        wanted = mixer(x[row, real][None], Layout())[0]
+        torch.testing.assert_close(found[row, real], wanted, atol=1e-12, rtol=0)
+
+
+@KERNELS
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(kernel, cut):
+    mixer, x = built(causal=True, kernel=kernel), drawn(2, LENGTH, 6)
+    state, found = mixer.initial_state(2, LENGTH), []
+    held = size_bytes(state)
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-10, rtol=0)
+    assert size_bytes(state) == held == 8 * 2 * (6 + (kernel - 1) * 6)
+
+
+@pytest.mark.parametrize("pooling", [PoolingGates.f, PoolingGates.fo])
+def test_zoned_out_cells_stay_as_they_were(pooling):
+    mixer, x = built(causal=True, pooling=pooling, zoneout=0.4), drawn(2, LENGTH, 6)
+    torch.manual_seed(5)
+    stays = torch.rand(2, LENGTH, 6, dtype=torch.float64) < 0.4
+    torch.manual_seed(5)
+    found = mixer.train()(x, Layout())
+    wanted = equations(mixer, x, zoned_out=stays)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    assert mixer.traits.training_noise
+    found = mixer.eval()(x, Layout())
+    torch.testing.assert_close(found, equations(mixer, x, taken=0.6), atol=1e-12, rtol=0)
+
+
+@POOLING
+def test_operations_are_those_of_its_maps(pooling):
+    mixer, x = built(causal=True, pooling=pooling, hidden_width=5), drawn(2, LENGTH, 6)
+    maps = {"f": 2, "fo": 3, "ifo": 4}[pooling]
+    wanted = 2 * 2 * LENGTH * (maps * 2 * 6 * 5 + 5 * 6)
+    assert count_operations(lambda: mixer(x, Layout())) == wanted
+
+
+def test_layers_have_kernels_of_their_own():
+    kernels = [
+        QRNN(Site(**SITE, layer=layer, depth=3), kernel=[2, 1, 1]).cells[0].kernel
+        for layer in range(3)
+    ]
+    assert kernels == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": 0}, "kernel counts tokens, at least 1: got 0"),
+        ({"zoneout": 1.5}, r"zoneout must lie in \[0, 1\): got 1.5"),
+        ({"zoneout": 0.1, "pooling": "ifo"}, "zoneout has nothing to act on under pooling=ifo"),
+        ({"pooling": "none"}, "pooling"),
+        ({"width": 7, "heads": 1}, "share the width in halves"),
+        ({"causal": True, "bidirectional": False}, "bidirectional has nothing to act on"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
+
+
+def test_a_state_belongs_to_one_direction():
+    with pytest.raises(Unsupported, match="needs a causal mixer"):
+        built().initial_state(2, 8)

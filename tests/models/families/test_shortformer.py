@@ -1,0 +1,101 @@
+"""Shortformer against its equations, and its cache against tokens read anew."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.families.sdpa import SDPA
+from models.families.shortformer import Shortformer
+from models.mixer import Flow, Layout, Positions, Site
+from models.state import detach
+from tests.attention import drawn
+
+WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
+
+
+def build(positions: Positions = Positions.position_infused) -> Shortformer:
+    torch.manual_seed(0)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True, positions=positions)
+    mixer = Shortformer(site).double()
+    with torch.no_grad():
+        for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
+            layer.bias.normal_()
+    return mixer
+
+
+def table(place: int) -> Tensor:
+    angles = [place * 10_000.0 ** (-2 * i / WIDTH) for i in range(WIDTH // 2)]
+    found = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def literal(mixer: Shortformer, pieces: list[Tensor], memory: int) -> Tensor:
+    """Every segment by itself: cached inputs get places 0 to m - 1, its tokens those behind."""
+    cache, out = pieces[0].new_zeros(len(pieces[0]), 0, WIDTH), []
+    for x in pieces:
+        y, heads = torch.cat((cache, x), 1), []
+        m = cache.shape[1]
+        placed = torch.stack([y[:, j] + table(j) for j in range(y.shape[1])], 1)
+        q, k, v = mixer.q_proj(placed[:, m:]), mixer.k_proj(placed), mixer.v_proj(y)
+        for q_h, k_h, v_h in zip(*(part.chunk(HEADS, -1) for part in (q, k, v)), strict=True):
+            rows = []
+            for i in range(x.shape[1]):
+                scores = (k_h[:, : m + i + 1] @ q_h[:, i, :, None])[..., 0] / math.sqrt(4)
+                rows.append((scores.softmax(-1)[..., None] * v_h[:, : m + i + 1]).sum(1))
+            heads.append(torch.stack(rows, 1))
+        out.append(mixer.out_proj(torch.cat(heads, -1)))
+        cache = y[:, -memory:].detach()
+    return torch.cat(out, 1)
+
+
+def read(mixer, pieces: list[Tensor], memory: int) -> Tensor:
+    state, out = mixer.initial_state(len(pieces[0]), memory), []
+    for piece in pieces:
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = detach(flow.state)
+        out.append(flow.x)
+    return torch.cat(out, dim=1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("memory", [LENGTH, MEMORY])
+def test_equals_the_equations(training: bool, memory: int) -> None:
+    mixer = build().train(training)
+    pieces = list(drawn(2, 4 * LENGTH, WIDTH).split(LENGTH, dim=1))
+    found, wanted = read(mixer, pieces, memory), literal(mixer, pieces, memory)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    if training:
+        g, named = drawn(*found.shape, seed=1), dict(mixer.named_parameters())
+        here, there = (
+            torch.autograd.grad((y * g).sum(), [*named.values()]) for y in (found, wanted)
+        )
+        for name, one, other in zip(named, here, there, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-11, rtol=0, msg=name)
+
+
+def test_without_a_cache_positions_are_infused_as_elsewhere() -> None:
+    mixer = build()
+    infused = Positions.position_infused
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True, positions=infused)
+    plain = SDPA(site).double()
+    plain.load_state_dict(mixer.state_dict())
+    x = drawn(2, 9, WIDTH)
+    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-13, rtol=0)
+    torch.testing.assert_close(literal(mixer, [x], 1), plain(x, Layout()), atol=1e-12, rtol=0)
+    # only queries and keys carry positions: a token alone gives the same wherever it stands
+    late = torch.tensor([5, 9])
+    torch.testing.assert_close(
+        plain(x[:, :1], Layout(start=late)), plain(x[:, :1], Layout()), atol=1e-13, rtol=0
+    )
+
+
+def test_without_positions_the_cache_is_a_set() -> None:
+    mixer, (past, now) = build(Positions.none), drawn(2, 12, WIDTH).split([7, 5], dim=1)
+    order = torch.tensor([3, 0, 6, 2, 5, 1, 4])
+    one, other = (read(mixer, [first, now], 7)[:, 7:] for first in (past, past[:, order]))
+    torch.testing.assert_close(one, other, atol=1e-13, rtol=0)
+    infused = build()
+    one, other = (read(infused, [first, now], 7)[:, 7:] for first in (past, past[:, order]))
+    assert (one - other).abs().max() > 1e-3

@@ -1,0 +1,241 @@
+"""Transformer-XL against loops, against its released code, and cut in any way."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
+from models.families.softmax import SoftmaxAttention
+from models.families.transformer_xl import SameLength, TransformerXL
+from models.mixer import Flow, Layout, Positions, Site, Unsupported
+from models.state import detach, join, select
+from tests.attention import drawn
+from tests.models.families.released import transformer_xl as released
+
+STORED = np.load(released.OUTPUTS)
+WIDTH, HEADS, LENGTH, MEMORY = 12, 3, 5, 7
+
+
+def build(positions: Positions = Positions.transformer_xl, **options) -> TransformerXL:
+    site = Site(
+        width=WIDTH, heads=HEADS, max_length=64, causal=options.pop("causal", True),
+        positions=positions,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return TransformerXL(site, **options).double()
+
+
+def read(mixer, pieces: list[Tensor], memory: int, *, cut: bool = True) -> Tensor:
+    state, out = mixer.initial_state(len(pieces[0]), memory), []
+    for piece in pieces:
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = detach(flow.state) if cut else flow.state
+        out.append(flow.x)
+    return torch.cat(out, dim=1)
+
+
+def literal(
+    mixer: TransformerXL, pieces: list[Tensor], memory: int, *, same_length: bool, clamp: int | None
+) -> Tensor:
+    """The paper's equations, a query and a key at a time."""
+    core, k = mixer.core, mixer.head_width
+    frequency = [10_000.0 ** (-2 * i / WIDTH) for i in range(WIDTH // 2)]
+    w_r = core.relative.r_proj.weight.view(HEADS, k, WIDTH)
+    u, v = core.relative.biases.content, core.relative.biases.position
+    past = pieces[0].new_zeros(len(pieces[0]), 0, WIDTH)
+    out = []
+    for piece in pieces:
+        context = torch.cat((past, piece), dim=1)
+        w_q, w_k, w_v = (
+            layer.weight.view(HEADS, k, WIDTH)
+            for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
+        )
+        first = past.shape[1]
+        for i in range(first, context.shape[1]):
+            heads = []
+            for h in range(HEADS):
+                q, scores, values = context[:, i] @ w_q[h].T, [], []
+                for j in range(i + 1):
+                    if same_length and i - j >= memory:
+                        continue
+                    t = i - j if clamp is None else min(i - j, clamp)
+                    r = torch.tensor(
+                        [math.sin(t * w) for w in frequency] + [math.cos(t * w) for w in frequency],
+                        dtype=torch.float64,
+                    )
+                    content = ((q + u[h]) * (context[:, j] @ w_k[h].T)).sum(-1)
+                    scores.append((content + (q + v[h]) @ (w_r[h] @ r)) / math.sqrt(k))
+                    values.append(context[:, j] @ w_v[h].T)
+                weight = torch.stack(scores, -1).softmax(-1)
+                heads.append((weight[..., None] * torch.stack(values, 1)).sum(1))
+            out.append(torch.cat(heads, -1) @ mixer.out_proj.weight.T)
+        past = context[:, -memory:].detach()
+    return torch.stack(out, 1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("same_length", "clamp"), [(False, None), (True, None), (True, 4)])
+def test_equals_the_equations(training: bool, same_length: bool, clamp: int | None) -> None:
+    when = SameLength.always if same_length else SameLength.never
+    mixer = build(same_length=when, clamp=clamp).train(training)
+    pieces = list(drawn(2, 3 * LENGTH, WIDTH).split(LENGTH, dim=1))
+    found = read(mixer, pieces, MEMORY)
+    wanted = literal(mixer, pieces, MEMORY, same_length=same_length, clamp=clamp)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    if training:  # evaluation remembers keys and values, whose projections then learn less
+        g, named = drawn(*found.shape, seed=1), dict(mixer.named_parameters())
+        here, there = (
+            torch.autograd.grad((y * g).sum(), [*named.values()]) for y in (found, wanted)
+        )
+        for name, one, other in zip(named, here, there, strict=True):
+            assert one.abs().max() > 0, name
+            torch.testing.assert_close(one, other, atol=1e-11, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("case", released.CASES)
+def test_equals_the_released_code(case: str) -> None:
+    same_length, clamp = released.CASES[case]
+    site = Site(
+        width=released.WIDTH, heads=released.HEADS, own_head_width=released.HEAD_WIDTH,
+        max_length=64, causal=True, positions=Positions.transformer_xl,
+    )  # fmt: skip
+    when = SameLength.always if same_length else SameLength.never
+    mixer = TransformerXL(site, same_length=when, clamp=clamp).double()
+    theirs = released.weights()
+    q, k, v = theirs["qkv_net.weight"].chunk(3)
+    relative = mixer.core.relative
+    ours = {
+        mixer.q_proj: q, mixer.k_proj: k, mixer.v_proj: v, mixer.out_proj: theirs["o_net.weight"],
+        relative.r_proj: theirs["r_net.weight"],
+    }  # fmt: skip
+    with torch.no_grad():
+        for layer, weight in ours.items():
+            layer.weight.copy_(weight)
+        relative.biases.content.copy_(theirs["r_w_bias"])
+        relative.biases.position.copy_(theirs["r_r_bias"])
+    y = read(mixer, released.stream(), released.MEMORY)
+    np.testing.assert_allclose(y.detach(), STORED[f"{case}.y"], atol=1e-12)
+    (y * drawn(*y.shape, seed=7)).sum().backward()
+    joined = torch.cat([layer.weight.grad for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)])
+    for name, grad in {
+        "qkv_net.weight": joined, "o_net.weight": mixer.out_proj.weight.grad,
+        "r_net.weight": relative.r_proj.weight.grad, "r_w_bias": relative.biases.content.grad,
+        "r_r_bias": relative.biases.position.grad,
+    }.items():  # fmt: skip
+        np.testing.assert_allclose(grad, STORED[f"{case}.{name}"], atol=1e-11, err_msg=name)
+
+
+def test_without_its_positions_it_is_softmax_attention() -> None:
+    mixer, plain = (
+        build(bias=False),
+        SoftmaxAttention(
+            Site(width=WIDTH, heads=HEADS, max_length=64, causal=True), bias=False
+        ).double(),
+    )
+    with torch.no_grad():
+        for part in (*mixer.core.relative.biases.parameters(), mixer.core.relative.r_proj.weight):
+            part.zero_()
+    plain.load_state_dict(mixer.state_dict(), strict=False)
+    x = drawn(2, 9, WIDTH)
+    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-13, rtol=0)
+
+
+def model(**changes) -> Backbone:
+    options = {"same_length": SameLength.always, **changes}
+    config = BackboneConfig(
+        width=WIDTH, heads=HEADS, feed_forward_width=16, depth=3, positions=Positions.transformer_xl
+    )
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=11, classes=11, max_length=64, memory=MEMORY
+    )
+    return Backbone(
+        config, facts, [lambda site: TransformerXL(site, **options)], seed=0
+    ).double()  # fmt: skip
+
+
+def logits(model: Backbone, tokens: Tensor, sizes: list[int], memory: int) -> Tensor:
+    state, out = model.initial_state(len(tokens), memory), []
+    for piece in tokens.split(sizes, dim=1):
+        y, state = model.predict(piece[:, None], state=state)
+        out.append(y)
+    return torch.cat(out, dim=1)
+
+
+TOKENS = torch.randint(0, 11, (4, 24), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_segments_are_one_pass_while_memory_holds_all(training: bool) -> None:
+    whole = model().train(training)
+    wanted, _ = whole.predict(TOKENS[:, None])
+    for sizes in ([8, 8, 8], [1] * 24, [5, 1, 18]):
+        found = logits(whole, TOKENS, sizes, 24)
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    # 6 tokens of memory: two segments of 3 and the memory of the first still hold all
+    short = logits(model(same_length=SameLength.never), TOKENS, [3] * 8, 6)
+    torch.testing.assert_close(short[:, :9], wanted[:, :9], atol=1e-12, rtol=0)
+    assert (short[:, 9:] - wanted[:, 9:]).abs().max() > 1e-3
+
+
+def test_of_the_same_length_any_cut_gives_the_same() -> None:
+    one = model(clamp=5).eval()
+    found = [logits(one, TOKENS, [size] * (24 // size), 12) for size in (1, 8, 24)]
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, atol=1e-12, rtol=0)
+
+
+def test_micro_batches_keep_memories_of_their_own() -> None:
+    whole = model().train()
+    state = whole.initial_state(4, MEMORY)
+    _, state = whole.predict(TOKENS[:, None, :8], state=state)
+    wanted, _ = whole.predict(TOKENS[:, None, 8:], state=state)
+    parts = [
+        whole.predict(TOKENS[rows, None, 8:], state=select(state, rows))[0]
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(torch.cat(parts), wanted, atol=1e-13, rtol=0)
+    again = join(select(state, slice(0, 3)), select(state, slice(3, 4)))
+    torch.testing.assert_close(
+        whole.predict(TOKENS[:, None, 8:], state=again)[0], wanted, atol=1e-13, rtol=0
+    )
+
+
+@pytest.mark.parametrize("positions", [p for p in Positions if p.value in build().traits.positions])
+def test_any_positions_inside_are_read_along_segments(positions: Positions) -> None:
+    mixer = build(positions).train()
+    pieces = list(drawn(2, 12, WIDTH).split([5, 1, 6], dim=1))
+    whole = mixer(torch.cat(pieces, 1), Layout())
+    torch.testing.assert_close(read(mixer, pieces, 12, cut=False), whole, atol=1e-12, rtol=0)
+    # evaluation remembers keys and values, with the same numbers, when memory has to forget, too
+    for memory in (12, 4):
+        projected = read(build(positions, same_length=SameLength.always).eval(), pieces, memory)
+        again = read(build(positions, same_length=SameLength.always).train(), pieces, memory)
+        torch.testing.assert_close(projected, again, atol=1e-12, rtol=0)
+
+
+def test_clamps_of_training_and_evaluation() -> None:
+    mixer, x = build(clamp=2, evaluation_clamp=4), drawn(1, 9, WIDTH)
+    for training, clamp in ((True, 2), (False, 4)):
+        wanted = build(clamp=clamp)
+        torch.testing.assert_close(mixer.train(training)(x, Layout()), wanted(x, Layout()))
+    assert not torch.equal(build(clamp=2)(x, Layout()), build(clamp=4)(x, Layout()))
+
+
+def test_biases_are_one_pair_unless_untied() -> None:
+    for untied, wanted in ((False, 1), (True, 3)):
+        blocks = model(untied=untied).stack.blocks
+        assert len({id(block.mixer.core.relative.biases) for block in blocks}) == wanted
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="clamp is a distance, 0 or more, or null: got -1"):
+        build(clamp=-1)
+    with pytest.raises(ValueError, match="position_dropout must lie in"):
+        build(position_dropout=1.0)
+    with pytest.raises(Unsupported, match="positions=transformer_xl"):
+        build(Positions.rotary, clamp=3)
+    with pytest.raises(Unsupported, match="set causal"):
+        build(causal=False).initial_state(1, 4)

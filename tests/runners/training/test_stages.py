@@ -1,0 +1,285 @@
+"""Stages of a training: data, updates and memories of each, and an exact resume inside them."""
+
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from models.backbone.config import BackboneConfig, Head, TaskFacts
+from models.backbone.model import Backbone
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Positions
+from runners.measurement.hardware import HardwareProfile
+from runners.records import Interrupted, Measurement
+from runners.train import Train, train
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.loop import Trainer
+from runners.training.optim import OptimConfig
+from runners.training.pace import Pace
+from runners.training.prefetch import epoch_seed
+from runners.training.stages import TrainingStages
+from tasks.language.base import Regime
+from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tasks.proteins.task import Proteins
+from tests.runners.tiny_task import Tiny
+
+CPU = HardwareProfile(name="cpu")
+MEMORY = 24
+STAGES = [
+    {"steps": 3, "length": 8, "batch_size": 6, "micro_batch_size": 4},
+    {"steps": 4, "length": 8, "batch_size": 6, "accumulate": 2, "learning_rate_scale": 0.5},
+]
+"""Then 3 steps of 3 rows of 16."""
+STEPS = 10
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("tasks.language.characters.SAMPLE_BYTES", 900)
+
+
+def task_of(**options):
+    task = Characters(
+        corpus=CharacterCorpus.text8,
+        source=CharacterSource.sample,
+        **{"length": 16, "contiguous": True, "regime": Regime.memory, "memory": MEMORY} | options,
+    )
+    task.prepare()
+    return task
+
+
+def model_of(seed=3):
+    config = BackboneConfig(
+        width=8, heads=2, depth=1, feed_forward_width=8, positions=Positions.none, dropout=0.1
+    )
+    facts = TaskFacts(
+        head=Head.language_modelling, vocabulary=27, classes=27, max_length=16, memory=MEMORY
+    )
+    return Backbone(config, facts, [SoftmaxAttention], seed=seed)
+
+
+def optim_of(**options):
+    return OptimConfig(**{"steps": STEPS, "batch_size": 3, "peak_learning_rate": 1e-2} | options)
+
+
+def run(model, folder=None, stages=STAGES, task=None, **options):
+    return train(
+        model,
+        task or task_of(),
+        optim=optim_of(**options),
+        config=TrainConfig(stages=stages, log_every_steps=4, evaluation_batch_size=1),
+        hardware=CPU,
+        seed=3,
+        checkpoints=folder,
+    )
+
+
+def losses(items):
+    return [(i.step, i.value) for i in items if getattr(i, "metric", "") == "train_loss"]
+
+
+def same(one, other):
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def watched(monkeypatch, after):
+    """Call `after(trainer, batch, loss)` behind every step."""
+    advance = Trainer.advance
+
+    def seen(self, batch):
+        loss = advance(self, batch)
+        after(self, batch, loss)
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", seen)
+
+
+def test_what_is_read_and_remembered_in_each_stage(monkeypatch):
+    seen, memories, weights, rates = [], [], [], []
+
+    def after(trainer, batch, loss):
+        seen.append(batch)
+        memories.append(trainer.streams.state[0].tolist())
+        weights.append([p.detach().clone() for p in trainer.model.parameters()])
+        rates.append(trainer.updates.optimiser.param_groups[0]["lr"])
+
+    watched(monkeypatch, after)
+    rows = [item for item in run(model_of(), schedule="constant") if isinstance(item, Measurement)]
+    # Windows of 8 in 6 lanes, on and on: the second stage changes neither, so the text goes on.
+    task, plain = task_of(), task_of(length=8)
+    wanted = [*plain.batches("train", batch_size=6, seed=epoch_seed(3, 0))][:7]
+    wanted += [*task.batches("train", batch_size=3, seed=epoch_seed(3, 1))][:3]
+    for batch, expected in zip(seen, wanted, strict=True):
+        assert torch.equal(batch.tokens, expected.tokens)
+        assert torch.equal(batch.reset, expected.reset)
+    assert memories == [[8 * n] * 6 for n in range(1, 8)] + [[16 * n] * 3 for n in range(1, 4)]
+    # Updates: each step of the first stage and the last, every other one of the second.
+    alike = [all(map(torch.equal, before, later)) for before, later in pairwise(weights)]
+    assert alike == [False, False, True, False, True, False, False, False, False]
+    assert rates == [1e-2] * 3 + [5e-3] * 4 + [1e-2] * 3
+    found = {row.metric: row.value for row in rows}
+    assert found["examples_seen"] == 7 * 6 + 3 * 3
+    assert found["tokens_seen"] == 7 * 6 * 8 + 3 * 3 * 16
+    assert [step for step, _ in losses(rows)] == [3, 4, 7, 8, 10]  # no window of logs is of two
+
+
+def test_accumulation_is_the_mean_gradient_of_batches_that_follow_each_other(monkeypatch):
+    task, model, other = task_of(), model_of().eval(), model_of().eval()
+    trainer = Trainer(
+        model,
+        task,
+        optim=optim_of(steps=2, clip=None),
+        config=TrainConfig(stages=[{"steps": 2, "accumulate": 2}]),
+        hardware=CPU,
+        seed=3,
+        checkpoints=Checkpoints(None),
+    )
+    taken = []
+    monkeypatch.setattr(
+        trainer.updates, "apply", lambda: taken.append([p.grad.clone() for p in model.parameters()])
+    )
+    state = other.initial_state(3, MEMORY)
+    batches = [*task.batches("train", batch_size=3, seed=1)][:2]
+    total = torch.zeros(())
+    for batch in batches:
+        trainer.advance(batch)
+        outcome = other(batch.tokens, batch.target, None, state)
+        total = total + outcome.nll.mean() / 2
+        count, layers = outcome.state
+        state = (count, tuple(tuple(part.detach() for part in layer) for layer in layers))
+    total.backward()
+    assert len(taken) == 1
+    for found, parameter in zip(taken[0], other.parameters(), strict=True):
+        torch.testing.assert_close(found, parameter.grad, rtol=1e-5, atol=1e-8)
+
+
+def test_a_training_stopped_behind_every_step_goes_on_to_the_bit(tmp_path: Path, monkeypatch):
+    task, whole = task_of(), model_of()
+    expected = losses(run(whole, task=task))
+    reached = []
+
+    def stop(trainer, batch, loss):
+        reached.append(trainer.step)
+        if trainer.step < STEPS:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watched(monkeypatch, stop)
+    for _ in range(1, STEPS):
+        with pytest.raises(Interrupted):
+            list(run(model_of(), tmp_path, task=task))
+    resumed = model_of()
+    assert losses(run(resumed, tmp_path, task=task)) == expected
+    assert reached == list(range(1, STEPS + 1))
+    assert same(whole, resumed)
+
+
+def test_a_state_whose_gradients_do_not_fit_is_left(tmp_path: Path, caplog):
+    half = run(model_of(), tmp_path, stages=[{"steps": 10, "accumulate": 5}])
+    trainer_state = tmp_path / "resume.pt"
+    for item in half:
+        if isinstance(item, Measurement) and item.step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            break
+    with pytest.raises(Interrupted):
+        list(half)
+    state = torch.load(trainer_state, weights_only=True)
+    assert state["gradients"]
+    name = next(iter(state["gradients"]))
+    state["gradients"][name] = state["gradients"][name][:1]
+    torch.save(state, trainer_state)
+    list(run(model_of(), tmp_path, stages=[{"steps": 10, "accumulate": 5}]))
+    assert "gradients" in caplog.text
+
+
+def test_one_stage_like_the_rest_changes_nothing():
+    plain, staged = model_of(), model_of()
+    expected = losses(run(plain, stages=[]))
+    found = losses(run(staged, stages=[{"steps": 4, "length": None, "accumulate": 1}]))
+    assert found == expected
+    assert same(plain, staged)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([3], r"stages\[0\]: got 3; wanted a mapping"),
+        ([{"length": 8}], r"stages\[0\]\.steps is missing"),
+        ([{"steps": 2, "lenght": 8}], r"stages\[0\]\.lenght is none of .*mean length"),
+        ([{"steps": "2"}], r"stages\[0\]: steps: got '2'; wanted a whole number"),
+        ([{"steps": 1}, {"steps": 0}], r"stages\[1\]: steps must be at least 1: got 0"),
+        ([{"steps": 2, "accumulate": 0}], r"accumulate must be at least 1: got 0"),
+        ([{"steps": 5, "accumulate": 2}], r"leaves 1 of steps=5 without an update: .* steps=4"),
+        ([{"steps": 2, "learning_rate_scale": 0}], "learning_rate_scale must be positive: got 0"),
+        ([{"steps": 6}, {"steps": 5}], r"take 11 steps .* optim.steps=10: type optim.steps=11"),
+        (
+            [{"steps": 2, "batch_size": 2, "micro_batch_size": 3}],
+            r"runner.stages\[0\]\.micro_batch_size=3 is more than its batch of 2",
+        ),
+        (
+            [{"steps": 2}, {"steps": 2, "length": 17}],
+            r"runner.stages\[1\]\.length=17 is beyond the 16 tokens .* task.evaluation_length=17",
+        ),
+        ([{"steps": 2, "batch_size": 60}], r"runner.stages\[0\]: 60 streams of windows of 16 need"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused_before_the_first_step(stages, message):
+    with pytest.raises(ValueError, match=message):
+        next(run(model_of(), stages=stages))
+
+
+def test_time_that_is_left_counts_stages_by_their_tokens():
+    stages = TrainingStages(STAGES, optim_of())
+    task = task_of()
+    assert stages.ahead(0, task) == 7 + 3 * (3 * 16) / (6 * 8)
+    assert stages.ahead(9, task) == 1
+    pace = Pace(0, 10, 0)
+    pace.stepped(1, 2.0)
+    pace.stepped(2, 2.0)
+    assert pace.left_s(2, 5.0) == 10.0
+    pace.changed()
+    pace.stepped(3, 7.0)
+    assert pace.step_s == 7.0
+
+
+def test_stages_stand_in_options_without_what_is_usual():
+    config = Train(stages=[{"steps": 5, "length": None, "batch_size": 4, "accumulate": 1}])
+    assert config.stages == [{"steps": 5, "batch_size": 4}]
+    assert config.marks("sliding") == {"stages": "steps=5, batch_size=4"}
+    assert Train().marks("sliding") == {}
+
+
+def test_planning_counts_every_stage_with_its_own_batches():
+    work = SimpleNamespace(task=task_of(), optim=optim_of(micro_batch_size=2))
+    steps = [each for each in Train(stages=STAGES).passes(work) if each.step]
+    assert [(p.times, p.rows, p.length, p.micro_rows) for p in steps] == [
+        (3, 6, 8, 4), (4, 6, 8, 2), (3, 3, 16, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["single", "concatenated"])
+def test_windows_of_proteins_need_a_stream(form):
+    task = Proteins(source="sample", form=form, max_length=64)
+    stages = TrainingStages([{"steps": 2, "length": 32}], optim_of())
+    if form == "concatenated":
+        stages.check_windows(task)
+        assert task.with_windows(32).window("train") == 32
+        assert task.window("train") == 64
+        return
+    with pytest.raises(ValueError, match=r"got task.form=single.* set task.form=concatenated"):
+        stages.check_windows(task)
+
+
+def test_a_task_without_a_stream_has_no_windows_to_choose():
+    with pytest.raises(
+        ValueError, match=r"runner.stages\[0\].length=4 needs a task .* got task=tiny"
+    ):
+        TrainingStages([{"steps": 2, "length": 4}], optim_of()).check_windows(Tiny())
+    TrainingStages([{"steps": 2, "batch_size": 4}], optim_of()).check_batches(Tiny())
+    with pytest.raises(ValueError, match=r"runner.stages\[0\].batch_size=41 is more than"):
+        TrainingStages([{"steps": 2, "batch_size": 41}], optim_of()).check_batches(Tiny())
