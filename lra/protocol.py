@@ -71,9 +71,9 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
             continue
-        wanted = _flat(published.get(group, {}), group)
-        own = _flat(node, group)
-        limits = {*own, *wanted} if group in COMPARED else _flat(layer.get(group, {}), group)
+        wanted = flat(published.get(group, {}), group)
+        own = flat(node, group)
+        limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if own.get(key) != wanted.get(key) and not _incidental(key, config):
                 found[key] = (wanted.get(key), own.get(key))
@@ -168,7 +168,7 @@ def _file(path: str) -> Any:
     return load(roots()[-1] / f"{path}.yaml")
 
 
-def _flat(node: Any, above: str) -> dict[str, Any]:
+def flat(node: Any, above: str) -> dict[str, Any]:
     """Return a nested mapping as one level with dotted keys, without what changes no number."""
     found: dict[str, Any] = {}
     for key, value in node.items():
@@ -176,7 +176,7 @@ def _flat(node: Any, above: str) -> dict[str, Any]:
         if key in PASSED_OVER or here in PASSED_OVER:
             continue
         if isinstance(value, Mapping) and value:
-            found |= _flat(value, here)
+            found |= flat(value, here)
         else:
             found[here] = value
     return found

@@ -12,13 +12,16 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from lra import guard
 from lra.configuration import ConfigError, check
 from lra.selection import spelt_out
 from lra.suggest import unknown
 from lra.sweep.progress import counted
+
+if TYPE_CHECKING:
+    from lra.composition.loader import Loader
 
 MULTIRUN = ("-m", "--multirun")
 LONGEST_WORD = 10_000
@@ -52,6 +55,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
     from hydra.core.global_hydra import GlobalHydra
 
     from lra.composition.complaints import explained
+    from lra.composition.contradictions import refuse_contradictions
     from lra.composition.repository import hydra_of
     from lra.composition.slips import Choices, dashed, listed
     from lra.protocol import notes
@@ -83,6 +87,10 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
                 job = _job(execute, hydra.config_loader, flags.config_dir)
                 hydra.multirun(flags.config_name, job, words)
             found = []
+        for entry in found:
+            refuse_contradictions(
+                entry.config, entry.overrides, cast("Loader", hydra.config_loader)
+            )
         _say(hydra.config_loader, notes([entry.config for entry in found]))
         return found
     finally:
@@ -341,11 +349,13 @@ def _job(
         from omegaconf import OmegaConf
 
         from lra.composition.complaints import explained
+        from lra.composition.contradictions import refuse_contradictions
 
         _say(loader)
         words = _words_of(HydraConfig.get())
         with explained(words, None):
             tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        refuse_contradictions(tree, words, loader)
         execute([_entry(tree, words, config_dir, here)])
 
     return job

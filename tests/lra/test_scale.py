@@ -77,9 +77,12 @@ def test_several_protocols_by_hand_are_a_sweep():
     assert [each["protocol"] for each in found] == ["nystrom", "mega"]
 
 
-def test_tiny_stands_behind_protocol_and_preset_and_before_other_words():
+def test_tiny_stands_behind_protocol_and_preset_and_before_other_words(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    preset = "# @package _global_\ndefaults: [/protocol: lra_code]\noptim: {steps: 300}\n"
+    (tmp_path / "experiment/mine.yaml").write_text(preset)
     plain, tiny, ours = (
-        configs("+protocol=lra_code", "+experiment=tasks_train", "task=text", "model=linear",
+        configs("--config-dir", str(tmp_path), "+experiment=mine", "task=text", "model=linear",
                 "runner=train", *words)[0]
         for words in ((), ("scale=tiny",), ("optim.steps=7", "size=small", "scale=tiny"))
     )  # fmt: skip

@@ -18,6 +18,9 @@ from lra.composition.own_options import TABLES, merged, own_options
 from lra.sweep.cells import Known, plan
 from lra.yaml_text import parse
 
+REFUSING = "lra.composition.contradictions.refuse_contradictions"
+"""A preset that contradicts a protocol is composed all the same, to see who wins."""
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
@@ -71,8 +74,11 @@ def line(draw: random.Random) -> list[str]:
 
 
 @pytest.mark.fuzz
-def test_what_is_printed_is_planned_and_stored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_is_planned_and_stored(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also by the quick way of sweeps: its trees are those that Hydra prints."""
+    monkeypatch.setattr(REFUSING, lambda *_: None)
     draw = random.Random(20_261_122)
     known, compared = Known(), 0
     while compared < cases(6):
@@ -147,8 +153,9 @@ def depth(*words: str) -> int:
     return int(one("task=listops", "model=longformer", SWEEP, *words)["model"]["backbone"]["depth"])
 
 
-def test_who_wins(tmp_path: Any) -> None:
+def test_who_wins(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line adds a word that wins over all before it, in any order of the words."""
+    monkeypatch.setattr(REFUSING, lambda *_: None)
     for group, text in {
         "model": "name: longformer\nmixer: {class_path: models.families.longformer.Longformer}\n"
         "backbone: {depth: 11}\n",

@@ -1,0 +1,100 @@
+"""What a preset sets against the protocol that somebody chose beside it.
+
+A protocol is what a publication did. A word of the command may depart from it, and rows say so in
+their label `changed`; a preset that is put beside it would do that unseen, and is refused. A preset
+that names its protocol itself knows what it does.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from hydra.core.default_element import ConfigDefault
+from omegaconf import OmegaConf
+
+from lra.composition.loader import Loader
+from lra.composition.own_options import TABLES, Tree, merged, own_options
+from lra.configuration import ConfigError, shown
+from lra.protocol import flat
+
+OF_FILES = ("model", "task", "runner", "hardware")
+MOST = 6
+"""Keys that a complaint names."""
+
+
+def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loader: Loader) -> None:
+    """Refuse a preset that a protocol named by hand contradicts. Raises ConfigError.
+
+    Args:
+        config: Of one run.
+        words: Those that it was composed from.
+        loader: What composed it.
+    """
+    named = dict(word.split("=", 1) for word in words if word.startswith(("+", "protocol=")))
+    protocol = named.get("+protocol", named.get("protocol"))
+    preset = named.get("+experiment")
+    if preset is None or protocol is None:
+        return
+    chosen = {group: str(config[group]["name"]) for group in TABLES.values()}
+    published, own, now = (
+        _values(tree)
+        for tree in (
+            _settings(f"protocol/{protocol}", chosen, loader),
+            _settings(f"experiment/{preset}", chosen, loader),
+            config,
+        )
+    )
+    found = [
+        key
+        for key, value in own.items()
+        if key in published and value != published[key] and value == now.get(key)
+        if not any(_about(word, key) for word in words)
+    ]
+    if not found:
+        return
+    key, more = found[0], found[1:]
+    others = ""
+    if more:
+        others = f" (and so of {', '.join(more[:MOST])}{', …' if len(more) > MOST else ''})"
+    raise ConfigError(
+        f"{key}: +experiment={preset} has {shown(own[key])}, and +protocol={protocol} "
+        f"{shown(published[key])}{others}; give the value as a word of the command, "
+        f"{key}={shown(published[key])} as published or {key}={shown(own[key])}, which rows then "
+        "label as changed; or leave the preset or the protocol out"
+    )
+
+
+def _settings(path: str, chosen: Mapping[str, str], loader: Loader) -> Tree:
+    """Return what a file sets for these choices, with the files of its group that it builds on."""
+    loaded = loader.repository.load_config(path)
+    if loaded is None or not OmegaConf.is_dict(loaded.config):
+        return {}
+    group = path.partition("/")[0]
+    tree: Tree = {}
+    for default in loaded.defaults_list or ():
+        if isinstance(default, ConfigDefault) and not default.is_self():
+            tree = merged(tree, _settings(f"{group}/{default.path}", chosen, loader))
+    layer = cast(Tree, OmegaConf.to_container(loaded.config, resolve=False))
+    own = own_options(layer, chosen, loader.known, f"+{group}={path.partition('/')[2]}")
+    return merged(tree, merged(layer, own))
+
+
+def _values(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the groups by their keys."""
+    groups = ("model", "task", "optim", "runner", "hardware")
+    return dict(_of_groups(tree, groups))
+
+
+def _of_groups(tree: Mapping[str, Any], groups: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for group in groups:
+        if isinstance(node := tree.get(group), Mapping):
+            yield from flat(node, group).items()
+
+
+def _about(word: str, key: str) -> bool:
+    """Tell whether a word of the command names an option, its group's file, or an entry of it."""
+    name = word.lstrip("+~").partition("=")[0]
+    if name in OF_FILES:  # a choice of files, of which but two hold nothing but values
+        return False
+    inside = "model.backbone" if name == "size" else name
+    in_table = name.partition(".")[0] in TABLES
+    return f"{key}.".startswith(f"{inside}.") or (in_table and name.endswith(f".{key}"))

@@ -1,0 +1,54 @@
+"""Every protocol trains a step on every task that it has settings for, and is evaluated."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra.catalogue import choices
+from lra.compose import typed
+from lra.composition.hydra_entry import entries
+from lra.sweep.work import CellWork
+from lra.yaml_text import load
+
+PROTOCOLS = {file.stem: load(file) for file in choices("protocol")}
+MODELS = {
+    "nystrom": "nystromformer",
+    "rotary": "softmax",
+    "self_pretraining": "softmax",
+    **dict.fromkeys(("s4", "s4_v1", "mega"), "local"),  # whose own models are not here
+}
+"""Of those that the sources trained; where none is named, Performer."""
+PICTURES = {
+    "train_examples": 2, "validation_examples": 2, "test_examples": 2, "processes": 1
+}  # fmt: skip
+SAMPLE = {"source": "sample"}
+LISTS = {**PICTURES, "min_length": 20, "max_length": 60, "padded_length": 60}
+DATA = {"listops": LISTS, "text": SAMPLE, "retrieval": SAMPLE, "image": SAMPLE}
+LARGER = ("pathfinder64", "path256")
+"""Pictures that differ in their side alone from those that are trained on, and take seconds."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_step_is_trained_on_every_task(protocol: str, data: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("LRA_DATA", str(data))
+    names = [name for name in PROTOCOLS[protocol]["for_task"] if name not in LARGER]
+    words = [f"+protocol={protocol}", f"model={MODELS.get(protocol, 'performer')}", "logger=none"]
+    words += ["scale=tiny", "optim.steps=1", "optim.batch_size=2", f"task={','.join(names)}"]
+    words += ["runner.validation_examples=2", "runner.evaluate_splits=[]"]
+    for entry in entries(["-m", *words], execute=list):
+        own = entry.config["task"]
+        task = {**own, **DATA.get(own["name"], PICTURES)}
+        run = typed({**entry.config, "task": task})
+        run.task.prepare()
+        columns = {"length": run.task.spec.max_length, "mode": "train"}
+        rows = [*run.runner.run(CellWork.planned(run, columns))]
+        losses = [row.value for row in rows if getattr(row, "metric", None) == "train_loss"]
+        assert losses, task
+        assert all(map(math.isfinite, losses)), task
