@@ -1,7 +1,9 @@
-"""Leaves out, with a reason, what this machine cannot run."""
+"""Leaves out, with a reason, what this machine cannot run; keeps tests off its data cache."""
 
+import gc
 import os
 import shutil
+from itertools import count
 
 import pytest
 
@@ -10,6 +12,20 @@ from tests import shape_checks
 SHAPES = os.environ.get("LRA_SHAPES") != "0"
 if SHAPES:  # before anything imports what is tested
     shape_checks.install()
+
+
+CACHES = count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Have the garbage collector leave alone what lives to the end: a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):
@@ -32,7 +48,18 @@ def pytest_collection_modifyitems(items):
         )
 
 
+@pytest.fixture
+def one_format(request, monkeypatch):
+    """Draw figures in the one format that a page holds, where no mark wants every format."""
+    if request.node.get_closest_marker("every_format") is None:
+        monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    """Keep every test away from the data cache of whoever runs it."""
-    monkeypatch.setenv("LRA_DATA", str(tmp_path / "lra_data"))
+def own_cache(tmp_path_factory, monkeypatch):
+    """Keep every test away from the data cache of whoever runs it.
+
+    Its folder is not there: most tests need none, and making thousands takes half a minute.
+    """
+    folder = tmp_path_factory.getbasetemp() / "caches" / str(next(CACHES))
+    monkeypatch.setenv("LRA_DATA", str(folder))

@@ -7,6 +7,7 @@ What depends on the imports, on the start of Python, or on another path than thi
 calls `subprocess` instead.
 """
 
+import atexit
 import gc
 import importlib
 import os
@@ -33,10 +34,19 @@ from typing import IO, Any, NamedTuple
 HOME = Path(__file__).resolve().parent.parent
 IMPORTED = (
     "torch._dynamo", "hydra._internal.hydra", "lra.cli", "lra.commands.report", "lra.commands.run",
-    "lra.composition.warm_up", "lra.sweep.cells", "lra.sweep.conclusion", "lra.sweep.execution",
-    "lra.sweep.overview", "lra.sweep.work", "reports.report", "runners.train",
+    "lra.composition.combinations", "lra.composition.complaints", "lra.composition.hydra_entry",
+    "lra.composition.repository", "lra.composition.slips", "lra.composition.warm_up",
+    "lra.protocol", "lra.sweep.cells", "lra.sweep.conclusion", "lra.sweep.execution",
+    "lra.sweep.overview", "lra.sweep.work", "models.families.linear", "reports.report",
+    "runners.train", "runners.training.loop", "runners.training.optimisers.build",
+    "tasks.classification.listops.task",
 )  # fmt: skip
 """What most calls import."""
+HASHED = (
+    "models.backbone.model", "models.families.linear", "runners.train",
+    "tasks.classification.listops.task",
+)  # fmt: skip
+"""Modules whose sources, with all that they import, most calls hash."""
 NUMBER = struct.Struct("i")
 
 
@@ -157,6 +167,8 @@ def server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         env=os.environ | {"PYTHONPATH": str(HOME)},
     )
     theirs.close()
+    atexit.register(process.wait)  # the last that is registered comes first
+    atexit.register(ours.close)
     return ours, process
 
 
@@ -243,6 +255,7 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         for name in IMPORTED:
             importlib.import_module(name)
+        importlib.import_module("runners.storage.fingerprint").digests(HASHED)
         if threading.active_count() > 1:
             raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
         gc.collect()

@@ -105,6 +105,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("one_format")
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command[:60])
 def test_a_documented_command_does_what_it_says(
     command: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

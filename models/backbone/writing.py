@@ -43,8 +43,11 @@ def memory_of(model: Backbone, length: int) -> TextMemory:
         held = size_bytes(model.initial_state(1, tokens))
     except Unsupported:
         return TextMemory(None, False)
-    if carried or model.positions is not None:
-        return TextMemory(tokens, model.positions is None)
+    ends = model.positions is not None or any(
+        traits.max_length is not None for traits in model.traits
+    )
+    if carried or ends:
+        return TextMemory(tokens, not ends)
     try:
         fixed = all(
             size_bytes(model.initial_state(1, factor * window)) == held for factor in FURTHER
@@ -108,10 +111,10 @@ def open_text(model: Backbone, prompt: Int[Tensor, " l"], steps: int) -> Opening
     text, window = tuple(prompt.tolist()), model.facts.max_length
     memory = memory_of(model, len(text) + steps)
     if len(text) > window and not memory.endless:
-        limit = "its positions end" if model.positions is not None else "it can look back"
+        ends = ", where its positions end" if model.positions is not None else ""
         raise ValueError(
-            f"the prompt has {len(text):,} tokens, and this model reads {window:,}, the window it "
-            f"was trained on, where {limit}: give the last {window:,} of them, or fewer"
+            f"the prompt has {len(text):,} tokens, and this model reads {window:,}, the length of "
+            f"its training windows{ends}: give the last {window:,} of them, or fewer"
         )
     state = None if memory.tokens is None else model.initial_state(1, memory.tokens)
     for first in range(0, len(text), window):

@@ -43,7 +43,7 @@ from torch.nn import functional as F
 
 from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, Unsupported
 from models.ops.compression import LEARNED, Compression, Compressor, masked_error
-from models.ops.exact import ExactCore, sdpa
+from models.ops.exact import ExactCore, refuse_in_stream, sdpa
 from models.ops.segment_memory import Segment
 from models.ops.segment_recurrence import SegmentRecurrence, attend
 
@@ -138,7 +138,7 @@ class CompressiveTransformer(SegmentRecurrence):
         """Read a segment behind `flow.state`; without one, exactly `forward`."""
         if flow.state is None:
             return flow._replace(x=self.forward(flow.x, layout))
-        self.core.refuse(layout)
+        refuse_in_stream(layout)
         x = flow.x
         inputs, rows, seen, *used = cast(tuple[Tensor, ...], flow.state)
         waiting = self.rate - 1

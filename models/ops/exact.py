@@ -110,6 +110,15 @@ def sloped_mask(
     return bias.masked_fill(~visible, -torch.inf)
 
 
+def refuse_in_stream(layout: Layout) -> None:
+    """Raise ValueError for facts that a stream does not have."""
+    if layout.document is not None or layout.prefix is not None:
+        raise ValueError(
+            "extend with a state knows one document without a prefix per row: "
+            "reset rows where documents begin, and pass a prefix through forward"
+        )
+
+
 class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory."""
 
@@ -164,14 +173,6 @@ class ExactCore(nn.Module):
         """Return the dropout probability of this moment."""
         return self.dropout if self.training else 0.0
 
-    def refuse(self, layout: Layout) -> None:
-        """Raise ValueError for facts that a stream does not have."""
-        if layout.document is not None or layout.prefix is not None:
-            raise ValueError(
-                "extend with a state knows one document without a prefix per row: "
-                "reset rows where documents begin, and pass a prefix through forward"
-            )
-
     def initial_state(self, shape: tuple[int, int, int, int, int], like: Tensor) -> State:
         """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
         if not self.traits.causal:
@@ -190,7 +191,7 @@ class ExactCore(nn.Module):
 
         A query sees the last `memory` tokens, itself included: with more, a window that slides.
         """
-        self.refuse(layout)
+        refuse_in_stream(layout)
         cache = kv_cache.append(state, k, v)
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         arguments = {"causal": True, "visible": cache.visible, "dropout": self.rate()}

@@ -11,9 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.mixer import SCORED, Flow, Layout, Positions, Site, State, Unsupported
-from models.multi_head import MultiHead
+from models.multi_head import Core, MultiHead
 from models.ops import segment_memory
-from models.ops.exact import ExactCore, distance_bias, sdpa, softmax_attention
+from models.ops.exact import (
+    ExactCore,
+    distance_bias,
+    refuse_in_stream,
+    sdpa,
+    softmax_attention,
+)
 from models.positions import precise, rotate, sinusoid
 
 
@@ -28,16 +34,13 @@ class SegmentRecurrence(MultiHead):
 
     Args:
         site: Where it is built.
-        core: Exact attention, with the scores by distance.
+        core: Exact attention, with the scores by distance; a subclass with another one has another
+            `read`.
         bias: Whether projections have biases.
         bias_default: What the family's option says where nobody chooses.
     """
 
-    core: ExactCore
-
-    def __init__(
-        self, site: Site, core: ExactCore, *, bias: bool, bias_default: bool = True
-    ) -> None:
+    def __init__(self, site: Site, core: Core, *, bias: bool, bias_default: bool = True) -> None:
         super().__init__(site, core, bias=bias, bias_default=bias_default)
         self.positions = site.positions
 
@@ -64,18 +67,24 @@ class SegmentRecurrence(MultiHead):
         """Read a segment behind `flow.state`; without one, exactly `forward`."""
         if flow.state is None:
             return flow._replace(x=self.forward(flow.x, layout))
-        self.core.refuse(layout)
+        refuse_in_stream(layout)
         x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
-        q = self.split(self.q_proj(x))
         if remembered == 2:
-            segment = segment_memory.append(flow.state, (x,))
-            k, v = (self.split(layer(segment.context[0])) for layer in (self.k_proj, self.v_proj))
+            segment = segment_memory.append_inputs(flow.state, x)
+            (context,) = segment.context
+            q = self.split_first(self.q_proj(context[-x.shape[1] :]))
+            k, v = (self.split_first(layer(context)) for layer in (self.k_proj, self.v_proj))
         else:
+            q = self.split(self.q_proj(x))
             own = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
             segment = segment_memory.append(flow.state, own)
             k, v = segment.context
         q, k = self.placed(q, k, segment.empty)
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
+
+    def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width of all heads into heads, of rows whose first axis is the length."""
+        return x.view(*x.shape[:2], self.heads, self.head_width).permute(1, 2, 0, 3)
 
     def read(
         self,
@@ -85,9 +94,9 @@ class SegmentRecurrence(MultiHead):
         segment: segment_memory.Segment,
     ) -> Float[Tensor, "b h l v"]:
         """Let the new tokens attend to all that is in sight."""
-        length, keys, core = q.shape[2], k.shape[2], self.core
+        length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
         visible = segment_memory.visibility(
-            length, segment, same_length=self.same_length, device=q.device
+            length, keys, segment.empty, same_length=self.same_length, device=q.device
         )
         given: dict[str, Any] = {"causal": True, "visible": visible, "dropout": core.rate()}
         if core.relative is not None:

@@ -6,6 +6,7 @@ code.
 """
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import pickle
@@ -83,6 +84,7 @@ def enter(connection: Connection, setting: ProcessSettings, payload: bytes) -> N
         setting: limits and environment.
         payload: the pickled pair of a `Work` and its argument, made by our own parent.
     """
+    gc.freeze()  # what the fork server has imported lives to the end: searching it takes long
     os.setsid()  # a Ctrl-C in the terminal is the parent's to answer; and the group dies as one
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

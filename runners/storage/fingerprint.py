@@ -28,6 +28,8 @@ class Source(NamedTuple):
     """Dotted names: of modules, and of what is in them."""
 
 
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where a node holds statements, or what holds them."""
 Seen = dict[str, Source | None]
 """Sources by dotted name; None where a name is no module."""
 
@@ -170,12 +172,16 @@ def _version(path: Path) -> Version:
 @lru_cache(maxsize=4096)
 def _import_statements(path: Path, _version: Version) -> list[tuple[int, str, tuple[str, ...]]]:
     statements: list[tuple[int, str, tuple[str, ...]]] = []
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
+    waiting: list[ast.AST] = [ast.parse(path.read_bytes(), filename=str(path))]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Import):
             statements.extend((0, alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             names = tuple(alias.name for alias in node.names)
             statements.append((node.level, node.module or "", names))
+        for block in BLOCKS:  # no expression imports, and most of a source is expressions
+            waiting.extend(getattr(node, block, ()))
     return statements
 
 

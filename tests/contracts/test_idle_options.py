@@ -16,7 +16,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from lra.binding import schema
 from models.backbone.model import BackboneConfig, Pooling
 from models.idle import defaults, fixed_in, idle_in
-from models.mixer import AfterStep, Flow, Layout, Positions, Remembers, Site, Unsupported
+from models.mixer import (
+    AfterStep,
+    Flow,
+    Layout,
+    Penalised,
+    Positions,
+    Remembers,
+    Site,
+    Unsupported,
+)
+from models.state import detach
 from tests.contracts.choices_of_configs import MODELS, STACKS, outcome
 
 LENGTH, WIDTH, HEADS = 40, 16, 2
@@ -33,8 +43,10 @@ SMALL = {
 }  # fmt: skip
 """Values at which options act within so short an input."""
 SAME = {
+    "AdaptiveSpan.ramp": "within a span of one token nothing fades out",
     "BigBird.plan": "short sequences have no other blocks to draw from",
     "BigBird.variant": "causal, with few blocks, all is seen in either",
+    "CompressiveTransformer.evaluation_compressed": "as many as in training is what null means",
     "Linformer.projected_length": "16 is what null means with variant=lra",
     "Linformer.sharing": "headwise is what null means, kv with variant=lra or pooling",
     "LinearAttention.variant": "padding alone tells them apart where a sum outweighs 1e-6",
@@ -160,6 +172,27 @@ class Tried:
             flow = self.mixer.extend(Flow(self.x[:, 30:], first.state), Layout())
         return bits(first.x), bits(flow.x)
 
+    def forgetting(self):
+        """Return what a memory shorter than the stream makes of it, and all penalties."""
+        found = {}
+        if isinstance(self.mixer, Penalised):
+            learned = [p for p in self.mixer.parameters() if p.requires_grad]
+            for name, value in self.mixer.penalties().items():
+                slopes = torch.autograd.grad(value, learned, materialize_grads=True)
+                found[name] = [bits(value), *map(bits, slopes)]
+        for training in (True, False) if isinstance(self.mixer, Remembers) else ():
+            torch.manual_seed(3)
+            try:
+                state = self.mixer.train(training).initial_state(2, 8)
+                for number, piece in enumerate(self.x.detach().split(8, dim=1)):
+                    flow = self.mixer.extend(Flow(piece, state), Layout())
+                    found[training, number] = bits(flow.x)
+                    found |= {(number, *pair[:1]): bits(pair[1]) for pair in flow.penalties.items()}
+                    state = detach(flow.state)
+            except ValueError:
+                return None
+        return found
+
     def cost(self):
         with FlopCounterMode(display=False) as counted:
             self.call(self.x).sum().backward()
@@ -179,7 +212,7 @@ class Tried:
 
 SIGHTS = [
     Tried.promised, Tried.evaluated, Tried.redrawn, Tried.shortened, Tried.trained,
-    Tried.streamed, Tried.cost,
+    Tried.streamed, Tried.cost, Tried.forgetting,
 ]  # fmt: skip
 """In this order: those that tell most options apart at least cost come first."""
 

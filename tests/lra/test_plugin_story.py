@@ -158,7 +158,8 @@ def test_the_whole_story(folder: Path) -> None:
     measured = (
         "runner=scaling", "runner.lengths=[64]", "runner.modes=[forward]",
         "runner.references=[]", "runner.timed_steps=3", "runner.long_timed_steps=3",
-        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "results=measured", "logger=none",
+        "runner.warmup_steps=1", "runner.repeat_limit_s=0", "hardware.token_budget=64",
+        "results=measured", "logger=none",
     )  # fmt: skip
     lra(folder, "run", "-m", "model=ema,identity", *OWN, *measured)
     assert len([*(folder / "measured").glob("cells/*/*/rows-*.jsonl")]) == 2

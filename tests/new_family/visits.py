@@ -15,7 +15,7 @@ from pathlib import Path
 from lra.cli import main
 from lra.composition.hydra_entry import entries
 from lra.selection import kinds, sets, spelt_out
-from reports.figures.drawing import looks
+from reports.figures import drawing
 from reports.figures.panels import panels
 
 
@@ -49,7 +49,8 @@ def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
     compared = (
         f"model={approximation}", "runner=approximation", "runner.lengths=[32]",
         "runner.budgets=[4,32]", "runner.timed_steps=3", "runner.long_timed_steps=3",
-        "runner.warmup_steps=1", "sweep=second", "logger=none", "report=false",
+        "runner.warmup_steps=1", "hardware.token_budget=64", "sweep=second", "logger=none",
+        "report=false",
     )  # fmt: skip
     said("run", *compared)
     said("report", "--sweep", "second", "--publish", "second")
@@ -81,9 +82,10 @@ def visit(family: str, kind: str, approximation: str) -> dict[str, object]:
         "overview": Path("pages/README.md").read_text(),
         "page figures": [file.name for file in Path("pages/figures").glob(f"{family}-*.png")],
         "panels": panels(known["all"], kinds()),
-        "looks": {name: list(map(str, look)) for name, look in looks(known["all"]).items()},
+        "looks": {name: list(map(str, look)) for name, look in drawing.looks(known["all"]).items()},
     }
 
 
 if __name__ == "__main__":
+    drawing.FORMATS = ("svg", "png")  # which the page and the list of figures are of
     sys.stdout.write(json.dumps(visit(*sys.argv[1:])))

@@ -159,6 +159,11 @@ def _realistic() -> pd.DataFrame:
     return frame(*rows)
 
 
+@pytest.fixture(autouse=True)
+def drawn(one_format: None) -> None:
+    """Draw the figures of every report in one format."""
+
+
 @pytest.fixture
 def make() -> SimpleNamespace:
     """The factories of this file."""

@@ -21,6 +21,7 @@ def small(make: SimpleNamespace) -> pd.DataFrame:
     )
 
 
+@pytest.mark.every_format
 def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path) -> None:
     paths = write_report(realistic, tmp_path / "out", title="Six models")
     names = {p.name for p in paths}
@@ -85,10 +86,10 @@ def test_an_earlier_reports_files_go_and_foreign_files_stay(
     make: SimpleNamespace, tmp_path: Path
 ) -> None:
     write_report(make.frame(*make.timing("linear", 256, 0.01)), tmp_path, title="first")
-    assert (tmp_path / "time-step.pdf").exists()
+    assert (tmp_path / "time-step.svg").exists()
     (tmp_path / "notes.txt").write_text("mine")
     write_report(make.frame(make.accuracy("linear", 0, 0.3)), tmp_path, title="second")
-    assert not (tmp_path / "time-step.pdf").exists()
+    assert not (tmp_path / "time-step.svg").exists()
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert "second" in (tmp_path / "report.md").read_text()
 
@@ -128,6 +129,7 @@ def test_settings_that_differ_get_files_of_their_own(make: SimpleNamespace, tmp_
     assert "time-step.csv" not in names
 
 
+@pytest.mark.every_format
 def test_the_same_rows_give_the_same_bytes(small: pd.DataFrame, tmp_path: Path) -> None:
     first = write_report(small, tmp_path / "a", title="x")
     second = write_report(small, tmp_path / "b", title="x")

@@ -1,4 +1,4 @@
-"""What the sweeps of these tests share: their data, and reports of one format."""
+"""What the sweeps of these tests share: their data."""
 
 from pathlib import Path
 
@@ -15,9 +15,3 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test away from the data cache of whoever runs it."""
     monkeypatch.setenv("LRA_DATA", str(data))
-
-
-@pytest.fixture
-def one_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw the figures of a report in the one format that its page holds."""
-    monkeypatch.setattr("reports.figures.drawing.FORMATS", ("svg",))

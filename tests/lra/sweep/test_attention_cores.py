@@ -163,7 +163,6 @@ def test_a_models_file_that_says_what_cannot_be(word: str, reason: str) -> None:
         typed_runner("model=performer", word)
 
 
-@pytest.mark.usefixtures("one_format")
 def test_a_sweep_from_random_and_trained_numbers_to_its_report(tmp_path: Path, capsys) -> None:
     words = (
         "-m", "model=performer,sliding_window,fnet", "runner=approximation",

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from lra.cli import main
 from runners.store import read_rows
 
@@ -34,7 +32,6 @@ def test_a_cell_with_damaged_rows_runs_again(tmp_path: Path, capsys) -> None:
     assert main(["doctor", "--store", "--results", str(tmp_path)]) == 0
 
 
-@pytest.mark.usefixtures("one_format")
 def test_the_report_of_a_sweep_names_what_it_leaves_out(tmp_path: Path, capsys) -> None:
     command = (*COMMAND, f"results={tmp_path}")
     assert main([*command]) == 0

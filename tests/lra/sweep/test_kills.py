@@ -19,11 +19,12 @@ from tests.lra_process import Program
 
 SWEEP = (
     "-m", "model=linear,performer", "seed=0,1", "model.backbone.dropout=0.1",
-    "model.backbone.depth=1", "optim.steps=60", "runner.checkpoint_every_s=0.05",
+    "model.backbone.depth=1", "model.backbone.width=16", "optim.steps=60",
     "runner.log_every_steps=5", "hardware.training_processes=2",
     # A cell that was killed alone cannot be told from one that ran out of memory: it has crashed.
     "runner.retry=[crashed]",
 )  # fmt: skip
+OFTEN = "runner.checkpoint_every_s=0.05"
 CELLS = 4
 LONGEST_S = 200.0
 """A sweep that takes longer hangs."""
@@ -102,7 +103,7 @@ def test_killed_at_random_and_resumed_equals_an_undisturbed_run(seed, whole, tmp
     process = None
     while kills.total() < KILLS and len(done) < CELLS:
         if process is None or process.poll() is not None:
-            process = start(tmp_path, *SWEEP)
+            process = start(tmp_path, *SWEEP, OFTEN)
         kills[strike(process, draw)] += 1
         if draw.random() < 0.5:  # the next kill meets a new start, or what is left of this one
             process.send_signal(signal.SIGTERM)

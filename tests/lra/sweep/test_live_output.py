@@ -137,13 +137,13 @@ def on_a_terminal(columns: int, *words: str) -> tuple[int, Screen, list[list[str
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_terminal_shows_the_step_and_is_clean_at_the_end(columns: int, tmp_path: Path) -> None:
-    words = (*TINY, "optim.steps=600", *SMALL, f"results={tmp_path / 'r'}")
+    words = (*TINY, "optim.steps=300", *SMALL, f"results={tmp_path / 'r'}")
     status, screen, shown = on_a_terminal(columns, *words)
     assert status == 0
     states = [line for text in shown for line in text if ": begun" not in line and "step " in line]
-    wanted = r" *\d+% step \d+/600(, loss [\d.]+)?(, \d+ s left)?"
+    wanted = r" *\d+% step \d+/300(, loss [\d.]+)?(, \d+ s left)?"
     if columns == 100:
-        wanted = r" *\d+% \|.{5,10}\| step \d+/600, loss [\d.]+, lr \S+, \S+ examples/s, \d+ s left"
+        wanted = r" *\d+% \|.{5,10}\| step \d+/300, loss [\d.]+, lr \S+, \S+ examples/s, \d+ s left"
     matching = [line for line in states if re.fullmatch(wanted, line)]
     assert matching, states[-5:]
     assert all(len(line) < columns for line in states)

@@ -50,7 +50,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [f"--config-dir={tmp_path / 'conf'}", "plugins=[own_runner]"]
 
 
-@pytest.mark.usefixtures("one_format")
 def test_a_runner_is_one_file_and_one_yaml(
     own: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

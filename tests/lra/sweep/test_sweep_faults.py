@@ -206,7 +206,7 @@ def test_what_needs_a_training_that_could_not_be_built(constructor, tmp_path):
 def test_a_failed_cell_has_no_score(work, status, curve, tmp_path):
     """It fails in the evaluation of the second split, when there are scores of the first."""
     calls = 6 + 50 + 10  # steps, all batches of the first split and some of the second
-    limit = ("runner.timeout_s=10",) if status == "timeout" else ()
+    limit = ("runner.timeout_s=6",) if status == "timeout" else ()
     words = ("runner.evaluation_batch_size=8", f"+model.mixer.work='{work}'", *limit)
     run(tmp_path, *SHORT, *words, f"+model.mixer.call={calls}")
     rows = read_rows(tmp_path)
@@ -243,12 +243,11 @@ def test_sigint_to_a_cell_alone_changes_nothing(whole, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(settled(tmp_path / "results"), whole)
 
 
-@pytest.mark.usefixtures("one_format")
 def test_one_of_many_that_is_stopped_from_outside(tmp_path, monkeypatch, capsys):
-    many = ("-m", "seed=0,1,2", *SHORT, "report=true")
+    many = ("-m", "seed=0,1,2", *SHORT)
     with monkeypatch.context() as patch:
         patch.setenv("LRA_TEST_SIGNAL", f"{int(signal.SIGTERM)} 4 {tmp_path / 'once'}")
-        assert run(tmp_path / "results", *many) == 1
+        assert run(tmp_path / "results", *many, "report=true") == 1
     said = capsys.readouterr().out
     assert said.count("stopped, without rows: stopped after step 4; resume to go on") == 1
     assert "1 of 3 cells were stopped from outside" in said

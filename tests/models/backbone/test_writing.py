@@ -9,6 +9,7 @@ import torch
 from models.backbone.generation import GREEDY, TokenSampling
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.backbone.writing import TextMemory, open_text
+from models.families.cosformer import Cosformer
 from models.families.h_transformer import HTransformer
 from models.families.linear import LinearAttention
 from models.families.lstm import LSTM
@@ -16,6 +17,7 @@ from models.families.qrnn import QRNN
 from models.families.reformer import Reformer
 from models.families.sliding_window import SlidingWindow
 from models.families.softmax import SoftmaxAttention
+from models.families.synthesizer import Synthesizer
 from models.mixer import Positions, Unsupported
 
 VOCABULARY, WINDOW, STEPS = 13, 16, 24
@@ -79,9 +81,19 @@ def test_a_state_of_fixed_size_goes_on_beyond_the_window(family: Any, length: in
         (SoftmaxAttention, Positions.rotary, True),
         (LSTM, Positions.learned, True),
         (HTransformer, FREE, True),
+        (Cosformer, FREE, True),
+        (Synthesizer, FREE, True),
         (Reformer, Positions.learned, False),
     ],
-    ids=["learned positions", "a growing cache", "a state at places", "a hierarchy", "no state"],
+    ids=[
+        "learned positions",
+        "a growing cache",
+        "a state at places",
+        "a hierarchy",
+        "a horizon",
+        "logits of places",
+        "no state",
+    ],
 )
 def test_elsewhere_the_window_is_read_again(family: Any, positions: Positions, state: bool) -> None:
     made = model(family, positions)

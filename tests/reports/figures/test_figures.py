@@ -126,6 +126,7 @@ def test_the_foundations_colours_differ_in_grey_or_in_marker_and_dashes() -> Non
     assert len({(k.marker, k.dashes) for k in found.values()}) == 6
 
 
+@pytest.mark.every_format
 def test_files_are_the_same_bytes_each_time(make: SimpleNamespace, tmp_path: Path) -> None:
     data = scaling_data(cost_points(prepare(failing(make))), "step", "time")
     for name in ("a", "b"):

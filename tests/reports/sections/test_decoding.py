@@ -191,7 +191,7 @@ def test_many_models_are_drawn_in_panels(make: SimpleNamespace) -> None:
 def test_the_report_has_them_all(rows: pd.DataFrame, tmp_path: Path) -> None:
     names = {path.name for path in write_report(rows, tmp_path, title="x")}
     for stem in ("decoding-token-time", "decoding-state-bytes"):
-        assert {f"{stem}.{form}" for form in ("pdf", "svg", "png", "csv")} <= names
+        assert {f"{stem}.{form}" for form in ("svg", "csv")} <= names
     assert {"decoding.md", "decoding.csv", "decoding.tex"} <= names
     page = (tmp_path / "report.md").read_text()
     assert "no timed passes among the rows" in page  # a token is no pass
@@ -203,7 +203,7 @@ def test_only_refusals_leave_no_figure(make: SimpleNamespace, tmp_path: Path) ->
     cell = {"runner": "decode", "mode": "state", "length": 256, "causal": True}
     row = make.failed("token_time", "reformer", "unsupported", "has no state", **cell)
     names = {path.name for path in write_report(make.frame(row), tmp_path, title="x")}
-    assert not any(name.endswith(".png") for name in names)
+    assert not any(name.endswith(".svg") for name in names)
     page = (tmp_path / "report.md").read_text()
     assert "decoding-token-time: no number among its points, only reasons" in page
 

@@ -150,7 +150,7 @@ def test_nothing_in_the_figure_is_cut_or_overlaps(some: pd.DataFrame) -> None:
 
 def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
     names = {path.name for path in write_report(some, tmp_path, title="Longer")}
-    assert {"extrapolation.png", "extrapolation.csv", "extrapolation-accuracy.md"} <= names
+    assert {"extrapolation.svg", "extrapolation.csv", "extrapolation-accuracy.md"} <= names
     page = (tmp_path / "report.md").read_text()
     assert "## Beyond the training length" in page
     assert "(4 times the training length, seed 0)" in page

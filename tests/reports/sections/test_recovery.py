@@ -169,7 +169,7 @@ def test_figure_and_table_of_one_task_name_its_data(frame: pd.DataFrame) -> None
 def test_the_report_shows_both(frame: pd.DataFrame, make: SimpleNamespace, tmp_path) -> None:
     names = {path.name for path in write_report(frame, tmp_path, title="t")}
     for metric in ("accuracy", "loss"):
-        assert {f"recovery-{metric}.md", f"recovery-{metric}-curve.png"} <= names
+        assert {f"recovery-{metric}.md", f"recovery-{metric}-curve.svg"} <= names
     plain = make.frame(make.accuracy("linear", 0, 0.5))
     assert not any("recovery" in path.name for path in write_report(plain, tmp_path, title="t"))
 

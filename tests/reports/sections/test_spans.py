@@ -89,5 +89,5 @@ def test_figure_has_a_point_for_each_head(some: pd.DataFrame) -> None:
 
 def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
     names = {path.name for path in write_report(some, tmp_path, title="Spans")}
-    assert {"span.png", "span.csv", "spans.md", "spans.csv"} <= names
+    assert {"span.svg", "span.csv", "spans.md", "spans.csv"} <= names
     assert "## How far trained models look" in (tmp_path / "report.md").read_text()

@@ -4,6 +4,7 @@ import os
 import signal
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +25,8 @@ from runners.training.prefetch import epoch_seed
 from runners.training.stages import TrainingStages
 from tasks.language.base import Regime
 from tasks.language.characters import CharacterCorpus, Characters, CharacterSource
+from tasks.proteins.task import Proteins
+from tests.runners.tiny_task import Tiny
 
 CPU = HardwareProfile(name="cpu")
 MEMORY = 24
@@ -247,3 +250,36 @@ def test_time_that_is_left_counts_stages_by_their_tokens():
 def test_stages_stand_in_options_without_what_is_usual():
     config = Train(stages=[{"steps": 5, "length": None, "batch_size": 4, "accumulate": 1}])
     assert config.stages == [{"steps": 5, "batch_size": 4}]
+    assert config.marks("sliding") == {"stages": "steps=5, batch_size=4"}
+    assert Train().marks("sliding") == {}
+
+
+def test_planning_counts_every_stage_with_its_own_batches():
+    work = SimpleNamespace(task=task_of(), optim=optim_of(micro_batch_size=2))
+    steps = [each for each in Train(stages=STAGES).passes(work) if each.step]
+    assert [(p.times, p.rows, p.length, p.micro_rows) for p in steps] == [
+        (3, 6, 8, 4), (4, 6, 8, 2), (3, 3, 16, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["single", "concatenated"])
+def test_windows_of_proteins_need_a_stream(form):
+    task = Proteins(source="sample", form=form, max_length=64)
+    stages = TrainingStages([{"steps": 2, "length": 32}], optim_of())
+    if form == "concatenated":
+        stages.check_windows(task)
+        assert task.with_windows(32).window("train") == 32
+        assert task.window("train") == 64
+        return
+    with pytest.raises(ValueError, match=r"got task.form=single.* set task.form=concatenated"):
+        stages.check_windows(task)
+
+
+def test_a_task_without_a_stream_has_no_windows_to_choose():
+    with pytest.raises(
+        ValueError, match=r"runner.stages\[0\].length=4 needs a task .* got task=tiny"
+    ):
+        TrainingStages([{"steps": 2, "length": 4}], optim_of()).check_windows(Tiny())
+    TrainingStages([{"steps": 2, "batch_size": 4}], optim_of()).check_batches(Tiny())
+    with pytest.raises(ValueError, match=r"runner.stages\[0\].batch_size=41 is more than"):
+        TrainingStages([{"steps": 2, "batch_size": 41}], optim_of()).check_batches(Tiny())

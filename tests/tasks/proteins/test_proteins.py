@@ -1,6 +1,7 @@
 import gzip
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -250,8 +251,8 @@ def test_missing_files_say_what_to_put_where(tmp_path):
         Proteins(source=ProteinSource.datasets, path=str(tmp_path / "no")).prepare()
 
 
-def test_the_downloaded_file_is_found(tmp_path, file):
-    target = tmp_path / "lra_data" / "downloads" / "uniprot_sprot.fasta.gz"
+def test_the_downloaded_file_is_found(file):
+    target = Path(os.environ["LRA_DATA"]) / "downloads" / "uniprot_sprot.fasta.gz"
     target.parent.mkdir(parents=True)
     target.write_bytes(gzip.compress(Path(file).read_bytes()))
     task = prepared()

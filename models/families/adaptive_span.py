@@ -1,0 +1,197 @@
+"""Adaptive attention span: every head learns how far back it looks, and no more is computed.
+
+    s_ij = q_i . (k_j + p_{i-j}) / sqrt(d),    1 <= i - j <= S
+    m_z(x) = clamp((R + z - x) / R, 0, 1),     z = S z', z' in [0, 1] learned by each head
+    a_ij = m_z(i - j - 1) exp(s_ij) / sum_j' m_z(i - j' - 1) exp(s_ij')
+
+S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Spans
+begin at `initial` S and cost `penalty` S mean(z') in every layer, the penalty `span` of a training
+step; after it z' is clamped. Keys beyond the longest span of the layer and its ramp, in
+steps of 64, are not looked at.
+
+With `persistent=N` every head has N keys and values beside, without position and span, in the same
+softmax: all-attention, which takes the place of the networks (`model.backbone.feed_forward=none`).
+
+Cost: 6 n W D operations, W the longest span with its ramp: n of them at a fixed span.
+
+Source: Sukhbaatar et al. 2019, arXiv:1905.07799, and the code published with it; arXiv:1907.01470
+for all-attention. Notation: D is the width of all heads, d that of one.
+
+Differences: memory begins empty and masked, where zeros are attended to there; sums of weights
+lack the 1e-8 that is added there; the mask is taken at i - j - 1, as in that code (the paper has
+i - j). Spans that follow the token (section 2.3) are not
+offered, and nothing looks ahead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import Growth, Layout, Need, Site, State, Traits, Tuning, Unsupported
+from models.ops.segment_memory import Segment
+from models.ops.segment_recurrence import SegmentRecurrence
+from models.ops.span_attention import empty_slots, ramps, span_attention, spans_kept
+
+
+class SpanTable(nn.Module):
+    """One vector for each distance, N(0, 1); the nearest comes last."""
+
+    def __init__(self, span: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(span, width))
+        nn.init.normal_(self.weight)
+
+
+class SpanCore(nn.Module):
+    """Spans, their mask and what all heads see besides."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        span: int,
+        ramp: int,
+        initial: float,
+        persistent: int,
+    ) -> None:
+        super().__init__()
+        self.limit, self.ramp, self.dropout = span, ramp, site.attention_dropout
+        width = site.head_width
+        self.spans = nn.Parameter(torch.full((site.heads,), initial))
+        self.table = site.share(f"adaptive_span.{span}", lambda: SpanTable(span, width))
+        shape = (site.heads, persistent, width)
+        self.keys: nn.Parameter | None = None
+        self.values: nn.Parameter | None = None
+        if persistent:
+            self.keys, self.values = (nn.Parameter(torch.empty(shape)) for _ in range(2))
+            nn.init.normal_(self.keys, std=width**-0.5)
+            nn.init.normal_(self.values, std=persistent**-0.5)
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            causal=True,
+            operations=Growth(1.0),
+            memory=Growth(1.0),
+            weight_dropout=True,
+        )
+
+    @property
+    def reach(self) -> Float[Tensor, " h"]:
+        """The span z of each head in tokens, without its ramp."""
+        return self.limit * self.spans
+
+    def window(self) -> int:
+        """Return how many tokens back anything is looked at."""
+        if self.spans.device.type == "meta":
+            return self.limit
+        return spans_kept(self.reach, self.ramp, self.limit)
+
+    def forward(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        layout: Layout,
+    ) -> Float[Tensor, "b h l v"]:
+        """Attend to what lies before each query, the last l of s tokens; `keep` is of all keys."""
+        window = min(self.window(), k.shape[2])
+        persistent = None
+        if self.keys is not None and self.values is not None:
+            persistent = (self.keys.to(q.dtype), self.values.to(v.dtype))
+        return span_attention(
+            q,
+            k,
+            v,
+            self.table.weight[self.limit - window :].to(q.dtype),
+            ramps(self.reach, window, self.ramp),
+            visible=layout.keep,
+            dropout=self.dropout if self.training else 0.0,
+            persistent=persistent,
+        )
+
+
+class AdaptiveSpan(SegmentRecurrence):
+    """Multi-head attention whose heads learn their windows.
+
+    Args:
+        site: Where it is built.
+        span: The longest window, S.
+        ramp: Tokens in which a window fades out, R.
+        initial: Share of `span` that windows begin with.
+        penalty: What a token of a head's span costs, mean over heads, in each layer.
+        persistent: Learned keys and values of each head that every token sees.
+        bias: Whether projections have biases, where the backbone leaves that open.
+    """
+
+    needs = (
+        Need("span", "ramp", "initial", "penalty", "persistent", causal=True),
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        span: int = 1024,
+        ramp: int = 32,
+        initial: float = 0.0,
+        penalty: float = 2e-6,
+        persistent: int = 0,
+        bias: bool = False,
+    ) -> None:
+        for name, value, least in (
+            ("span", span, 1),
+            ("ramp", ramp, 1),
+            ("persistent", persistent, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}: got {value}")
+        if not 0 <= initial <= 1:
+            raise ValueError(f"initial is a share of span, from 0 to 1: got {initial}")
+        if not penalty >= 0:
+            raise ValueError(f"penalty must be 0 or more: got {penalty}")
+        if not site.causal:
+            raise Unsupported(
+                "spans reach into the past alone: got a site that sees both sides; choose a task "
+                "that needs a causal model"
+            )
+        core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
+        super().__init__(site, core, bias=bias, bias_default=False)
+        # Queries that meet p carry no positions of their own.
+        self.traits = replace(self.traits, positions=frozenset())
+        self.penalty = penalty
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory; no token beyond the longest window is remembered."""
+        return super().initial_state(batch_size, min(memory, self.span_core.limit))
+
+    @property
+    def span_core(self) -> SpanCore:
+        """The attention."""
+        return cast(SpanCore, self.core)
+
+    def read(
+        self,
+        q: Float[Tensor, "b h l k"],
+        k: Float[Tensor, "b h s k"],
+        v: Float[Tensor, "b h s v"],
+        segment: Segment,
+    ) -> Float[Tensor, "b h l v"]:
+        """Let the new tokens attend to what of memory and segment their spans hold."""
+        seen = empty_slots(segment.empty, k.shape[2], k.device)
+        return cast(Tensor, self.core(q, k, v, Layout(keep=seen)))
+
+    def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
+        """Return what the spans cost."""
+        return {"span": self.penalty * self.span_core.reach.mean()}
+
+    def after_step(self, step: int, generator: torch.Generator) -> None:
+        """Clamp z'."""
+        del step, generator
+        self.span_core.spans.clamp_(0, 1)
+
+    def tuning(self) -> Mapping[str, Tuning]:
+        """Keep spans out of weight decay."""
+        return {"core.spans": Tuning(weight_decay=0.0)}

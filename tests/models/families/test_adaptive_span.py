@@ -1,0 +1,179 @@
+"""Adaptive spans against loops, trimmed against untrimmed, and what their loss does."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.contract.counting import count_operations
+from models.families.adaptive_span import AdaptiveSpan
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.ops.span_attention import banded, span_attention, squared
+from models.state import detach
+from runners.training.optim import OptimConfig
+from runners.training.optimisers.groups import parameter_groups
+from tests.attention import drawn
+
+WIDTH, HEADS, K, SPAN, RAMP = 12, 3, 4, 20, 4
+
+
+def build(spans: list[float] | None = None, **options) -> AdaptiveSpan:
+    torch.manual_seed(0)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
+    mixer = AdaptiveSpan(site, **{"span": SPAN, "ramp": RAMP, **options}).double()
+    if spans is not None:
+        with torch.no_grad():
+            mixer.core.spans.copy_(torch.tensor(spans))
+    return mixer
+
+
+def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
+    """The sheet's loops; outputs from token `first` on."""
+    q, k, v = (
+        layer(x).view(*x.shape[:2], HEADS, K)
+        for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
+    )
+    core, rows = mixer.core, []
+    for i in range(first, x.shape[1]):
+        heads = []
+        for h in range(HEADS):
+            z, scores, masks, values = core.reach[h], [], [], []
+            for j in range(max(0, i - SPAN), i):
+                p = core.table.weight[SPAN - (i - j)]
+                scores.append((q[:, i, h] * (k[:, j, h] + p)).sum(-1) / math.sqrt(K))
+                masks.append(((RAMP + z - (i - j - 1)) / RAMP).clamp(0, 1).expand(len(x)))
+                values.append(v[:, j, h])
+            if core.keys is not None:
+                number = core.keys.shape[1]
+                for n in range(number):
+                    key = core.keys[h, n] * math.sqrt(K)
+                    scores.append((q[:, i, h] * key).sum(-1) / math.sqrt(K))
+                    masks.append(torch.ones(len(x)).double())
+                    values.append((core.values[h, n] * math.sqrt(number)).expand(len(x), -1))
+            if not scores:
+                heads.append(torch.zeros(len(x), K).double())
+                continue
+            most = torch.stack(scores, -1).amax(-1, keepdim=True).detach()
+            weight = torch.stack(masks, -1) * (torch.stack(scores, -1) - most).exp()
+            weight = weight / weight.sum(-1, keepdim=True)
+            heads.append((weight[..., None] * torch.stack(values, 1)).sum(1))
+        rows.append(mixer.out_proj(torch.cat(heads, -1)))
+    return torch.stack(rows, 1)
+
+
+@pytest.mark.parametrize("persistent", [0, 3])
+@pytest.mark.parametrize("spans", [[0.0, 0.0, 0.0], [0.1, 0.35, 0.6], [1.0, 1.0, 1.0]])
+def test_equals_loops(spans: list[float], persistent: int) -> None:
+    mixer, x = build(spans, persistent=persistent), drawn(2, 30, WIDTH).requires_grad_()
+    found, wanted = mixer(x, Layout()), literal(mixer, x)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    g, leaves = drawn(*found.shape, seed=1), [x, *mixer.parameters()]
+    here, there = (
+        torch.autograd.grad((y * g).sum(), leaves, materialize_grads=True) for y in (found, wanted)
+    )
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_segments_are_one_stream_of_the_span(training: bool) -> None:
+    """Memory of the whole span: however the stream is cut, each token sees its spans."""
+    mixer, x = build([0.2, 0.5, 0.8]).train(training), drawn(2, 37, WIDTH)
+    wanted = mixer(x, Layout())
+    for sizes in ([10, 10, 17], [1] * 37, [30, 1, 6]):
+        state, out = mixer.initial_state(2, 100), []
+        assert state[0].shape[-2] == SPAN
+        for piece in x.split(sizes, 1):
+            flow = mixer.extend(Flow(piece, state), Layout())
+            state = detach(flow.state)
+            out.append(flow.x)
+        torch.testing.assert_close(torch.cat(out, 1), wanted, atol=1e-12, rtol=0)
+
+
+def test_trimmed_is_untrimmed(monkeypatch) -> None:
+    mixer, x = build([0.01, 0.02, 0.03], span=200), drawn(2, 230, WIDTH)
+    assert mixer.core.window() == 64
+    found = mixer(x, Layout())
+    monkeypatch.setattr(type(mixer.core), "window", lambda core: core.limit)
+    torch.testing.assert_close(found, mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_operations_fall_with_the_longest_span() -> None:
+    x, counts = drawn(1, 1536, WIDTH), []
+    for longest in (1.0, 0.4, 0.05):  # windows of 512, 256 and 64
+        mixer = build([0.0, longest, 0.1], span=512)
+        counts.append(count_operations(lambda mixer=mixer: mixer(x, Layout())))
+    assert counts[0] > 1.8 * counts[1]
+    assert counts[0] > 4 * counts[2]
+
+
+def test_what_the_loss_does_to_spans() -> None:
+    mixer = build([0.25, 0.5, 0.75], penalty=0.3)
+    (loss,) = mixer.penalties().values()
+    torch.testing.assert_close(loss.double(), torch.tensor(0.3 * SPAN * 0.5).double())
+    loss.backward()
+    slope = torch.full((HEADS,), 0.3 * SPAN / HEADS, dtype=torch.float64)
+    torch.testing.assert_close(mixer.core.spans.grad.double(), slope)
+    with torch.no_grad():
+        mixer.core.spans.copy_(torch.tensor([-0.5, 0.4, 1.5]))
+        mixer.after_step(1, torch.Generator())
+    assert mixer.core.spans.tolist() == pytest.approx([0, 0.4, 1])
+    groups = parameter_groups(mixer, OptimConfig(weight_decay=0.1, steps=1, warmup_steps=0))
+    (undecayed,) = [group["params"] for group in groups if group["weight_decay"] == 0]
+    assert [p.shape for p in undecayed] == [(HEADS,)]
+
+
+def test_spans_of_nothing_leave_the_ramp() -> None:
+    """A price without limit: spans are 0, and each token still sees the ramp before it."""
+    mixer, x = build([0.0] * 3), drawn(1, 25, WIDTH)
+    moved = x.clone()
+    moved[:, 24 - RAMP - 1] += 5
+    torch.testing.assert_close(mixer(moved, Layout())[:, 24], mixer(x, Layout())[:, 24])
+    moved[:, 24 - RAMP] += 5
+    assert (mixer(moved, Layout()) - mixer(x, Layout()))[:, 24].abs().max() > 1e-3
+
+
+def test_layers_have_one_table() -> None:
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
+    one, other = (AdaptiveSpan(site, span=SPAN) for _ in range(2))
+    assert one.core.table is other.core.table
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 16])
+def test_blocks_change_nothing(block: int) -> None:
+    q, k, v = (drawn(2, 3, length, 4, seed=length) for length in (13, 18, 18))
+    table, mask = drawn(6, 4), drawn(3, 6, seed=2).abs()
+    visible = drawn(2, 18, seed=5) > -0.7
+    wanted = span_attention(q, k, v, table, mask, visible=visible, block=13)
+    found = span_attention(q, k, v, table, mask, visible=visible, block=block)
+    torch.testing.assert_close(found, wanted, atol=1e-13, rtol=0)
+
+
+def test_band_and_square() -> None:
+    band = torch.arange(1.0, 13.0).view(3, 4)
+    square = squared(band, 3)
+    assert square.tolist() == [
+        [1, 2, 3, 4, 0, 0, 0], [0, 5, 6, 7, 8, 0, 0], [0, 0, 9, 10, 11, 12, 0],
+    ]  # fmt: skip
+    assert torch.equal(banded(square, 4), band)
+    assert all(a.shape == b.shape for a, b in pairwise([band, banded(square, 4)]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"span": 0}, "span must be at least 1: got 0"),
+        ({"initial": 1.5}, "a share of span, from 0 to 1: got 1.5"),
+        ({"penalty": -1.0}, "penalty must be 0 or more: got -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build(**options)
+
+
+def test_it_looks_back_alone() -> None:
+    with pytest.raises(Unsupported, match="spans reach into the past alone"):
+        AdaptiveSpan(Site(width=WIDTH, heads=HEADS, max_length=64))
