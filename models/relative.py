@@ -103,8 +103,7 @@ class VectorScores(RelativeScores):
         """Meet the vectors of all distances that may be, and gather."""
         most = distance.shape[-1] - 1
         least = 0 if self.causal else -most
-        span = torch.arange(least, most + 1, device=q.device)
-        scores = (self.meeting(q) * self.scale) @ self.vectors(span).to(q.dtype).mT
+        scores = self.products(q, torch.arange(least, most + 1, device=q.device))
         index = distance.clamp(least, most) - least
         return scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1))
 
@@ -116,11 +115,22 @@ class VectorScores(RelativeScores):
         """
         length = q.shape[2]
         most, least = keys, 0 if self.causal else 1 - length
-        distance = torch.arange(most, least - 1, -1, device=q.device)
-        scores = (self.meeting(q) * self.scale) @ self.vectors(distance).to(q.dtype).mT
+        scores = self.products(q, torch.arange(most, least - 1, -1, device=q.device))
         width = scores.shape[-1] - 1
         behind = scores.flatten(-2)[..., length:]
-        return behind.reshape(*scores.shape[:-1], width)[..., :keys]
+        return behind.view(*scores.shape[:-1], width)[..., :keys]
+
+    def products(
+        self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, " t"]
+    ) -> Float[Tensor, "b h i t"]:
+        """Meet every query with the vector of every distance."""
+        met, vectors = self.meeting(q) * self.scale, self.vectors(distance).to(q.dtype)
+        if len(vectors) == 1:
+            return met @ vectors[0].mT
+        # All queries of a head at once: its vectors are not copied for each example.
+        rows = met.transpose(0, 1).reshape(len(vectors), -1, met.shape[-1])
+        products = (rows @ vectors.mT).view(len(vectors), met.shape[0], met.shape[2], -1)
+        return products.transpose(0, 1)
 
 
 class ShawScores(VectorScores):

@@ -100,7 +100,8 @@ class QRNNCells(nn.Module):
         h = cells.to(z.dtype)
         if others:
             h = others[0].sigmoid() * h
-        tail = torch.cat((before, x), dim=1)[:, x.shape[1] :]
+        few = self.kernel - 1
+        tail = torch.cat((before, x[:, -few:]), dim=1)[:, -few:] if few else before
         return h, (cells[:, -1], tail)
 
     def _zoned_out(self, taken: Float[Tensor, "b l h"]) -> Float[Tensor, "b l h"]:

@@ -11,7 +11,7 @@ Source: Dai et al. 2019, arXiv:1901.02860, section 3.2.
 from typing import NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.mixer import State
@@ -21,7 +21,7 @@ class Segment(NamedTuple):
     """What a segment of l new tokens is read behind."""
 
     context: tuple[Tensor, ...]
-    """Of each part, the remembered rows and then the new ones, along the length."""
+    """Of each part, the remembered rows and then the new ones; inputs along their first axis."""
     empty: Int[Tensor, " b"] | None
     """How many remembered rows, the first ones, hold nothing yet; None: all rows hold something."""
     state: State
@@ -32,8 +32,19 @@ def empty(parts: tuple[Tensor, ...]) -> State:
     return (*parts, torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device))
 
 
+def append_inputs(state: State, x: Float[Tensor, "b l d"]) -> Segment:
+    """Return remembered and new inputs together, the length first, and the last to remember.
+
+    With the length before the batch, heads of projected rows need no copy, and nor do new rows.
+    """
+    old, seen = cast(tuple[Tensor, Tensor], state)
+    context = torch.cat((old.to(x.dtype).transpose(0, 1), x.transpose(0, 1)))
+    after = context[x.shape[1] :].transpose(0, 1).to(old.dtype).contiguous()
+    return Segment((context,), _vacant(seen, old.shape[1]), (after, seen + x.shape[1]))
+
+
 def append(state: State, new: tuple[Tensor, ...]) -> Segment:
-    """Return remembered and new rows together, and the last of them to remember."""
+    """Return remembered and new keys and values together, and the last of them to remember."""
     *old, seen = cast(tuple[Tensor, ...], state)
     length, memory = new[0].shape[-2], old[0].shape[-2]
     context = tuple(
@@ -45,31 +56,39 @@ def append(state: State, new: tuple[Tensor, ...]) -> Segment:
         part[..., length:, :].to(before.dtype).clone()
         for before, part in zip(old, context, strict=True)
     )
-    vacant: Tensor | None = (memory - seen).clamp(min=0)
+    return Segment(context, _vacant(seen, memory), (*after, seen + length))
+
+
+def _vacant(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
     # Elsewhere a look at `seen` would wait for the device.
     if seen.device.type == "cpu" and bool((seen >= memory).all()):
-        vacant = None
-    return Segment(context, vacant, (*after, seen + length))
+        return None
+    return (memory - seen).clamp(min=0)
 
 
 def visibility(
-    length: int, segment: Segment, *, same_length: bool, device: torch.device
+    length: int,
+    keys: int,
+    empty: Int[Tensor, " b"] | None,
+    *,
+    same_length: bool,
+    device: torch.device,
 ) -> Bool[Tensor, "#b 1 l s"]:
     """Say which of memory and segment each new token sees: all that came, or as many for each.
 
     Args:
         length: New tokens.
-        segment: Behind what.
+        keys: Rows of memory and segment.
+        empty: How many of these, the first ones, hold nothing; None: all hold something.
         same_length: Whether a token sees as many as memory holds, itself included, and no more.
         device: Where.
     """
-    keys = segment.context[0].shape[-2]
     memory = keys - length
     key = torch.arange(keys, device=device)
     distance = key[memory:, None] - key
     visible = distance >= 0
     if same_length and memory:
         visible = visible & (distance < memory)
-    if segment.empty is None:
+    if empty is None:
         return visible[None, None]
-    return visible & (key >= segment.empty[:, None, None, None])
+    return visible & (key >= empty[:, None, None, None])

@@ -69,16 +69,22 @@ class SegmentRecurrence(MultiHead):
             return flow._replace(x=self.forward(flow.x, layout))
         refuse_in_stream(layout)
         x, remembered = flow.x, len(cast(tuple[Tensor, ...], flow.state))
-        q = self.split(self.q_proj(x))
         if remembered == 2:
-            segment = segment_memory.append(flow.state, (x,))
-            k, v = (self.split(layer(segment.context[0])) for layer in (self.k_proj, self.v_proj))
+            segment = segment_memory.append_inputs(flow.state, x)
+            (context,) = segment.context
+            q = self.split_first(self.q_proj(context[-x.shape[1] :]))
+            k, v = (self.split_first(layer(context)) for layer in (self.k_proj, self.v_proj))
         else:
+            q = self.split(self.q_proj(x))
             own = tuple(self.split(layer(x)) for layer in (self.k_proj, self.v_proj))
             segment = segment_memory.append(flow.state, own)
             k, v = segment.context
         q, k = self.placed(q, k, segment.empty)
         return flow._replace(x=self.merge(self.read(q, k, v, segment)), state=segment.state)
+
+    def split_first(self, x: Float[Tensor, "l b d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width of all heads into heads, of rows whose first axis is the length."""
+        return x.view(*x.shape[:2], self.heads, self.head_width).permute(1, 2, 0, 3)
 
     def read(
         self,
@@ -90,7 +96,7 @@ class SegmentRecurrence(MultiHead):
         """Let the new tokens attend to all that is in sight."""
         length, keys, core = q.shape[2], k.shape[2], cast(ExactCore, self.core)
         visible = segment_memory.visibility(
-            length, segment, same_length=self.same_length, device=q.device
+            length, keys, segment.empty, same_length=self.same_length, device=q.device
         )
         given: dict[str, Any] = {"causal": True, "visible": visible, "dropout": core.rate()}
         if core.relative is not None:

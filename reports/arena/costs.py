@@ -64,7 +64,9 @@ def cost_table(runs: ProtocolRuns, part: ComparableRows, points: Sequence[CostPo
     rows, printed = [], set()
     for name in sorted({p.model for p in points}, key=lambda n: (place(families[n]), n)):
         own = [measured.get((name, n)) for n in lengths]
-        entries = [_steps(p, reference) for p in own] + [_memory(p, reference) for p in own]
+        itself = families[name] == reference
+        entries = [_steps(p, reference, itself) for p in own]
+        entries += [_memory(p, reference, itself) for p in own]
         rows.append(TableRow(title=name, entries=tuple(entries)))
         beside = _published(families[name], lengths)
         if beside and families[name] not in printed:
@@ -114,7 +116,7 @@ def _absent() -> Entry:
     return Entry(text="–", status=MISSING, notes=("not run",))
 
 
-def _steps(point: CostPoint | None, reference: str) -> Entry:
+def _steps(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
         return _absent()
     if point.time.value is None:
@@ -127,7 +129,7 @@ def _steps(point: CostPoint | None, reference: str) -> Entry:
         facts={"batch_size": point.batch_size or ""},
     )
     ratio = point.time_ratio.get(reference)
-    return trusted(_beside(entry, _inverse(ratio), point.model == reference), point.time)
+    return trusted(_beside(entry, _inverse(ratio), itself), point.time)
 
 
 def _inverse(ratio: Value | None) -> Value | None:
@@ -136,14 +138,14 @@ def _inverse(ratio: Value | None) -> Value | None:
     return replace(ratio, value=1 / ratio.value)
 
 
-def _memory(point: CostPoint | None, reference: str) -> Entry:
+def _memory(point: CostPoint | None, reference: str, itself: bool) -> Entry:
     if point is None:
         return _absent()
     if point.memory.value is None:
         return mark(point.memory)
     size = point.memory.value / GIGABYTE
     entry = Entry(text=significant(size), value=size, facts={"batch_size": point.batch_size or ""})
-    return _beside(entry, point.memory_ratio.get(reference), point.model == reference)
+    return _beside(entry, point.memory_ratio.get(reference), itself)
 
 
 def _beside(entry: Entry, ratio: Value | None, itself: bool) -> Entry:

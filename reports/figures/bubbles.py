@@ -77,9 +77,8 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
             for kind in shown
         ]  # fmt: skip
         absent = [
-            f"not drawn: {row.model}: {row.reason}"
-            for row in data.itertuples()
-            if row.Index not in drawn.index
+            f"not drawn: {', '.join(own['model'])}: {reason}"
+            for reason, own in data.drop(drawn.index).groupby("reason", sort=False)
         ]
         unnamed = [f"no room for the name of {name}" for name in left_over]
         return arrange(
@@ -88,7 +87,7 @@ def bubble_figure(data: pd.DataFrame, *, title: str, subtitle: str, notes: Seque
             subtitle=subtitle,
             handles=handles,
             legend_title="kind of model",
-            notes=[*absent, *unnamed, *notes],
+            notes=[*notes, *absent, *unnamed],
         )
 
 

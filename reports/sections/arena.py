@@ -72,14 +72,16 @@ def _figure(
     length = int(data["length"].iloc[0])
     reference = best_reference(points)
     against = f"; the CSV has speed relative to {reference}, too" if reference else ""
-    disturbed = data[data["disturbed"].notna()]
-    notes = [f"○ {row.model} was disturbed: {row.disturbed}" for row in disturbed.itertuples()]
+    notes = [
+        f"disturbed while measured: {', '.join(own['model'])}: {reason}"
+        for reason, own in data.groupby("disturbed", sort=False)
+    ]
     figure = bubble_figure(
         data,
         title=_heading("figure 3", scores.runs),
         subtitle=f"score: mean of five tasks, without Path-X; speed and peak tensor memory of one "
         f"training step on {LENGTHS.get(length, f'{length:,}')} bytes ({part.title}){against}",
-        notes=[*notes, CAVEAT],
+        notes=[CAVEAT, *notes],
     )
     save(figure, folder, file, data)
     yield file, _heading("figure 3", scores.runs), "average score against speed, area: memory"

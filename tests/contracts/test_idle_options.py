@@ -43,6 +43,7 @@ SMALL = {
 }  # fmt: skip
 """Values at which options act within so short an input."""
 SAME = {
+    "AdaptiveSpan.ramp": "within a span of one token nothing fades out",
     "BigBird.plan": "short sequences have no other blocks to draw from",
     "BigBird.variant": "causal, with few blocks, all is seen in either",
     "CompressiveTransformer.evaluation_compressed": "as many as in training is what null means",
