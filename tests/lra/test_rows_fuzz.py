@@ -10,6 +10,7 @@ from pathlib import Path
 import damage
 import pytest
 from fuzz import cases
+from matplotlib.figure import Figure
 
 from lra.cli import main
 from lra.commands import report
@@ -200,15 +201,25 @@ def report_of(rows, folder, plain, capsys):
     return True
 
 
-FIGURES = (
-    pytest.param("quickstart", marks=pytest.mark.every_format),
-    "decode", "approximation", "extrapolate", "span_text8", "peers", "transfer", "language_train",
-)  # fmt: skip
+FIGURES = ("quickstart", "decode", "approximation", "extrapolate", "span_text8", "peers",
+           "transfer", "language_train")  # fmt: skip
+ALL_FORMATS = "quickstart"
 
 
+def svg_alone(figure, path, savefig=Figure.savefig, **options):
+    """Draw the format that the page holds; files of the others are empty."""
+    if options["format"] == "svg":
+        savefig(figure, path, **options)
+    else:
+        path.touch()
+
+
+@pytest.mark.every_format  # to which the page has links
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FIGURES)
-def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, capsys):
+def test_hostile_names_and_extreme_numbers_in_figures(name, plain, tmp_path, capsys, monkeypatch):
+    if name != ALL_FORMATS:
+        monkeypatch.setattr(Figure, "savefig", svg_alone)
     generator = random.Random(name)
     for number in range(cases(1)):
         rows = sample_of(name)
