@@ -167,7 +167,7 @@ PLANTED = [
     whole("without_state", "forgets the layout", layouts.ExtendForgetsMask),
     whole("without_state", "loses penalties", layouts.LosesPenalties),
     core("extend", "awkward thirds", mixers.Forgetful, causal=True),
-    whole("extend", "rotary", mixers.Stopped, causal=True),
+    whole("extend", "positions=position_infused", mixers.Stopped, causal=True),
     core("prefill", "behind a prompt of 32", mixers.Edged, causal=True),
     core("state", "changed shape", mixers.Growing, causal=True),
     core("state", "not the first axis", mixers.BatchLast, causal=True),
