@@ -57,6 +57,13 @@ def partitions(length: int) -> dict[str, list[int]]:
     }
 
 
+def mixed(length: int) -> list[int]:
+    """Return a cut in which chunks and single tokens follow each other and themselves."""
+    third = length // 3
+    singles = min(2, length - third)
+    return [part for part in (third, *[1] * singles, length - third - singles) if part > 0]
+
+
 def check_without_state(case: Case) -> Result:
     """Without a state `extend` is the pass, under a mask as well, and keeps the rest of the flow.
 
@@ -84,15 +91,16 @@ def check_without_state(case: Case) -> Result:
 def check_extend(case: Case) -> Result:
     """However a stream is cut, `extend` gives what one pass gives; with positions inside, too."""
     length, seen = case.middling, []
-    x = case.input(length)
+    x, ways = case.input(length), partitions(length)
     for positions in (Positions.none, *case.inside(traits_of(case.build()))):
         mixer = remembering(case, positions)
         if isinstance(mixer, str):
             return Result(True, mixer)
         wanted = call(mixer, x)
-        for name, cut in partitions(length).items():
+        for name, cut in ways.items():
             y, _ = stream(mixer, list(torch.split(x, cut, dim=1)), empty(mixer, case))
             seen.append(case.agree(f"{name}, positions={positions.value}", y, wanted))
+        ways = {"chunks and single tokens": mixed(length)}
     return worst(seen)
 
 
