@@ -54,7 +54,7 @@ def refuse_contradictions(config: Mapping[str, Any], words: Sequence[str], loade
     key, more = found[0], found[1:]
     others = ""
     if more:
-        others = f" (and so of {', '.join(more[:MOST])}{', …' if len(more) > MOST else ''})"
+        others = f" (likewise {', '.join(more[:MOST])}{', …' if len(more) > MOST else ''})"
     raise ConfigError(
         f"{key}: +experiment={preset} has {shown(own[key])}, and +protocol={protocol} "
         f"{shown(published[key])}{others}; give the value as a word of the command, "

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract.case import Case, Result, call, seeded, traits_of, worst
-from models.mixer import Traits
+from models.contract.case import ROWS, Case, Result, call, seeded, traits_of, worst
+from models.mixer import Flow, Layout, Traits
 
 STEPS = (1e-6, 1e-5, 3e-7)
 """Steps of finite differences, relative to the size of what moves; the later ones in case a kink
@@ -18,6 +18,10 @@ SLOPE_AGREEMENT = 1e-6
 """Largest relative difference between a derivative and its central difference in float64. What is
 cut off falls with the square of the step, 1e-10 and less; rounding, which grows as 1 / step, is
 allowed for besides."""
+
+
+MEMORY = 6
+"""Tokens that are remembered where a stream is to outgrow its memory."""
 
 
 def situations(case: Case, traits: Traits) -> dict[str, dict[str, Any]]:
@@ -38,10 +42,12 @@ def check_gradients(case: Case) -> Result:
         with seeded(30):
             torch.autograd.backward((call(mixer, x, **facts) * direction).sum())
     learnt = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
-    for name in traits_of(mixer).in_streams & learnt.keys():
-        if learnt[name].grad is not None:
-            return Result(False, f"traits.in_streams has {name}: it learns without a state")
-        del learnt[name]
+    for name in sorted(traits_of(mixer).in_streams):
+        if name not in learnt or learnt[name].grad is not None:
+            kind = "it learns without a state" if name in learnt else "there is no such parameter"
+            return Result(False, f"traits.in_streams has {name}: {kind}")
+        if not learns_in_stream(case, mixer, learnt.pop(name)):
+            return Result(False, f"{name} received no gradient behind a full memory either")
     for name, parameter in [("the input", x), *learnt.items()]:
         if parameter.grad is None:
             return Result(False, f"{name} received no gradient: it is unused or cut off")
@@ -72,6 +78,16 @@ def check_gradients(case: Case) -> Result:
         if last.passed
         else last.because(cause)
     )
+
+
+def learns_in_stream(case: Case, mixer: Any, parameter: Tensor) -> bool:
+    """Say whether a stream that outgrows its memory gives a parameter a gradient."""
+    state, total = mixer.initial_state(ROWS, MEMORY), torch.zeros((), dtype=case.dtype)
+    for piece in torch.split(case.input(4 * MEMORY), MEMORY, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state, total = flow.state, total + flow.x.sum() + sum(flow.penalties.values())
+    (found,) = torch.autograd.grad(total, [parameter], allow_unused=True)
+    return found is not None and bool(found.any())
 
 
 def check_slopes(case: Case) -> Result:

@@ -26,7 +26,7 @@ def test_a_preset_that_has_it_otherwise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         composed(*words)
     for part in ("optim.steps: +experiment=mine has 300, and +protocol=nystrom 5000",
-                 "and so of optim.warmup_steps", "optim.steps=5000 as published"):  # fmt: skip
+                 "(likewise optim.warmup_steps)", "optim.steps=5000 as published"):  # fmt: skip
         assert part in str(refused.value)
 
 

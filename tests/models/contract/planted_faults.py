@@ -136,6 +136,8 @@ PLANTED = [
     core("no_lookahead", "under a mask", numbers.PeeksUnderAMask, causal=True),
     whole("gradients", "received no gradient", mixers.Unused),
     whole("gradients", "received no gradient", mixers.Detached),
+    whole("gradients", "it learns without a state", mixers.LearnsAnyway, causal=True),
+    whole("gradients", "behind a full memory either", mixers.UnusedInStreams, causal=True),
     whole("gradients", "not finite", mixers.InfiniteSlope),
     whole("gradients", "needs_input_grad", numbers.FrozenTogether),
     whole("slopes", "detached", numbers.DetachedInPart),

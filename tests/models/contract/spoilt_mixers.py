@@ -1,6 +1,7 @@
 """An honest mixer, and mixers that were spoilt on purpose, for the tests of the contract kit."""
 
 import itertools
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -149,6 +150,22 @@ class Unused(Honest):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self.forgotten = nn.Parameter(torch.ones(2))
+
+
+class LearnsAnyway(Honest):
+    """Says of a parameter that it learns in streams alone."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, in_streams=frozenset({"q_proj.weight"}))
+
+
+class UnusedInStreams(Unused):
+    """Says the same of one that nothing reads."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, in_streams=frozenset({"forgotten"}))
 
 
 class Detached(Honest):
