@@ -4,7 +4,9 @@
     m_z(x) = clamp((R + z - x) / R, 0, 1),     z = S z', z' in [0, 1] learned by each head
     a_ij = m_z(i - j - 1) exp(s_ij) / sum_j' m_z(i - j' - 1) exp(s_ij')
 
-S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Spans
+S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Where
+later tokens may be seen, the same with |i - j| <= S and a vector for each sign, itself included
+(no paper has that). Spans
 begin at `initial` S and cost `penalty` S mean(z') in every layer, the penalty `span` of a training
 step; after it z' is clamped. Keys beyond the longest span of the layer and its ramp, in
 steps of 64, are not looked at.
@@ -20,7 +22,7 @@ for all-attention. Notation: D is the width of all heads, d that of one.
 Differences: memory begins empty and masked, where zeros are attended to there; sums of weights
 lack the 1e-8 that is added there; the mask is taken at i - j - 1, as in that code (the paper has
 i - j). Spans that follow the token (section 2.3) are not
-offered, and nothing looks ahead.
+offered.
 """
 
 from collections.abc import Mapping
@@ -31,14 +33,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Growth, Layout, Need, Site, State, Traits, Tuning, Unsupported
+from models.mixer import Growth, Layout, Site, State, Traits, Tuning
 from models.ops.segment_memory import Segment
 from models.ops.segment_recurrence import SegmentRecurrence
 from models.ops.span_attention import empty_slots, ramps, span_attention, spans_kept
 
 
 class SpanTable(nn.Module):
-    """One vector for each distance, N(0, 1); the nearest comes last."""
+    """One vector for each distance, N(0, 1), in the order of the keys."""
 
     def __init__(self, span: int, width: int) -> None:
         super().__init__()
@@ -62,7 +64,8 @@ class SpanCore(nn.Module):
         self.limit, self.ramp, self.dropout = span, ramp, site.attention_dropout
         width = site.head_width
         self.spans = nn.Parameter(torch.full((site.heads,), initial))
-        self.table = site.share(f"adaptive_span.{span}", lambda: SpanTable(span, width))
+        rows = span if site.causal else 2 * span + 1
+        self.table = site.share(f"adaptive_span.{span}", lambda: SpanTable(rows, width))
         shape = (site.heads, persistent, width)
         self.keys: nn.Parameter | None = None
         self.values: nn.Parameter | None = None
@@ -72,7 +75,7 @@ class SpanCore(nn.Module):
             nn.init.normal_(self.values, std=persistent**-0.5)
         self.traits = Traits(
             supports=frozenset({"keep", "start"}),
-            causal=True,
+            causal=site.causal,
             operations=Growth(1.0),
             memory=Growth(1.0),
             weight_dropout=True,
@@ -98,6 +101,8 @@ class SpanCore(nn.Module):
     ) -> Float[Tensor, "b h l v"]:
         """Attend to what lies before each query, the last l of s tokens; `keep` is of all keys."""
         window = min(self.window(), k.shape[2])
+        columns = window if self.traits.causal else 2 * window + 1
+        first = self.limit - window
         persistent = None
         if self.keys is not None and self.values is not None:
             persistent = (self.keys.to(q.dtype), self.values.to(v.dtype))
@@ -105,8 +110,9 @@ class SpanCore(nn.Module):
             q,
             k,
             v,
-            self.table.weight[self.limit - window :].to(q.dtype),
-            ramps(self.reach, window, self.ramp),
+            self.table.weight[first : first + columns].to(q.dtype),
+            ramps(self.reach, columns, window, self.ramp),
+            behind=window,
             visible=layout.keep,
             dropout=self.dropout if self.training else 0.0,
             persistent=persistent,
@@ -125,10 +131,6 @@ class AdaptiveSpan(SegmentRecurrence):
         persistent: Learned keys and values of each head that every token sees.
         bias: Whether projections have biases, where the backbone leaves that open.
     """
-
-    needs = (
-        Need("span", "ramp", "initial", "penalty", "persistent", causal=True),
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -152,11 +154,6 @@ class AdaptiveSpan(SegmentRecurrence):
             raise ValueError(f"initial is a share of span, from 0 to 1: got {initial}")
         if not penalty >= 0:
             raise ValueError(f"penalty must be 0 or more: got {penalty}")
-        if not site.causal:
-            raise Unsupported(
-                "spans reach into the past alone: got a site that sees both sides; choose a task "
-                "that needs a causal model"
-            )
         core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
         super().__init__(site, core, bias=bias, bias_default=False)
         # Queries that meet p carry no positions of their own.

@@ -1,8 +1,8 @@
-"""Attention to the past within a learned span, a block of queries at a time.
+"""Attention within a learned span, a block of queries at a time.
 
-A query sees the W tokens before it, itself not: scores and weights are a band of W columns, column
-c for the key W - c back. A block of B queries meets its W + B keys by one product; reading rows of
-W + B + 1 in place of W + B turns that square into the band, and back.
+Scores and weights are a band of w columns, column c for the key that stands c - `behind` from the
+query. A block of B queries meets its w + B keys by one product; reading rows of w + B + 1 in place
+of w + B turns that square into the band, and back.
 """
 
 import torch
@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def ramps(spans: Float[Tensor, " h"], window: int, ramp: int) -> Float[Tensor, "h w"]:
-    """Return (ramp + z - x) / ramp for the keys x + 1 = window … 1 back, by head.
+def ramps(spans: Float[Tensor, " h"], columns: int, behind: int, ramp: int) -> Float[Tensor, "h w"]:
+    """Return (ramp + z - x) / ramp for the keys of a band, x + 1 tokens away, by head.
 
     What a key weighs is this within 0 and 1.
     """
-    x = torch.arange(window - 1, -1, -1, dtype=spans.dtype, device=spans.device)
-    return (ramp + spans[:, None] - x) / ramp
+    column = torch.arange(columns, dtype=spans.dtype, device=spans.device)
+    return (ramp + spans[:, None] - ((column - behind).abs() - 1)) / ramp
 
 
 def span_attention(
@@ -27,41 +27,45 @@ def span_attention(
     table: Float[Tensor, "w k"],
     ramp: Float[Tensor, "h w"],
     *,
+    behind: int,
     visible: Bool[Tensor, "b s"] | None = None,
     dropout: float = 0.0,
     persistent: tuple[Float[Tensor, "h p k"], Float[Tensor, "h p v"]] | None = None,
     block: int | None = None,
 ) -> Float[Tensor, "b h l v"]:
-    """Attend to the window before each query.
+    """Attend to a band of keys around each query.
 
     Args:
         q: Queries of the last l of s tokens.
         k: Keys.
         v: Values.
-        table: What the key w, w - 1, … 1 tokens back gains.
-        ramp: What each of these weighs, in the same order, before it is cut to 0 and 1.
+        table: What the keys of a band gain.
+        ramp: What each of these weighs, before it is cut to 0 and 1.
+        behind: Keys of the band before the query itself.
         visible: False for keys that nobody sees.
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         persistent: Keys and values that all queries see besides, in the same softmax.
-        block: Queries worked on together; None: as many as the window holds, at least 64.
+        block: Queries worked on together; None: as many as the band holds, at least 64.
     """
     batch, heads, length, width = q.shape
-    window = len(table)
-    size = min(length, block or max(window, 64))
-    missing, spare = window - (k.shape[2] - length), -length % size
-    # Keys before the window are dropped, or zeros stand for those that are not there.
-    k, v = (F.pad(part, (0, 0, missing, spare)) for part in (k, v))
+    columns = len(table)
+    size = min(length, block or max(columns, 64))
+    spare = -length % size
+    # Keys beyond the bands are dropped, or zeros stand for those that are not there.
+    around = (behind - (k.shape[2] - length), spare + columns - behind)
+    given = k.shape[2]
+    k, v = (F.pad(part, (0, 0, *around)) for part in (k, v))
     blocks = (length + spare) // size
     queries = F.pad(q, (0, 0, 0, spare)).view(batch, heads, blocks, size, width)
     queries = queries * width**-0.5
-    keys = k.unfold(2, window + size, size)
-    scores = banded(queries @ keys, window) + queries @ table.mT
+    keys = k.unfold(2, columns + size, size)
+    scores = banded(queries @ keys, columns) + queries @ table.mT
     sight = visible
-    if sight is None and missing > 0:
-        sight = torch.ones(1, k.shape[2] - missing - spare, dtype=torch.bool, device=k.device)
+    if sight is None and (around[0] > 0 or around[1] > spare):
+        sight = torch.ones(1, given, dtype=torch.bool, device=k.device)
     if sight is not None:
-        sight = F.pad(sight, (missing, spare)).unfold(1, window, 1)[:, : length + spare]
-        sight = sight.reshape(-1, 1, blocks, size, window)
+        sight = F.pad(sight, around).unfold(1, columns, 1)[:, : length + spare]
+        sight = sight.reshape(-1, 1, blocks, size, columns)
     # Keys behind the ramp take no part in the softmax, so that the rest sums to more than rounding.
     # One at its very end does: its weight is 0, and its span's gradient is not.
     weighed = (ramp >= 0)[:, None, None]
@@ -72,13 +76,13 @@ def span_attention(
         scores = torch.cat((scores, beside), dim=-1)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     own, rest = (
-        weights[..., :window] * (ramp.clamp(0, 1)[:, None, None] * weighed),
-        weights[..., window:],
+        weights[..., :columns] * (ramp.clamp(0, 1)[:, None, None] * weighed),
+        weights[..., columns:],
     )
     total = own.sum(-1, keepdim=True) + rest.sum(-1, keepdim=True)
     total = total.clamp(min=torch.finfo(total.dtype).tiny)
     own = F.dropout(own / total, dropout).to(v.dtype)
-    values = v.unfold(2, window + size, size)
+    values = v.unfold(2, columns + size, size)
     o = squared(own, size) @ values.mT
     if persistent is not None:
         number = persistent[1].shape[1]

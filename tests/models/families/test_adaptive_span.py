@@ -19,9 +19,9 @@ from tests.attention import drawn
 WIDTH, HEADS, K, SPAN, RAMP = 12, 3, 4, 20, 4
 
 
-def build(spans: list[float] | None = None, **options) -> AdaptiveSpan:
+def build(spans: list[float] | None = None, *, causal: bool = True, **options) -> AdaptiveSpan:
     torch.manual_seed(0)
-    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=True)
+    site = Site(width=WIDTH, heads=HEADS, max_length=64, causal=causal)
     mixer = AdaptiveSpan(site, **{"span": SPAN, "ramp": RAMP, **options}).double()
     if spans is not None:
         with torch.no_grad():
@@ -40,10 +40,11 @@ def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
         heads = []
         for h in range(HEADS):
             z, scores, masks, values = core.reach[h], [], [], []
-            for j in range(max(0, i - SPAN), i):
+            end = i if core.traits.causal else min(x.shape[1], i + SPAN + 1)
+            for j in range(max(0, i - SPAN), end):
                 p = core.table.weight[SPAN - (i - j)]
                 scores.append((q[:, i, h] * (k[:, j, h] + p)).sum(-1) / math.sqrt(K))
-                masks.append(((RAMP + z - (i - j - 1)) / RAMP).clamp(0, 1).expand(len(x)))
+                masks.append(((RAMP + z - (abs(i - j) - 1)) / RAMP).clamp(0, 1).expand(len(x)))
                 values.append(v[:, j, h])
             if core.keys is not None:
                 number = core.keys.shape[1]
@@ -63,10 +64,12 @@ def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
     return torch.stack(rows, 1)
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("persistent", [0, 3])
 @pytest.mark.parametrize("spans", [[0.0, 0.0, 0.0], [0.1, 0.35, 0.6], [1.0, 1.0, 1.0]])
-def test_equals_loops(spans: list[float], persistent: int) -> None:
-    mixer, x = build(spans, persistent=persistent), drawn(2, 30, WIDTH).requires_grad_()
+def test_equals_loops(spans: list[float], persistent: int, causal: bool) -> None:
+    mixer = build(spans, persistent=persistent, causal=causal)
+    x = drawn(2, 30, WIDTH).requires_grad_()
     found, wanted = mixer(x, Layout()), literal(mixer, x)
     torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
     g, leaves = drawn(*found.shape, seed=1), [x, *mixer.parameters()]
@@ -146,9 +149,11 @@ def test_blocks_change_nothing(block: int) -> None:
     q, k, v = (drawn(2, 3, length, 4, seed=length) for length in (13, 18, 18))
     table, mask = drawn(6, 4), drawn(3, 6, seed=2).abs()
     visible = drawn(2, 18, seed=5) > -0.7
-    wanted = span_attention(q, k, v, table, mask, visible=visible, block=13)
-    found = span_attention(q, k, v, table, mask, visible=visible, block=block)
-    torch.testing.assert_close(found, wanted, atol=1e-13, rtol=0)
+    for behind in (6, 3):
+        given = (q, k, v, table, mask)
+        wanted = span_attention(*given, behind=behind, visible=visible, block=13)
+        found = span_attention(*given, behind=behind, visible=visible, block=block)
+        torch.testing.assert_close(found, wanted, atol=1e-13, rtol=0)
 
 
 def test_band_and_square() -> None:
@@ -174,6 +179,6 @@ def test_what_cannot_be_is_refused(options, words: str) -> None:
         build(**options)
 
 
-def test_it_looks_back_alone() -> None:
-    with pytest.raises(Unsupported, match="spans reach into the past alone"):
-        AdaptiveSpan(Site(width=WIDTH, heads=HEADS, max_length=64))
+def test_both_sides_have_no_state() -> None:
+    with pytest.raises(Unsupported, match="set causal"):
+        build(causal=False).initial_state(1, 4)
