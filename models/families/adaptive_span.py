@@ -32,11 +32,13 @@ from typing import cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from models.mixer import Growth, Layout, Site, State, Traits, Tuning
 from models.ops.segment_memory import Segment
 from models.ops.segment_recurrence import SegmentRecurrence
-from models.ops.span_attention import empty_slots, ramps, span_attention, spans_kept
+from models.ops.span_attention import empty_slots, ramps, span_attention, window_of
 
 
 class SpanTable(nn.Module):
@@ -62,6 +64,7 @@ class SpanCore(nn.Module):
     ) -> None:
         super().__init__()
         self.limit, self.ramp, self.dropout = span, ramp, site.attention_dropout
+        self.initial = initial
         width = site.head_width
         self.spans = nn.Parameter(torch.full((site.heads,), initial))
         rows = span if site.causal else 2 * span + 1
@@ -87,10 +90,11 @@ class SpanCore(nn.Module):
         return self.limit * self.spans
 
     def window(self) -> int:
-        """Return how many tokens back anything is looked at."""
-        if self.spans.device.type == "meta":
-            return self.limit
-        return spans_kept(self.reach, self.ramp, self.limit)
+        """Return how many tokens back anything is looked at; without numbers, as it begins."""
+        if self.spans.device.type == "meta" or isinstance(self.spans, FakeTensor):
+            return window_of(self.limit * self.initial, self.ramp, self.limit)
+        with _disable_current_modes():  # where operations are counted without numbers, these exist
+            return window_of(float(self.reach.detach().max()), self.ramp, self.limit)
 
     def forward(
         self,

@@ -5,6 +5,8 @@ query. A block of B queries meets its w + B keys by one product; reading rows of
 of w + B turns that square into the band, and back.
 """
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -105,10 +107,9 @@ def squared(band: Float[Tensor, "*n r w"], size: int) -> Float[Tensor, "*n r s"]
     return wide.view(*band.shape[:-2], rows, window + size)
 
 
-def spans_kept(spans: Float[Tensor, " h"], ramp: int, limit: int, step: int = 64) -> int:
-    """Return the window up to the end of the longest ramp, a multiple of `step`."""
-    longest = int(spans.detach().max().ceil()) + ramp + 1
-    return min(limit, -(-longest // step) * step)
+def window_of(longest: float, ramp: int, limit: int, step: int = 64) -> int:
+    """Return the window up to the end of the ramp of the longest span, a multiple of `step`."""
+    return min(limit, -(-(math.ceil(longest) + ramp + 1) // step) * step)
 
 
 def empty_slots(
