@@ -202,6 +202,8 @@ class Traits:
     """False: carries a stream or an activation penalty."""
     in_streams: frozenset[str] = frozenset()
     """Names of parameters that learn behind a memory alone: without a state nothing reads them."""
+    by_segment: bool = False
+    """Tokens of a stream see all of the memory before their segment, late ones of it more."""
     keeps_length: bool = True
     """Gives one output for each token; False: a stack that answers with tokens of its own."""
     sees_order: bool = True

@@ -161,7 +161,7 @@ class AdaptiveSpan(SegmentRecurrence):
         core = SpanCore(site, span=span, ramp=ramp, initial=initial, persistent=persistent)
         super().__init__(site, core, bias=bias, bias_default=False)
         # Queries that meet p carry no positions of their own.
-        self.traits = replace(self.traits, positions=frozenset())
+        self.traits = replace(self.traits, positions=frozenset(), by_segment=True)
         self.penalty = penalty
 
     def initial_state(self, batch_size: int, memory: int) -> State:

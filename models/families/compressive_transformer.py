@@ -113,7 +113,10 @@ class CompressiveTransformer(SegmentRecurrence):
             if name.startswith(("compressor", "decoder"))
         )
         self.traits = replace(
-            self.traits, in_streams=taught, reversible=self.reconstruction == Reconstruction.none
+            self.traits,
+            in_streams=taught,
+            by_segment=True,
+            reversible=self.reconstruction == Reconstruction.none,
         )
 
     def initial_state(self, batch_size: int, memory: int) -> State:

@@ -19,6 +19,8 @@ Differences: places count from 0 and frequencies fall to 10000^(-(d-2)/d), where
 the row grow from n + 1 to 2n tokens before it starts anew.
 """
 
+from dataclasses import replace
+
 from models.mixer import SCORED, Growth, Site
 from models.ops.exact import ExactCore
 from models.ops.segment_recurrence import SegmentRecurrence, attend
@@ -36,3 +38,4 @@ class Shortformer(SegmentRecurrence):
     def __init__(self, site: Site, *, bias: bool = True) -> None:
         memory = Growth(2.0 if site.positions in SCORED else 1.0)
         super().__init__(site, ExactCore(site, attend, memory=memory), bias=bias)
+        self.traits = replace(self.traits, by_segment=True)

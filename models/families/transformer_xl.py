@@ -21,6 +21,7 @@ both signs, as XLNet. Of that code's other encodings (`attn_type`), 1 is positio
 bias for each distance, and 2 and 3 are positions of the input, which there move with the segment.
 """
 
+from dataclasses import replace
 from enum import StrEnum, auto
 
 from models.mixer import SCORED, Growth, Need, Positions, Site
@@ -93,6 +94,7 @@ class TransformerXL(SegmentRecurrence):
         core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias, bias_default=False)
         self.same_length_when = same_length
+        self.traits = replace(self.traits, by_segment=same_length == SameLength.never)
 
     @property
     def same_length(self) -> bool:

@@ -91,7 +91,11 @@ def check_typical(typical: Mapping[str, float]) -> None:
         odd = sorted(set(typical) ^ set(TYPICAL))
         raise ValueError(f"typical: {odd} missing or unknown; wanted {{}} or {', '.join(TYPICAL)}")
     for name, value in typical.items():
-        if not 0 <= value < float("inf") or (value == 0 and name != "memory_bytes"):
+        if (
+            not isinstance(value, int | float)
+            or not 0 <= value < float("inf")
+            or (value == 0 and name != "memory_bytes")
+        ):
             raise ValueError(f"typical.{name}: got {value}; wanted a number above 0")
 
 

@@ -146,9 +146,9 @@ def mean_weights(mixer, x, **layout):
     """Return the sums of the rows' weights: the output where every value is 1."""
     with torch.no_grad():
         mixer.v_proj.weight.zero_()
-        mixer.v_proj.bias.fill_(1.0)
+        mixer.v_proj.bias = torch.nn.Parameter(torch.ones(WIDTH))
         mixer.out_proj.weight.copy_(torch.eye(WIDTH))
-        mixer.out_proj.bias.zero_()
+        mixer.out_proj.bias = None
         return mixer(x, Layout(**layout))
 
 

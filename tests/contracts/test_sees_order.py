@@ -60,7 +60,10 @@ SIZES = {
 }
 """Sizes at which what is near becomes all there is."""
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
-BLIND = {"identity", "linear", "luna", "performer", "sdpa", "softmax", "yoso"}
+BLIND = {
+    "compressive_transformer", "identity", "linear", "luna", "performer", "sdpa", "shortformer",
+    "softmax", "transformer_xl", "yoso",
+}  # fmt: skip
 
 
 def differs(mixer) -> bool:

@@ -19,7 +19,7 @@ from runners.training.optim import OptimConfig
 TYPED = (
     ("model=[linear,softmax]", "lra run -m model=linear,softmax"),
     ("task=[text]", "lra run -m task=text"),
-    ("model=[]", "wanted one of big_bird"),
+    ("model=[]", "wanted one of adaptive_span"),
     ("model=linear,softmax", "lra run -m model=linear,softmax"),
     ("seed=range(0,5)", "lra run -m 'seed=range(0,5)'"),
     ("model.layers=fnet,sdpa", "As one list: 'model.layers=[fnet,sdpa]'"),

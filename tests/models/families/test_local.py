@@ -324,7 +324,7 @@ def test_alibi_and_rotary_positions_enter_the_mixer():
     torch.testing.assert_close(out["alibi"], mixer.merge(wanted), atol=1e-12, rtol=0)
     assert not torch.allclose(out["none"], out["alibi"])
     assert not torch.allclose(out["none"], out["rotary"])
-    assert seen["alibi"].traits.positions == {"alibi", "rotary"}
+    assert seen["alibi"].traits.positions == {"alibi", "position_infused", "rotary"}
 
 
 def test_builds_and_runs_on_the_meta_device():

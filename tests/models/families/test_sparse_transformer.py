@@ -180,7 +180,7 @@ def test_alibi_lowers_scores_with_distance(pattern, use, causal):
     sees = support(29, pattern, use, 0, causal=causal)
     wanted = dense(*qkv, sees, keep=keep, slopes=alibi_slopes(4))
     compare(mixer.core(*qkv, Layout(keep=keep)), wanted, qkv)
-    assert mixer.traits.positions == {"alibi", "rotary"}
+    assert mixer.traits.positions == {"alibi", "position_infused", "rotary"}
 
 
 @PATTERNS
