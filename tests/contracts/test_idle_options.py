@@ -189,8 +189,8 @@ class Tried:
                     found[training, number] = bits(flow.x)
                     found |= {(number, *pair[:1]): bits(pair[1]) for pair in flow.penalties.items()}
                     state = detach(flow.state)
-            except ValueError:
-                return None
+            except ValueError:  # it has no state, or a full one ends it
+                break
         return found
 
     def cost(self):
