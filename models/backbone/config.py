@@ -164,7 +164,7 @@ class BackboneConfig:
     """Where groups of rarer ids begin, for softmax=adaptive and embedding=adaptive. Ids must be
     sorted by frequency."""
     softmax_shrink: float = 4.0
-    """What each further group's width is divided by; beside it: no group is narrower (1)."""
+    """What each further group's width is divided by; 1: none is narrower."""
     initial_deviation: float | None = None
     """Every matrix and table is drawn from N(0, this); None = each as its part says."""
     activation_checkpointing: bool = False

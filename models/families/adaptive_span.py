@@ -6,10 +6,9 @@
 
 S is `span`, R `ramp`, p one table for all heads and layers. A token does not see itself. Where
 later tokens may be seen, the same with |i - j| <= S and a vector for each sign, itself included
-(no paper has that). Spans
-begin at `initial` S and cost `penalty` S mean(z') in every layer, the penalty `span` of a training
-step; after it z' is clamped. Keys beyond the longest span of the layer and its ramp, in
-steps of 64, are not looked at.
+(no paper has that). Spans begin at `initial` S and cost `penalty` S mean(z') in every layer, the
+penalty `span` of a training step; after it z' is clamped. Keys beyond the longest span of the layer
+and its ramp, in steps of 64, are not looked at.
 
 With `persistent=N` every head has N keys and values beside, without position and span, in the same
 softmax: all-attention, which takes the place of the networks (`model.backbone.feed_forward=none`).
@@ -21,8 +20,7 @@ for all-attention. Notation: D is the width of all heads, d that of one.
 
 Differences: memory begins empty and masked, where zeros are attended to there; sums of weights
 lack the 1e-8 that is added there; the mask is taken at i - j - 1, as in that code (the paper has
-i - j). Spans that follow the token (section 2.3) are not
-offered.
+i - j). Spans that follow the token (section 2.3) are not offered.
 """
 
 from collections.abc import Mapping

@@ -160,14 +160,23 @@ class ExactCore(nn.Module):
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
-        if self.relative is not None:
-            arguments["bias"] = self.relative.in_order(q, q.shape[2])
-            q = self.relative.queries(q)
-        elif self.slopes is not None:
-            position = torch.arange(q.shape[2], device=q.device)
-            distance = (position[:, None] - position)[None, None]
-            arguments["bias"] = distance_bias(self.slopes, distance)
+        q, arguments["bias"] = self.in_order(q, q.shape[2])
         return self.attend(q, k, v, **arguments)
+
+    def in_order(
+        self, q: Float[Tensor, "b h l k"], keys: int
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
+        """Return what meets keys that follow one another, and what positions add to the scores.
+
+        The last of the `keys` is that of the last query.
+        """
+        if self.relative is not None:
+            return self.relative.queries(q), self.relative.in_order(q, keys)
+        if self.slopes is None:
+            return q, None
+        position = torch.arange(keys, device=q.device)
+        distance = position[keys - q.shape[2] :, None] - position
+        return q, distance_bias(self.slopes, distance[None, None])
 
     def rate(self) -> float:
         """Return the dropout probability of this moment."""

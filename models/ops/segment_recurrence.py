@@ -15,7 +15,6 @@ from models.multi_head import Core, MultiHead
 from models.ops import segment_memory
 from models.ops.exact import (
     ExactCore,
-    distance_bias,
     refuse_in_stream,
     sdpa,
     softmax_attention,
@@ -98,15 +97,8 @@ class SegmentRecurrence(MultiHead):
         visible = segment_memory.visibility(
             length, keys, segment.empty, same_length=self.same_length, device=q.device
         )
-        given: dict[str, Any] = {"causal": True, "visible": visible, "dropout": core.rate()}
-        if core.relative is not None:
-            given["bias"] = core.relative.in_order(q, keys)
-            q = core.relative.queries(q)
-        elif core.slopes is not None:
-            position = torch.arange(keys, device=q.device)
-            distance = position[keys - length :, None] - position
-            given["bias"] = distance_bias(core.slopes, distance[None, None])
-        return attend(q, k, v, **given)
+        q, bias = core.in_order(q, keys)
+        return attend(q, k, v, causal=True, visible=visible, dropout=core.rate(), bias=bias)
 
     def placed(
         self,
