@@ -44,7 +44,7 @@ from torch.nn import functional as F
 from models.mixer import SCORED, Flow, Growth, Layout, Need, Site, State, Unsupported
 from models.ops.compression import LEARNED, Compression, Compressor, masked_error
 from models.ops.exact import ExactCore, refuse_in_stream, sdpa
-from models.ops.segment_memory import Segment
+from models.ops.segment_memory import Segment, none_if_full
 from models.ops.segment_recurrence import SegmentRecurrence, attend
 
 
@@ -148,11 +148,9 @@ class CompressiveTransformer(SegmentRecurrence):
         memory, held = inputs.shape[1] - waiting, rows.shape[1]
         context = torch.cat((rows.to(x.dtype), inputs[:, waiting:].to(x.dtype), x), dim=1)
         given_up = (seen - memory).clamp(min=0)
-        vacant: Tensor | None = (
+        vacant = none_if_full(
             memory - seen.clamp(max=memory) + held - (given_up // self.rate).clamp(max=held)
         )
-        if seen.device.type == "cpu" and not bool(cast(Tensor, vacant).any()):
-            vacant = None
         segment = Segment((context,), vacant, None)
         q = self.split(self.q_proj(x))
         k, v = (self.split(layer(context)) for layer in (self.k_proj, self.v_proj))

@@ -60,10 +60,13 @@ def append(state: State, new: tuple[Tensor, ...]) -> Segment:
 
 
 def _vacant(seen: Int[Tensor, " b"], memory: int) -> Int[Tensor, " b"] | None:
-    # Elsewhere a look at `seen` would wait for the device.
-    if seen.device.type == "cpu" and bool((seen >= memory).all()):
-        return None
-    return (memory - seen).clamp(min=0)
+    return none_if_full((memory - seen).clamp(min=0))
+
+
+def none_if_full(empty: Int[Tensor, " b"]) -> Int[Tensor, " b"] | None:
+    """Return how many remembered rows hold nothing, or None where it is known that none does."""
+    # Elsewhere than on a CPU a look would wait for the device.
+    return None if empty.device.type == "cpu" and not bool(empty.any()) else empty
 
 
 def visibility(
