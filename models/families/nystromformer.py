@@ -34,9 +34,9 @@ from torch.nn import functional as F
 
 from models.mixer import Layout, Need, Site, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.ops.convolution.values import ValueConvolution
 from models.ops.low_rank.iterative_inverse import Initialisation, Inverse, InverseRule
 from models.ops.numerics import full_precision, sum_dtype
-from models.ops.value_convolution import ValueConvolution
 
 
 def segment_means(

@@ -39,10 +39,10 @@ from torch.autograd.function import once_differentiable
 
 from models.mixer import Growth, Layout, Need, Site, Traits, Unsupported
 from models.multi_head import MultiHead
+from models.ops.convolution.values import ValueConvolution
 from models.ops.hashing.collision_chance import Chance, Gradient, chance_product, pull_chance
 from models.ops.hashing.collisions import Sides, collected, draw_planes, hash_codes, paired
 from models.ops.numerics import full_precision, reciprocal, sum_dtype
-from models.ops.value_convolution import ValueConvolution
 
 LONGEST = 24
 """Most bits of a code: float32 holds every code exactly, and a table has 2^tau entries."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from models.contract.counting import count_operations, pretending, saved_bytes
 from models.families.nystromformer import Nystromformer, nystrom_attention, segment_means
 from models.mixer import Layout, Site, Unsupported
+from models.ops.convolution.values import ValueConvolution
 from models.ops.exact import softmax_attention
 from models.ops.low_rank import reference
 from models.ops.low_rank.iterative_inverse import (
@@ -19,7 +20,6 @@ from models.ops.low_rank.iterative_inverse import (
     iterative_inverse,
 )
 from models.ops.low_rank.reference import ridge_inverse, six_step_inverse
-from models.ops.value_convolution import ValueConvolution
 from tests import attention
 from tests.attention import drawn
 

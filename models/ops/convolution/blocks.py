@@ -1,0 +1,46 @@
+"""Rows of all examples one after another, cut into blocks that a banded matrix maps.
+
+A block of C outputs is a banded C x (C + K - 1) matrix times a strided view of its inputs, so that
+matrix products do the work of a convolution with K taps.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from models.ops.numerics import sum_dtype
+
+BLOCK = 32
+"""Outputs of one product: the fastest on a CPU for kernels of 33 and 65 taps."""
+
+
+def lay(x: Float[Tensor, "b h l v"], taps: int, first: int) -> Float[Tensor, "h n v"]:
+    """Copy rows to one buffer per head, each behind `first` zeros and with K - 1 in all."""
+    batch, heads, length, width = x.shape
+    stride = -(-(length + taps - 1) // BLOCK) * BLOCK
+    buffer = x.new_empty(heads, batch * stride + taps - 1, width, dtype=sum_dtype(x))
+    rows = buffer[:, : batch * stride].view(heads, batch, stride, width)
+    rows[:, :, :first] = 0
+    rows[:, :, first : first + length] = x.transpose(0, 1)
+    rows[:, :, first + length :] = 0
+    buffer[:, batch * stride :] = 0
+    return buffer
+
+
+def blocks(buffer: Float[Tensor, "h n v"], taps: int) -> Float[Tensor, "h m w v"]:
+    """View the inputs of every block; neighbours overlap."""
+    heads, rows, width = buffer.shape
+    shape = heads, (rows - taps + 1) // BLOCK, BLOCK + taps - 1, width
+    return buffer.as_strided(shape, (rows * width, BLOCK * width, width, 1))
+
+
+def lift(out: Float[Tensor, "h m c v"], batch: int, length: int) -> Float[Tensor, "b h l v"]:
+    """View the outputs as rows."""
+    rows = out.view(out.shape[0], batch, -1, out.shape[-1])
+    return rows[:, :, :length].transpose(0, 1)
+
+
+def diagonals(band: Float[Tensor, "n c w"]) -> Float[Tensor, "n c t"]:
+    """View the band of its matrix: row c, column c + t."""
+    matrices, rows, columns = band.shape
+    shape = matrices, rows, columns - rows + 1
+    return band.as_strided(shape, (rows * columns, columns + 1, 1))

@@ -1,0 +1,119 @@
+"""A gated convolution as a mixer: the block around LightConv and DynamicConv.
+
+    z = GLU(x W_1 + b_1),  W_1: d -> 2 d          (without a gate: d -> d)
+    y = conv(z) W_2 + b_2                          z = 0 at padding
+
+What distinguishes the families is where the taps come from. Taps are normalised by a softmax over
+all of them; those outside the sequence and at padding meet zeros, so that their weight is lost.
+"""
+
+from abc import abstractmethod
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
+from models.multi_head import projection
+from models.ops.numerics import sum_dtype
+
+
+class GatedConvolution(Family):
+    """Projection and gate, a convolution of every head's channels, a projection back.
+
+    Args:
+        site: Where it is built; `attention_dropout` sets taps of each token and head to 0.
+        kernel: Taps, one number or one per layer. An odd number sees as many tokens to each side;
+            an even one sees one more behind itself; a causal layer sees the last ones.
+        glu: Whether a gate of its own multiplies every channel.
+        input_dropout: Share of the entries of the input that is dropped.
+
+    Raises:
+        ValueError: Heads do not divide the width, or a value is out of range.
+    """
+
+    def __init__(self, site: Site, *, kernel: list[int], glu: bool, input_dropout: float) -> None:
+        super().__init__()
+        if site.width % site.heads:
+            raise ValueError(
+                "heads share the channels evenly, so they must divide width: got "
+                f"heads={site.heads}, width={site.width}; set model.backbone.width to a multiple "
+                f"of {site.heads}"
+            )
+        taps = site.at(kernel)
+        reach = site.max_length if site.causal else 2 * site.max_length - 1
+        if not 1 <= taps <= reach:
+            raise ValueError(
+                f"kernel counts taps, of which no token of up to {site.max_length} reaches more "
+                f"than {reach}: got {taps}; use 1 to {reach}"
+            )
+        if not 0 <= input_dropout < 1:
+            raise ValueError(f"input_dropout must lie in [0, 1): got {input_dropout}")
+        self.heads, self.taps, self.glu = site.heads, taps, glu
+        self.left = taps - 1 if site.causal else (taps - 1) // 2
+        self.input_dropout, self.tap_dropout = input_dropout, site.attention_dropout
+        self.in_proj = projection(site.width, (2 if glu else 1) * site.width, bias=True)
+        self.out_proj = projection(site.width, site.width, bias=True)
+        self.traits = Traits(
+            causal=site.causal,
+            weight_dropout=True,
+            training_noise=input_dropout > 0,
+            sees_order=taps > 1,
+        )
+
+    @abstractmethod
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
+        """Convolve; outputs of the first `past` tokens, which are remembered ones, are not read."""
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue behind the last `kernel - 1` tokens, which are the state; None: zeros."""
+        x = blanked(flow.x, layout, self.traits)
+        x = F.dropout(x, self.input_dropout, self.training)
+        z = self.in_proj(x)
+        z = F.glu(z, dim=-1) if self.glu else z
+        z, keep = self._at_real_tokens(z, layout.keep), layout.keep
+        state, past = flow.state, 0
+        if state is not None:
+            if keep is not None:
+                raise ValueError("extend with a state takes full rows: pass keep=None")
+            before = cast(Tensor, state)
+            z, past = torch.cat((before.to(z.dtype), z), dim=1), before.shape[1]
+            # Cloned: a view would hold the whole segment.
+            state = z[:, z.shape[1] - past :].to(before.dtype).clone()
+        heads = torch.unflatten(z, -1, (self.heads, -1)).transpose(1, 2)
+        y = self.convolve(heads, past)[:, :, past:]
+        y = y.transpose(1, 2).flatten(2).to(z.dtype)
+        return flow._replace(x=self.out_proj(y), state=state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return zeros in place of the last `kernel - 1` tokens, whatever the memory."""
+        del memory
+        if not self.traits.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        like = self.out_proj.weight
+        return like.new_zeros(batch_size, self.taps - 1, like.shape[1])
+
+    def dropped(self, taps: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
+        """Set taps to 0 in a training pass; the others grow by 1 / (1 - dropout)."""
+        return F.dropout(taps, self.tap_dropout, self.training)
+
+    def dropping(self) -> bool:
+        """Return whether this pass drops taps."""
+        return self.training and self.tap_dropout > 0
+
+    @staticmethod
+    def _at_real_tokens(
+        z: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
+    ) -> Float[Tensor, "b l d"]:
+        return z if keep is None else z.masked_fill(~keep[..., None], 0)
+
+
+def normalised(logits: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
+    """Return the softmax over the taps, at least in float32."""
+    return logits.softmax(-1, dtype=sum_dtype(logits))

@@ -1,0 +1,21 @@
+"""Convolutions as their papers write them, token by token and tap by tap."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def convolution(
+    x: Float[Tensor, "b h l v"], weight: Float[Tensor, "b h l t"], left: int
+) -> Float[Tensor, "b h l v"]:
+    """y_i = sum_t w_i,t x_(i + t - left), with x = 0 outside the sequence."""
+    length = x.shape[2]
+    found = []
+    for i in range(length):
+        y = torch.zeros_like(x[:, :, 0])
+        for tap in range(weight.shape[-1]):
+            j = i + tap - left
+            if 0 <= j < length:
+                y = y + weight[:, :, i, tap, None] * x[:, :, j]
+        found.append(y)
+    return torch.stack(found, dim=2)

@@ -1,0 +1,79 @@
+"""What the tests of LightConv and DynamicConv share."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.mixer import Layout, Site
+from models.ops.convolution.layer import GatedConvolution
+from models.ops.convolution.reference import convolution
+from tests.attention import drawn
+from tests.models.families.released import convolutions as released
+
+STORED = np.load(released.OUTPUTS)
+SITE = {"width": 6, "heads": 2, "max_length": 32}
+LENGTH = 13
+
+
+def built(family: type, *, kernel: int = 5, **options: Any) -> Any:
+    """Return a mixer in evaluation mode, in float64."""
+    facts = {name: options.pop(name) for name in [*options] if name in Site.__slots__}
+    torch.manual_seed(3)
+    return family(Site(**(SITE | facts)), kernel=[kernel], **options).double().eval()
+
+
+def gated(mixer: GatedConvolution, x: Tensor) -> Tensor:
+    """Return the channels of every head behind the gate: (b, h, l, v)."""
+    a, b = (x @ mixer.in_proj.weight.T + mixer.in_proj.bias).chunk(2, dim=-1)
+    return (a * b.sigmoid()).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
+
+
+def literal(mixer: GatedConvolution, x: Tensor, taps: Tensor, left: int) -> Tensor:
+    """Return the mixer's output from its taps (b, h, l, t)."""
+    y = convolution(gated(mixer, x), taps, left).transpose(1, 2).flatten(2)
+    return y @ mixer.out_proj.weight.T + mixer.out_proj.bias
+
+
+def equal_with_gradients(found: Tensor, wanted: Tensor, leaves: list[Tensor]) -> None:
+    """Compare values and gradients."""
+    direction = drawn(*wanted.shape, seed=9)
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
+    for one, other in zip((found, *here), (wanted, *there), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def as_released(family: type, case: str) -> None:
+    """Compare the convolution of a mixer with what fairseq's gave."""
+    name, taps, left = released.CASES[case]
+    mixer = built(
+        family, kernel=taps, width=released.WIDTH, heads=released.HEADS, causal=left == taps - 1
+    )
+    weight = mixer.weight if name == "light" else mixer.kernel_proj.weight
+    with torch.no_grad():
+        weight.copy_(released.weight(name, taps))
+    x = released.tokens().requires_grad_()
+    heads = x.unflatten(-1, (released.HEADS, -1)).transpose(1, 2)
+    y = mixer.convolve(heads, 0).transpose(1, 2).flatten(2)
+    by_x, by_weight = torch.autograd.grad(y, (x, weight), released.direction())
+    for key, value in {"y": y, "x": by_x, "weight": by_weight}.items():
+        np.testing.assert_allclose(value.detach(), STORED[f"{case}: {key}"], atol=1e-12)
+
+
+def as_if_not_there(mixer: GatedConvolution) -> None:
+    """Compare rows that begin or end with padding with rows that have none."""
+    x, keep = drawn(2, LENGTH, 6), torch.ones(2, LENGTH, dtype=torch.bool)
+    keep[0, 9:] = keep[1, :4] = False
+    found = mixer(x, Layout(keep=keep))
+    for row in range(2):
+        wanted = mixer(x[row, keep[row]][None], Layout())[0]
+        torch.testing.assert_close(found[row, keep[row]], wanted, atol=1e-12, rtol=0)
+
+
+def constant_taps(mixer: GatedConvolution, x: Tensor) -> Tensor:
+    """Return the moving average over the window, zeros outside."""
+    z = gated(mixer, x).transpose(1, 2).flatten(2).mT
+    z = F.pad(z, (mixer.left, mixer.taps - 1 - mixer.left))
+    return mixer.out_proj(F.avg_pool1d(z, mixer.taps, stride=1).mT)

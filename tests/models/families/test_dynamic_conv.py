@@ -1,0 +1,79 @@
+"""DynamicConv against its sum over taps, fairseq, averages and LightConv."""
+
+import pytest
+import torch
+
+from models.families.dynamic_conv import DynamicConv
+from models.families.light_conv import LightConv
+from models.mixer import Flow, Layout
+from models.state import size_bytes
+from tests.attention import drawn
+from tests.models.families.convolution_cases import (
+    LENGTH,
+    as_if_not_there,
+    as_released,
+    built,
+    constant_taps,
+    equal_with_gradients,
+    gated,
+    literal,
+)
+from tests.models.families.released import convolutions as released
+
+BOTH = pytest.mark.parametrize("causal", [False, True])
+
+
+@BOTH
+@pytest.mark.parametrize("kernel", [2, 5, 6])
+def test_it_is_the_sum_over_taps(causal, kernel):
+    mixer, x = built(DynamicConv, causal=causal, kernel=kernel), drawn(2, LENGTH, 6)
+    x.requires_grad_()
+    z = gated(mixer, x).transpose(1, 2).flatten(2)
+    weight = mixer.kernel_proj.weight.view(mixer.heads, kernel, 6)
+    logits = torch.einsum("bld,htd->bhlt", z, weight)
+    left = kernel - 1 if causal else (kernel - 1) // 2
+    wanted = literal(mixer, x, logits.softmax(-1), left)
+    equal_with_gradients(mixer(x, Layout()), wanted, [x, *mixer.parameters()])
+
+
+@pytest.mark.parametrize("case", [case for case in released.CASES if case.startswith("dynamic")])
+def test_it_is_the_released_convolution(case):
+    as_released(DynamicConv, case)
+
+
+@BOTH
+def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
+    as_if_not_there(built(DynamicConv, causal=causal))
+
+
+@BOTH
+def test_equal_kernels_are_a_moving_average(causal):
+    mixer, x = built(DynamicConv, causal=causal), drawn(2, LENGTH, 6)
+    torch.nn.init.zeros_(mixer.kernel_proj.weight)
+    torch.testing.assert_close(mixer(x, Layout()), constant_taps(mixer, x), atol=1e-12, rtol=0)
+
+
+def test_kernels_that_no_token_changes_are_those_of_light_conv():
+    dynamic, light = (built(family, causal=True) for family in (DynamicConv, LightConv))
+    light.load_state_dict(dynamic.state_dict(), strict=False)
+    # A channel that the gate makes 1 at every token carries the logits.
+    x = drawn(2, LENGTH, 6)
+    with torch.no_grad():
+        for mixer in (dynamic, light):
+            mixer.in_proj.weight[0] = mixer.in_proj.weight[6] = 0
+            mixer.in_proj.bias[0], mixer.in_proj.bias[6] = 1, 100
+        dynamic.kernel_proj.weight[:, 1:] = 0
+        light.weight.copy_(dynamic.kernel_proj.weight[:, 0].view(2, 1, 5))
+    torch.testing.assert_close(dynamic(x, Layout()), light(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
+    mixer, x = built(DynamicConv, causal=True), drawn(2, LENGTH, 6)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+        assert size_bytes(state) == 8 * 2 * 4 * 6
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)

@@ -1,0 +1,116 @@
+"""LightConv against its sum over taps, fairseq, averages and a depthwise convolution."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from models.families.light_conv import LightConv
+from models.mixer import Flow, Layout, Site, Unsupported
+from models.state import size_bytes
+from tests.attention import drawn
+from tests.models.families.convolution_cases import (
+    LENGTH,
+    SITE,
+    as_if_not_there,
+    as_released,
+    built,
+    constant_taps,
+    equal_with_gradients,
+    gated,
+    literal,
+)
+from tests.models.families.released import convolutions as released
+
+BOTH = pytest.mark.parametrize("causal", [False, True])
+KERNELS = pytest.mark.parametrize("kernel", [1, 2, 5, 6])
+
+
+def logits(mixer: LightConv, x: torch.Tensor) -> torch.Tensor:
+    return mixer.weight[None].expand(len(x), mixer.heads, x.shape[1], mixer.taps)
+
+
+@BOTH
+@KERNELS
+def test_it_is_the_sum_over_taps(causal, kernel):
+    mixer, x = built(LightConv, causal=causal, kernel=kernel), drawn(2, LENGTH, 6)
+    x.requires_grad_()
+    left = kernel - 1 if causal else (kernel - 1) // 2
+    wanted = literal(mixer, x, logits(mixer, x).softmax(-1), left)
+    leaves = [x, *mixer.parameters()][: None if kernel > 1 else -1]
+    equal_with_gradients(mixer(x, Layout()), wanted, leaves)
+
+
+@pytest.mark.parametrize("case", [case for case in released.CASES if case.startswith("light")])
+def test_it_is_the_released_convolution(case):
+    as_released(LightConv, case)
+
+
+@BOTH
+def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
+    as_if_not_there(built(LightConv, causal=causal))
+
+
+@BOTH
+def test_equal_taps_are_a_moving_average(causal):
+    mixer, x = built(LightConv, causal=causal), drawn(2, LENGTH, 6)
+    torch.nn.init.zeros_(mixer.weight)
+    torch.testing.assert_close(mixer(x, Layout()), constant_taps(mixer, x), atol=1e-12, rtol=0)
+
+
+def test_a_head_for_each_channel_is_a_depthwise_convolution():
+    mixer, x = built(LightConv, heads=6, causal=True), drawn(2, LENGTH, 6)
+    z = F.pad(gated(mixer, x)[..., 0], (4, 0))
+    wanted = mixer.out_proj(F.conv1d(z, mixer.weight.softmax(-1), groups=6).mT)
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
+    mixer, x = built(LightConv, causal=True), drawn(2, LENGTH, 6)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+        assert size_bytes(state) == 8 * 2 * 4 * 6
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_taps_of_every_token_are_dropped_by_themselves():
+    mixer, x = built(LightConv, attention_dropout=0.5).train(), drawn(1, LENGTH, 6)
+    torch.manual_seed(7)
+    found = mixer(x, Layout())
+    torch.manual_seed(7)
+    taps = F.dropout(logits(mixer, x).softmax(-1), 0.5)
+    torch.testing.assert_close(found, literal(mixer, x, taps, 2), atol=1e-12, rtol=0)
+
+
+def test_without_a_gate():
+    mixer, x = built(LightConv, glu=False, kernel=1), drawn(2, LENGTH, 6)
+    wanted = mixer.out_proj(mixer.in_proj(x))
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+def test_layers_have_kernels_of_their_own():
+    sites = [Site(**SITE, layer=layer, depth=3) for layer in range(3)]
+    assert [LightConv(site, kernel=[3, 7, 15]).taps for site in sites] == [3, 7, 15]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": 0}, "kernel counts taps"),
+        ({"kernel": 64}, "of which no token of up to 32 reaches more than 63: got 64"),
+        ({"kernel": 33, "causal": True}, "no token of up to 32 reaches more than 32: got 33"),
+        ({"heads": 4}, "heads share the channels evenly"),
+        ({"input_dropout": 1.0}, r"input_dropout must lie in \[0, 1\): got 1.0"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(LightConv, **options)
+
+
+def test_both_directions_have_no_state():
+    with pytest.raises(Unsupported, match="a state along time needs a causal mixer"):
+        built(LightConv).initial_state(1, 8)
