@@ -151,13 +151,17 @@ class MultiHead(Family):
         return cast(Core, self.core)
 
     def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width of all heads into heads."""
-        return x.reshape(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
+        """Fold the width of all heads, of which keys and values may have others, into heads."""
+        heads = x.shape[-1] // self.head_width
+        return x.reshape(*x.shape[:2], heads, self.head_width).transpose(1, 2)
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
-    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b h l k"], Float[Tensor, "b h l k"]]:
-        """Return queries, keys and values by head, with the positions that are applied here."""
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l k"]]:
+        """Return queries, keys and values by head, with the positions that are applied here.
+
+        Numbers of heads differ only in a family that makes projections of its own.
+        """
         x = blanked(x, layout, self.traits)
         placed = infused(x, layout.start) if self.infused else x
         q, k = self.split(self.q_proj(placed)), self.split(self.k_proj(placed))
@@ -225,8 +229,9 @@ class MultiHead(Family):
         if not hasattr(core, "initial_state"):
             raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
         like = self.q_proj.weight.new_empty(0)
+        heads = self.k_proj.out_features // self.head_width
         state: State = core.initial_state(
-            (batch_size, self.heads, memory, self.head_width, self.head_width), like
+            (batch_size, heads, memory, self.head_width, self.head_width), like
         )
         return state
 

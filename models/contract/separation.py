@@ -46,7 +46,12 @@ def check_heads(case: Case) -> Result:
     if not isinstance(value, nn.Linear) or not isinstance(out, nn.Linear):
         return Result(True, "skipped: it has no linear v_proj and out_proj to look between")
     heads = int(getattr(mixer, "heads", HEADS))
-    parts = [value, *(each for each in queries if isinstance(each, nn.Linear))]
+    linear = [each for each in queries if isinstance(each, nn.Linear)]
+    groups = heads * value.out_features // out.in_features
+    # Where heads share keys and values in groups, queries are looked at by themselves.
+    rounds = [([value, *linear], heads)]
+    if groups != heads:
+        rounds = [(linear[:1], heads), ([value, *linear[1:]], groups)]
     x = case.input(case.middling, rows=1)
     found: list[Tensor] = []
     out.register_forward_pre_hook(lambda _, given: found.append(given[0].detach()))
@@ -57,21 +62,23 @@ def check_heads(case: Case) -> Result:
         return torch.unflatten(found.pop(), -1, (heads, -1))
 
     wanted = shares()
-    for head in range(heads):
-        weights = [part.weight.detach().clone() for part in parts]
-        with torch.no_grad():
-            for part in parts:
-                torch.unflatten(part.weight, 0, (heads, -1))[head].mul_(-0.7)
-            changed = (shares() - wanted).abs().amax((0, 1, 3)) > 1e-9 * wanted.abs().max()
-            for part, weight in zip(parts, weights, strict=True):
-                part.weight.copy_(weight)
-        if reached := [other for other in range(heads) if changed[other] != (other == head)]:
-            return Result(
-                False,
-                f"of {heads} heads, other weights for head {head} "
-                f"{'change' if changed[reached[0]] else 'do not change'} what head {reached[0]} "
-                "hands on",
-            ).because("heads in another order, or folded by reshape in place of transpose")
+    for parts, number in rounds:
+        for index in range(number):
+            weights = [part.weight.detach().clone() for part in parts]
+            with torch.no_grad():
+                for part in parts:
+                    torch.unflatten(part.weight, 0, (number, -1))[index].mul_(-0.7)
+                changed = (shares() - wanted).abs().amax((0, 1, 3)) > 1e-9 * wanted.abs().max()
+                for part, weight in zip(parts, weights, strict=True):
+                    part.weight.copy_(weight)
+            own = range(index * heads // number, (index + 1) * heads // number)
+            if reached := [other for other in range(heads) if changed[other] != (other in own)]:
+                return Result(
+                    False,
+                    f"of {number} heads, other weights for head {index} "
+                    f"{'change' if changed[reached[0]] else 'do not change'} what head "
+                    f"{reached[0]} hands on",
+                ).because("heads in another order, or folded by reshape in place of transpose")
     return Result(True, f"{heads} heads stay apart")
 
 

@@ -120,7 +120,10 @@ def refuse_in_stream(layout: Layout) -> None:
 
 
 class ExactCore(nn.Module):
-    """Everything around the attention function of an exact family: masks, dropout, memory."""
+    """Everything around the attention function of an exact family: masks, dropout, memory.
+
+    Keys and values have as many heads as that function takes.
+    """
 
     slopes: Tensor | None
 
@@ -152,10 +155,10 @@ class ExactCore(nn.Module):
     def forward(
         self,
         q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h s k"],
-        v: Float[Tensor, "b h s v"],
+        k: Float[Tensor, "b g s k"],
+        v: Float[Tensor, "b c s v"],
         layout: Layout,
-    ) -> Float[Tensor, "b h l v"]:
+    ) -> Float[Tensor, "b o l v"]:
         """Attend over the sequence, or over another one."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
@@ -191,11 +194,11 @@ class ExactCore(nn.Module):
     def extend(
         self,
         q: Float[Tensor, "b h l k"],
-        k: Float[Tensor, "b h l k"],
-        v: Float[Tensor, "b h l v"],
+        k: Float[Tensor, "b g l k"],
+        v: Float[Tensor, "b c l v"],
         layout: Layout,
         state: State,
-    ) -> tuple[Float[Tensor, "b h l v"], State]:
+    ) -> tuple[Float[Tensor, "b o l v"], State]:
         """Attend to the remembered tokens and to the new ones up to each query.
 
         A query sees the last `memory` tokens, itself included: with more, a window that slides.

@@ -21,8 +21,8 @@ from models.mixer import State
 class CacheView(NamedTuple):
     """What new tokens attend to; s slots, of which some may be empty or out of sight."""
 
-    keys: Float[Tensor, "b h s k"]
-    values: Float[Tensor, "b h s v"]
+    keys: Float[Tensor, "b g s k"]
+    values: Float[Tensor, "b c s v"]
     visible: Bool[Tensor, "b 1 l s"]
     distance: Int[Tensor, "b 1 l s"]
     """Position of the query less that of the key; of an empty slot, without meaning."""
@@ -49,7 +49,7 @@ def fits(state: State, length: int) -> bool:
     return seen.device.type == "meta" or int(seen.max()) + length <= keys.shape[2]
 
 
-def append(state: State, k: Float[Tensor, "b h l k"], v: Float[Tensor, "b h l v"]) -> CacheView:
+def append(state: State, k: Float[Tensor, "b g l k"], v: Float[Tensor, "b c l v"]) -> CacheView:
     """Return what each new token may see, the last `memory` tokens, and the new state."""
     keys, values, seen = cast(tuple[Tensor, Tensor, Int[Tensor, " b"]], state)
     memory, length = keys.shape[2], k.shape[2]

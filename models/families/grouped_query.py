@@ -1,0 +1,71 @@
+"""Grouped-query attention: groups of query heads share one head of keys and values.
+
+    o_h = softmax(Q_h K_g' / sqrt(k)) V_g,    g = floor(h G / H)
+
+for H query heads and G heads of keys and values; G = 1 is multi-query attention, G = H softmax
+attention.
+
+Cost       as `sdpa`, but 4 n d k G operations for the projections of keys and values. The state of
+           a stream, and what a step reads of it, is G / H of that of softmax attention. Queries of
+           a group are read as one longer sequence, so that keys and values need no copies; where
+           the kernel masks later tokens by itself, or positions add to scores, they are copied.
+Source     Shazeer 2019, arXiv:1911.02150 (G = 1); Ainslie et al. 2023, arXiv:2305.13245.
+Published  in T5 XXL with 8 groups of 64 heads, made from a trained model by averaging its heads of
+           keys and of values; that step is left out, models begin here as they are drawn.
+Differs    none in the function.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from models.mixer import Growth, Site
+from models.multi_head import MultiHead, biases, projection
+from models.ops.exact import ExactCore, sdpa
+
+
+def grouped_sdpa(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b g s k"],
+    v: Float[Tensor, "b g s v"],
+    *,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend, h a multiple of g; arguments as `models.ops.exact.softmax_attention`."""
+    groups, shared = k.shape[1], q.shape[1] // k.shape[1]
+    if shared == 1 or bias is not None or (causal and visible is None):
+        k, v = (x.repeat_interleave(shared, 1) if shared > 1 else x for x in (k, v))
+        return sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+    batch, heads, length, width = q.shape
+    together = q.reshape(batch, groups, shared * length, width)
+    if visible is not None and visible.shape[2] > 1:
+        visible = visible.repeat(1, 1, shared, 1)
+    o = sdpa(together, k, v, visible=visible, dropout=dropout)
+    return o.reshape(batch, heads, length, -1)
+
+
+class GroupedQueryAttention(MultiHead):
+    """Multi-head attention with fewer heads of keys and values.
+
+    Args:
+        site: Where it is built.
+        key_value_heads: Heads of keys and of values; divides the heads of queries.
+        bias: Whether projections have biases.
+
+    Raises:
+        ValueError: They do not divide.
+    """
+
+    def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
+        if key_value_heads < 1 or site.heads % key_value_heads:
+            raise ValueError(
+                f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
+                f"{site.heads}; 1 is multi-query attention"
+            )
+        super().__init__(site, ExactCore(site, grouped_sdpa, memory=Growth(1.0)), bias=bias)
+        has = biases(site, bias)
+        for name in ("k_proj", "v_proj"):
+            width = key_value_heads * self.head_width
+            self.add_module(name, projection(site.width, width, bias=has.qkv))

@@ -1,0 +1,151 @@
+"""Talking heads: logits are mixed across heads before the softmax, weights across heads after it.
+
+    J_h = Q_h K_h' / sqrt(k)                 for each of h_k heads of queries and keys
+    L_i = sum_h P_ih J_h,   A_i = softmax(L_i)   for each of h heads; hidden keys are masked in L
+    O_j = (sum_i R_ji A_i) V_j               for each of h_v heads of values
+
+Cost       4 n^2 D operations forward for k = v = D / h, and 2 n^2 h (h_k + h_v) for the mixing,
+           twice that backward; scores are materialised, up to five times h n^2 numbers are kept.
+Source     Shazeer et al. 2020, arXiv:2003.02436, section 4.
+Published  in T5 with 6 to 48 heads, of all three kinds as many.
+Differs    P and R begin as the identity, so that a model begins as softmax attention; the paper's
+           are drawn: `mixing=normal`, N(0, 1 / h_k) and N(0, 1 / h). Positions that add to scores
+           are added behind P. Dropout falls on A. Projections that depend on the tokens
+           (its section 5) are left out.
+"""
+
+from dataclasses import replace
+from enum import StrEnum, auto
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Growth, Positions, Site, State
+from models.multi_head import MultiHead, biases, projection
+from models.ops.exact import ExactCore
+from models.ops.numerics import sum_dtype
+from models.relative import drawn
+
+
+class Mixing(StrEnum):
+    """How the maps across heads begin."""
+
+    identity = auto()
+    normal = auto()
+
+
+def talking_attention(
+    q: Float[Tensor, "b a l k"],
+    k: Float[Tensor, "b a s k"],
+    v: Float[Tensor, "b c s v"],
+    *,
+    logits_map: Float[Tensor, "h a"],
+    weights_map: Float[Tensor, "c h"],
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b c l v"]:
+    """Attend with scores and weights that heads share; other arguments as `softmax_attention`."""
+    if causal and visible is None:
+        length, keys = q.shape[2], k.shape[2]
+        visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    scores = scores.to(sum_dtype(scores))
+    logits = across_heads(logits_map, scores)
+    if bias is not None:
+        logits = logits + bias
+    if visible is not None:
+        logits = logits.masked_fill(~visible, torch.finfo(logits.dtype).min)
+    weights = across_heads(weights_map, F.dropout(logits.softmax(-1), dropout))
+    o = weights.to(v.dtype) @ v
+    if visible is not None:
+        o = o.masked_fill(~visible.any(-1, keepdim=True), 0.0)
+    return o
+
+
+def across_heads(
+    weight: Float[Tensor, "o h"], x: Float[Tensor, "b h l s"]
+) -> Float[Tensor, "b o l s"]:
+    """Return the sums over heads."""
+    mixed = weight.to(x.dtype) @ x.flatten(2)
+    return mixed.view(len(x), len(weight), *x.shape[2:])
+
+
+class TalkingCore(ExactCore):
+    """The maps across heads, and what positions add behind the first."""
+
+    def __init__(self, site: Site, key_heads: int, value_heads: int, mixing: Mixing) -> None:
+        super().__init__(site, self.talk, memory=Growth(2.0))
+        self.logits_map = mixing_map(site, site.heads, key_heads, mixing)
+        self.weights_map = mixing_map(site, value_heads, site.heads, mixing)
+        added = frozenset({Positions.alibi.value, Positions.t5.value})
+        self.traits = replace(self.traits, row_stochastic=False, positions=added)
+
+    def talk(
+        self,
+        q: Float[Tensor, "b a l k"],
+        k: Float[Tensor, "b a s k"],
+        v: Float[Tensor, "b c s v"],
+        **facts: Any,
+    ) -> Float[Tensor, "b c l v"]:
+        """Attend with these maps; facts as `talking_attention`."""
+        maps: dict[str, Any] = {"logits_map": self.logits_map, "weights_map": self.weights_map}
+        return talking_attention(q, k, v, **maps, **facts)
+
+
+def mixing_map(site: Site, rows: int, columns: int, mixing: Mixing) -> nn.Parameter:
+    """Return a map across heads as it begins. ValueError for an identity that is not square."""
+    if mixing == Mixing.normal:
+        return drawn(site, (rows, columns), columns**-0.5)
+    if rows != columns:
+        raise ValueError(
+            f"mixing=identity needs as many heads of each kind: got {columns} to {rows}; set "
+            "mixing=normal, or leave key_heads and value_heads at null"
+        )
+    return nn.Parameter(torch.eye(rows))
+
+
+class TalkingHeads(MultiHead):
+    """Multi-head attention whose heads share logits and weights.
+
+    Args:
+        site: Where it is built; `heads` are those of the softmax.
+        key_heads: Heads of queries and keys; None: as many.
+        value_heads: Heads of values; None: as many.
+        mixing: How the maps across heads begin.
+        bias: Whether projections have biases.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        key_heads: int | None = None,
+        value_heads: int | None = None,
+        mixing: Mixing = Mixing.identity,
+        bias: bool = True,
+    ) -> None:
+        of_keys, of_values = (
+            site.heads if given is None else given for given in (key_heads, value_heads)
+        )
+        for name, value in (("key_heads", of_keys), ("value_heads", of_values)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, or null: got {value}")
+        width = site.head_width
+        core = TalkingCore(site, of_keys, of_values, mixing)
+        super().__init__(replace(site, heads=of_keys, own_head_width=width), core, bias=bias)
+        self.value_heads = of_values
+        if of_values != of_keys:
+            has = biases(site, bias)
+            self.v_proj = projection(site.width, of_values * width, bias=has.qkv)
+            self.out_proj = projection(of_values * width, site.width, bias=has.output)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory, of keys and values with heads of their own."""
+        state = super().initial_state(batch_size, memory)
+        keys, values, seen = cast(tuple[Tensor, Tensor, Tensor], state)
+        return keys, values.new_zeros(batch_size, self.value_heads, *values.shape[2:]), seen

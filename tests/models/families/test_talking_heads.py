@@ -1,0 +1,131 @@
+"""Talking heads against loops over heads, and what they are with maps that do nothing."""
+
+import pytest
+import torch
+
+from models.families.softmax import SoftmaxAttention
+from models.families.talking_heads import TalkingHeads
+from models.mixer import Flow, Layout, Positions, Site
+from models.positions import alibi_slopes
+from tests.attention import drawn, holes
+
+SITE = {"width": 12, "heads": 3, "max_length": 32}
+LENGTH = 9
+
+
+def built(*, facts=None, **options) -> TalkingHeads:
+    site = Site(**(SITE | (facts or {})))
+    torch.manual_seed(3)
+    return TalkingHeads(site, **options).double().eval()
+
+
+def literal(mixer, x, *, causal=False, keep=None, slopes=None) -> torch.Tensor:
+    """Compute the paper's equations, one head, one query and one key at a time."""
+    width = mixer.head_width
+    q, k, v = (
+        layer(x).unflatten(-1, (-1, width)) for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
+    )
+    p, r = mixer.core.logits_map, mixer.core.weights_map
+    rows = []
+    for row in range(len(x)):
+        out = []
+        for i in range(x.shape[1]):
+            seen = [
+                j for j in range(x.shape[1])
+                if not (causal and j > i) and (keep is None or keep[row, j])
+            ]  # fmt: skip
+            o = x.new_zeros(r.shape[0], width)
+            if seen:
+                logits = []
+                for head in range(p.shape[0]):
+                    scores = []
+                    for j in seen:
+                        s = sum(
+                            p[head, a] * (q[row, i, a] @ k[row, j, a]) / width**0.5
+                            for a in range(p.shape[1])
+                        )
+                        if slopes is not None:
+                            s = s - slopes[head] * abs(i - j)
+                        scores.append(s)
+                    logits.append(torch.stack(scores).softmax(0))
+                o = torch.stack([
+                    sum(
+                        sum(r[c, head] * logits[head][at] for head in range(p.shape[0]))
+                        * v[row, j, c]
+                        for at, j in enumerate(seen)
+                    )
+                    for c in range(r.shape[0])
+                ])  # fmt: skip
+            out.append(o.flatten())
+        rows.append(torch.stack(out))
+    return mixer.out_proj(torch.stack(rows))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [{}, {"key_heads": 4, "value_heads": 2}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_it_is_the_equations(causal, heads, padded):
+    mixer = built(facts={"causal": causal}, mixing="normal", **heads)
+    x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH) if padded else None
+    found = mixer(x, Layout(keep=keep))
+    blank = x if keep is None else x.masked_fill(~keep[..., None], 0)  # a query is its bias there
+    wanted = literal(mixer, blank, causal=causal, keep=keep)
+    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+    leaves, direction = [x, *mixer.parameters()], drawn(*found.shape, seed=4)
+    here, there = (
+        torch.autograd.grad(y, leaves, direction, materialize_grads=True) for y in (found, wanted)
+    )
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_maps_that_do_nothing_leave_softmax_attention(causal):
+    mixer, x = built(facts={"causal": causal}), drawn(2, LENGTH, 12)
+    plain = SoftmaxAttention(Site(**SITE, causal=causal)).double().eval()
+    assert not plain.load_state_dict(mixer.state_dict(), strict=False).missing_keys
+    torch.testing.assert_close(mixer(x, Layout()), plain(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_permuted_weights_are_permuted_values():
+    mixer, other, x = built(), built(), drawn(2, LENGTH, 12)
+    order = torch.tensor([2, 0, 1])
+    with torch.no_grad():
+        mixer.core.weights_map.copy_(torch.eye(3)[order])
+        for name in ("q_proj", "k_proj"):
+            for part in ("weight", "bias"):
+                parameter = getattr(getattr(other, name), part)
+                parameter.copy_(parameter.unflatten(0, (3, -1))[order].flatten(0, 1))
+    torch.testing.assert_close(mixer(x, Layout()), other(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_positions_are_added_behind_the_first_map():
+    mixer = built(facts={"causal": True, "positions": Positions.alibi}, mixing="normal")
+    x = drawn(1, LENGTH, 12)
+    wanted = literal(mixer, x, causal=True, slopes=alibi_slopes(3).double())
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("heads", [{}, {"key_heads": 4, "value_heads": 2}])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(heads):
+    mixer = built(facts={"causal": True}, mixing="normal", **heads)
+    x = drawn(2, LENGTH, 12)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split([2, 1, LENGTH - 3], dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_heads": 0}, "key_heads must be at least 1, or null: got 0"),
+        ({"key_heads": 4}, "mixing=identity needs as many heads of each kind: got 4 to 3"),
+        ({"mixing": "random"}, "mixing"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
