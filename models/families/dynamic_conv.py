@@ -16,33 +16,8 @@ Differs    as `light_conv`. Kernels that a causal convolution of that code cuts 
            text are normalised over all taps here, as in its step-by-step form.
 """
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from models.mixer import Site
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import GatedConvolution, normalised
+from models.ops.convolution.layer import DynamicConvolution
 
 
-class DynamicConv(GatedConvolution):
+class DynamicConv(DynamicConvolution):
     """A gated convolution with one kernel per token and head."""
-
-    def __init__(
-        self,
-        site: Site,
-        *,
-        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
-        glu: bool = True,
-        input_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
-        self.kernel_proj = nn.Linear(site.width, self.heads * self.taps, bias=False)
-
-    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
-        """Convolve every head's channels with the kernels of its tokens."""
-        tokens = z[:, :, past:].transpose(1, 2).flatten(2)
-        logits = torch.unflatten(self.kernel_proj(tokens), -1, (self.heads, self.taps))
-        taps = self.dropped(normalised(logits.transpose(1, 2)))
-        return dynamic_convolution(z, F.pad(taps, (0, 0, past, 0)), self.left)

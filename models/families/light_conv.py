@@ -18,37 +18,8 @@ Differs    A kernel longer than the text is normalised over all its taps; one of
            default, is left out.
 """
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-
-from models.mixer import Site
-from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import GatedConvolution, normalised
-from models.ops.convolution.shared import shared_convolution
+from models.ops.convolution.layer import LightConvolution
 
 
-class LightConv(GatedConvolution):
+class LightConv(LightConvolution):
     """A gated convolution with one kernel per head."""
-
-    def __init__(
-        self,
-        site: Site,
-        *,
-        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
-        glu: bool = True,
-        input_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
-        # Drawn as for a convolution of one channel per head.
-        self.weight = nn.Parameter(torch.empty(self.heads, 1, self.taps))
-        nn.init.xavier_uniform_(self.weight)
-
-    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
-        """Convolve every head's channels with its kernel."""
-        del past
-        taps = normalised(self.weight[:, 0])
-        if not self.dropping():
-            return shared_convolution(z, taps, self.left)
-        every = taps[None, :, None].expand(*z.shape[:3], self.taps)
-        return dynamic_convolution(z, self.dropped(every), self.left)

@@ -12,11 +12,13 @@ from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Family, Flow, Layout, Site, State, Traits, Unsupported, blanked
 from models.multi_head import projection
+from models.ops.convolution.dynamic import dynamic_convolution
+from models.ops.convolution.shared import shared_convolution
 from models.ops.numerics import sum_dtype
 
 
@@ -112,6 +114,54 @@ class GatedConvolution(Family):
         z: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
     ) -> Float[Tensor, "b l d"]:
         return z if keep is None else z.masked_fill(~keep[..., None], 0)
+
+
+class LightConvolution(GatedConvolution):
+    """A gated convolution with one kernel per head."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
+        glu: bool = True,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
+        # Drawn as for a convolution of one channel per head.
+        self.weight = nn.Parameter(torch.empty(self.heads, 1, self.taps))
+        nn.init.xavier_uniform_(self.weight)
+
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
+        """Convolve every head's channels with its kernel."""
+        del past
+        taps = normalised(self.weight[:, 0])
+        if not self.dropping():
+            return shared_convolution(z, taps, self.left)
+        every = taps[None, :, None].expand(*z.shape[:3], self.taps)
+        return dynamic_convolution(z, self.dropped(every), self.left)
+
+
+class DynamicConvolution(GatedConvolution):
+    """A gated convolution with one kernel per token and head."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
+        glu: bool = True,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
+        self.kernel_proj = nn.Linear(site.width, self.heads * self.taps, bias=False)
+
+    def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
+        """Convolve every head's channels with the kernels of its tokens."""
+        tokens = z[:, :, past:].transpose(1, 2).flatten(2)
+        logits = torch.unflatten(self.kernel_proj(tokens), -1, (self.heads, self.taps))
+        taps = self.dropped(normalised(logits.transpose(1, 2)))
+        return dynamic_convolution(z, F.pad(taps, (0, 0, past, 0)), self.left)
 
 
 def normalised(logits: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:

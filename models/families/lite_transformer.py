@@ -1,0 +1,113 @@
+"""Long-short range attention: half of the channels attend, the other half are convolved.
+
+    x = [x_a ; x_c],   y = [attention(x_a) ; convolution(x_c)]
+
+Attention is multi-head softmax attention of width d_a, the convolution that of `light_conv` or
+`dynamic_conv` at width d_c = d - d_a, each with its own projections and as many heads; nothing is
+projected before the channels are parted. The network behind the mixer is as wide as the model in
+the paper ("flattened"): set `model.backbone.feed_forward_width` to the width.
+
+Cost       for d_a = d / 2: 2 n d^2 operations and 2 n^2 d for attention, 1.5 n d^2 and about
+           n (K + 31) d for a gated convolution of K taps, forward; twice that backward; memory
+           O(n d).
+Source     Wu et al. 2020, arXiv:2004.11886, section 4; mit-han-lab/lite-transformer
+           (modules/multibranch.py and configs/).
+Published  with 4 heads, kernels 3, 7, 15, 31, 31, 31 in six layers, `dynamic` with a gate in
+           translation from English, `light` without one in IWSLT'14.
+Differs    `attention_dropout` acts on the weights of both branches; that code has a number for
+           each. Position encodings inside of attention act on its branch alone.
+"""
+
+from dataclasses import replace
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits
+from models.multi_head import MultiHead
+from models.ops.convolution.layer import DynamicConvolution, GatedConvolution, LightConvolution
+from models.ops.exact import ExactCore, sdpa
+
+
+class Branch(StrEnum):
+    """Where the taps of the convolution come from: one kernel per head, or one per token too."""
+
+    light = auto()
+    dynamic = auto()
+
+
+class LongShortRangeAttention(Family):
+    """Attention and a convolution side by side, each with channels of its own.
+
+    Args:
+        site: Where it is built.
+        attention_width: Channels that attend, the first ones; None: half.
+        convolution: Which one the others go through.
+        kernel: Its taps, one number or one per layer.
+        glu: Whether a gate of its own multiplies every channel of it.
+        bias: Whether the projections of attention have biases.
+
+    Raises:
+        ValueError: No channel would be left for one of both, or heads do not divide a branch.
+    """
+
+    attention: MultiHead
+    convolution: GatedConvolution
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        attention_width: int | None = None,
+        convolution: Branch = Branch.dynamic,
+        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
+        glu: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        width = site.width // 2 if attention_width is None else attention_width
+        if not 0 < width < site.width or width % site.heads or (site.width - width) % site.heads:
+            raise ValueError(
+                "attention_width parts the channels, of which each branch gets a multiple of "
+                f"heads={site.heads}: got {width} of {site.width}; set model.backbone.width to a "
+                f"multiple of {2 * site.heads}, or another attention_width"
+            )
+        self.widths = [width, site.width - width]
+        kind = {Branch.light: LightConvolution, Branch.dynamic: DynamicConvolution}[convolution]
+        narrow = replace(site, width=width)
+        core = ExactCore(narrow, sdpa, memory=Growth(1.0))
+        self.attention = MultiHead(narrow, core, bias=bias)
+        self.convolution = kind(replace(site, width=site.width - width), kernel=kernel, glu=glu)
+        own, beside = self.attention.traits, self.convolution.traits
+        self.traits = Traits(
+            supports=own.supports & beside.supports,
+            positions=own.positions,
+            causal=site.causal,
+            operations=Growth(2.0),
+            weight_dropout=True,
+            sees_order=own.sees_order or beside.sees_order,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue both branches; with state None, from nothing."""
+        parts = torch.split(flow.x, self.widths, dim=-1)
+        branches = (self.attention, self.convolution)
+        states = (None, None) if flow.state is None else cast(tuple[State, State], flow.state)
+        flows = [
+            branch.extend(Flow(part, state), layout)
+            for branch, part, state in zip(branches, parts, states, strict=True)
+        ]
+        state = None if flow.state is None else tuple(each.state for each in flows)
+        return flow._replace(x=torch.cat([each.x for each in flows], dim=-1), state=state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return those of both branches."""
+        attention = self.attention.initial_state(batch_size, memory)
+        return attention, self.convolution.initial_state(batch_size, memory)

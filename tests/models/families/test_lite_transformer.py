@@ -1,0 +1,95 @@
+"""Long-short range attention is softmax attention and a convolution, side by side."""
+
+import pytest
+import torch
+
+from models.contract.counting import count_operations
+from models.families.dynamic_conv import DynamicConv
+from models.families.light_conv import LightConv
+from models.families.lite_transformer import LongShortRangeAttention
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Flow, Layout, Site
+from tests.attention import drawn, holes
+
+SITE = {"width": 12, "heads": 2, "max_length": 32}
+LENGTH = 9
+
+
+def built(*, causal: bool = False, **options) -> LongShortRangeAttention:
+    torch.manual_seed(3)
+    site = Site(**SITE, causal=causal)
+    return LongShortRangeAttention(site, kernel=[5], **options).double().eval()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("convolution", ["light", "dynamic"])
+@pytest.mark.parametrize("width", [None, 4, 8])
+def test_it_is_both_side_by_side(causal, convolution, width):
+    mixer = built(causal=causal, convolution=convolution, attention_width=width)
+    first, x = width or 6, drawn(2, LENGTH, 12).requires_grad_()
+    keep = holes(LENGTH)
+    wide = {"heads": 2, "max_length": 32, "causal": causal}
+    attention = SoftmaxAttention(Site(width=first, **wide)).double()
+    attention.load_state_dict(mixer.attention.state_dict())
+    kind = {"light": LightConv, "dynamic": DynamicConv}[convolution]
+    beside = kind(Site(width=12 - first, **wide), kernel=[5]).double()
+    beside.load_state_dict(mixer.convolution.state_dict())
+    for layout in (Layout(), Layout(keep=keep)):
+        found = mixer(x, layout)
+        parts = attention(x[..., :first], layout), beside(x[..., first:], layout)
+        wanted = torch.cat(parts, dim=-1)
+        torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
+        direction = drawn(*wanted.shape, seed=1)
+        here, there = (torch.autograd.grad(y, x, direction)[0] for y in (found, wanted))
+        torch.testing.assert_close(here, there, atol=1e-12, rtol=0)
+
+
+def test_neither_half_knows_the_other():
+    mixer, x = built(), drawn(2, LENGTH, 12)
+    other = torch.cat((x[..., :6], drawn(2, LENGTH, 6, seed=7)), dim=-1)
+    torch.testing.assert_close(mixer(x, Layout())[..., :6], mixer(other, Layout())[..., :6])
+    other = torch.cat((drawn(2, LENGTH, 6, seed=7), x[..., 6:]), dim=-1)
+    torch.testing.assert_close(mixer(x, Layout())[..., 6:], mixer(other, Layout())[..., 6:])
+
+
+def test_however_a_stream_is_cut_the_outputs_are_the_same():
+    mixer, x = built(causal=True), drawn(2, LENGTH, 12)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split([3, 1, LENGTH - 4], dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+
+
+def test_projections_cost_half_of_those_of_attention_and_a_gate():
+    def of_projections(mixer, width: int) -> int:
+        # What does not grow with the square of the width is taken off by widths of 1 and 2 times.
+        return count_operations(lambda: mixer(drawn(1, 32, width), Layout()))
+
+    half, whole = (
+        of_projections(
+            LongShortRangeAttention(
+                Site(width=width, heads=1, max_length=32), convolution="light", kernel=[1]
+            ).double(),
+            width,
+        )
+        for width in (64, 128)
+    )
+    # a n d^2 + b d: attention's scores and the convolution grow with the width alone
+    square = (whole - 2 * half) / 2
+    assert square == 32 * 64**2 * (2 * 4 / 4 + 2 * (2 + 1) / 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attention_width": 0}, "attention_width parts the channels.*: got 0 of 12"),
+        ({"attention_width": 12}, "got 12 of 12"),
+        ({"attention_width": 5}, "a multiple of heads=2: got 5 of 12"),
+        ({"convolution": "wide"}, "convolution"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
