@@ -97,15 +97,12 @@ class LongShortRangeAttention(Family):
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue both branches; with state None, from nothing."""
-        parts = torch.split(flow.x, self.widths, dim=-1)
-        branches = (self.attention, self.convolution)
-        states = (None, None) if flow.state is None else cast(tuple[State, State], flow.state)
-        flows = [
-            branch.extend(Flow(part, state), layout)
-            for branch, part, state in zip(branches, parts, states, strict=True)
-        ]
-        state = None if flow.state is None else tuple(each.state for each in flows)
-        return flow._replace(x=torch.cat([each.x for each in flows], dim=-1), state=state)
+        attended, convolved = torch.split(flow.x, self.widths, dim=-1)
+        before, behind = cast(tuple[State, State], flow.state or (None, None))
+        one = self.attention.extend(Flow(attended, before), layout)
+        other = self.convolution.extend(Flow(convolved, behind), layout)
+        state = None if flow.state is None else (one.state, other.state)
+        return flow._replace(x=torch.cat((one.x, other.x), dim=-1), state=state)
 
     def initial_state(self, batch_size: int, memory: int) -> State:
         """Return those of both branches."""

@@ -1,6 +1,6 @@
 """Every peer that ours is compared with."""
 
-from runners.external import blocks, exact, feature_maps, hashing, low_rank, windows
+from runners.external import blocks, convolutions, exact, feature_maps, hashing, low_rank, windows
 from runners.external.peer import Peer
 
 PEERS: tuple[Peer, ...] = (
@@ -10,6 +10,7 @@ PEERS: tuple[Peer, ...] = (
     *blocks.PEERS,
     *low_rank.PEERS,
     *hashing.PEERS,
+    *convolutions.PEERS,
 )
 
 

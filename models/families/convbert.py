@@ -1,0 +1,136 @@
+"""ConvBERT's mixed attention: some heads attend, as many convolve with kernels made from a span.
+
+    h' = h / gamma heads of width e = d / h for each half, d' = h' e
+    q, k, v = x W_q, x W_k, x W_v                  d -> d'
+    s = depthwise(x) W_s                           a convolution of K taps, then d -> d'
+    w_i = softmax_t((q_i * s_i) W_w)               K taps for each token and head
+    y_i = sum_t w_it c_(i + t - P),                c = x W_c, d -> d'
+    output = [attention(q, k, v) ; y] W_o          2 d' -> d
+
+with P = (K - 1) / 2, or K - 1 where the mixer is causal. The span s makes the kernel of a token
+from its neighbours too, so that equal tokens have other kernels in other places.
+
+Cost       2 n d' (6 d + K d / d' + h' K) operations for the projections and 4 n^2 d' for attention,
+           and 2 n (K + 31) d' for the dynamic convolution, forward; twice that backward. Memory
+           O(n d). State: keys and values, and the last K - 1 of x and of c.
+Source     Jiang et al. 2020, arXiv:2008.02496, section 4; yitu-opensource/ConvBert
+           (model/modeling.py), whose depthwise kernels begin as N(0, 1 / K).
+Published  with K = 9 and gamma = 2; networks in groups, as the medium-small model has them, are
+           not here.
+Differs    Padding is 0 to both convolutions; there padded tokens reach their neighbours. Where
+           causal, both look back; the paper has encoders alone. Other weights are Xavier-uniform
+           as everywhere here, there N(0, 0.02).
+"""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, blanked
+from models.multi_head import MultiHead, biases, projection
+from models.ops.convolution.dynamic import dynamic_convolution
+from models.ops.convolution.layer import normalised
+from models.ops.exact import ExactCore, sdpa
+
+
+class MixedAttention(Family):
+    """Attention and span-based dynamic convolution, with as many heads each.
+
+    W_o is held as two maps whose outputs are added, which is the same.
+
+    Args:
+        site: Where it is built.
+        kernel: Taps of both convolutions, an odd number.
+        head_ratio: gamma: heads of the model to those of each half; at least one remains.
+        bias: Whether projections have biases.
+
+    Raises:
+        ValueError: The kernel is even or wider than the longest input, or a ratio below 1.
+    """
+
+    def __init__(
+        self, site: Site, *, kernel: int = 9, head_ratio: int = 2, bias: bool = True
+    ) -> None:
+        reach = site.max_length if site.causal else 2 * site.max_length - 1
+        if not 1 <= kernel <= reach or kernel % 2 == 0:
+            raise ValueError(
+                f"kernel counts taps, an odd number of at most {reach} for inputs of up to "
+                f"{site.max_length} tokens: got {kernel}"
+            )
+        if head_ratio < 1:
+            raise ValueError(f"head_ratio must be at least 1: got {head_ratio}")
+        super().__init__()
+        few = replace(site, heads=max(1, site.heads // head_ratio), own_head_width=site.head_width)
+        self.attention = MultiHead(few, ExactCore(few, sdpa, memory=Growth(1.0)), bias=bias)
+        self.heads, self.kernel = few.heads, kernel
+        self.margins = (kernel - 1, 0) if site.causal else (kernel // 2, kernel // 2)
+        width, inner, has = site.width, few.inner_width, biases(site, bias).qkv
+        self.span = nn.Parameter(torch.empty(width, 1, kernel))
+        nn.init.normal_(self.span, std=1 / kernel)
+        self.span_proj = projection(width, inner, bias=has)
+        self.kernel_proj = projection(inner, few.heads * kernel, bias=has)
+        self.values_proj = projection(width, inner, bias=has)
+        self.convolved_proj = projection(inner, width, bias=False)
+        own = self.attention.traits
+        self.traits = Traits(
+            supports=frozenset({"keep", "start"}),
+            positions=own.positions,
+            options=own.options,
+            causal=site.causal,
+            operations=Growth(2.0),
+            weight_dropout=True,
+            sees_order=own.sees_order or kernel > 1,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`: that of attention, and what both convolutions still see."""
+        before, tokens, values = cast(
+            tuple[State, Tensor | None, Tensor | None], flow.state or (None, None, None)
+        )
+        attended = self.attention.extend(Flow(flow.x, before), layout)
+        x = blanked(flow.x, layout, self.traits)
+        c = self.values_proj(x)
+        if layout.keep is not None:
+            c = c.masked_fill(~layout.keep[..., None], 0)
+        x_seen, c_seen = self._behind(tokens, x), self._behind(values, c)
+        span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
+        logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
+        taps = normalised(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
+        taps = F.pad(taps, (0, 0, *self.margins))  # those of the margins are not read
+        heads = torch.unflatten(c_seen, -1, (self.heads, -1)).transpose(1, 2)
+        first = self.margins[0]
+        y = dynamic_convolution(heads, taps, first)[:, :, first : first + x.shape[1]]
+        y = self.convolved_proj(y.transpose(1, 2).flatten(2).to(c.dtype))
+        state = flow.state
+        if tokens is not None and values is not None:
+            few = len(x_seen[0]) - self.kernel + 1  # cloned: a view would hold the whole segment
+            state = (
+                attended.state,
+                x_seen[:, few:].to(tokens.dtype).clone(),
+                c_seen[:, few:].to(values.dtype).clone(),
+            )
+        return flow._replace(x=attended.x + y, state=state)
+
+    def _behind(
+        self, before: Float[Tensor, "b m w"] | None, x: Float[Tensor, "b l w"]
+    ) -> Float[Tensor, "b n w"]:
+        """Return `x` between what kernels see beyond it: zeros, or what a stream remembers."""
+        if before is None:
+            return F.pad(x, (0, 0, *self.margins))
+        return torch.cat((before.to(x.dtype), x), dim=1)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory, and zeros in place of the last `kernel - 1` tokens."""
+        attended = self.attention.initial_state(batch_size, memory)
+        widths = self.values_proj.in_features, self.values_proj.out_features
+        like = self.values_proj.weight
+        zeros = (like.new_zeros(batch_size, self.kernel - 1, width) for width in widths)
+        return (attended, *zeros)

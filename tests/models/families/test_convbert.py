@@ -1,0 +1,117 @@
+"""ConvBERT's mixed attention against its equations, token by token and tap by tap."""
+
+import pytest
+import torch
+
+from models.families.convbert import MixedAttention
+from models.mixer import Flow, Layout, Positions, Site
+from models.state import size_bytes
+from tests.attention import drawn
+
+SITE = {"width": 12, "heads": 4, "max_length": 32}
+LENGTH = 11
+
+
+def built(*, facts=None, kernel=5, **options) -> MixedAttention:
+    torch.manual_seed(3)
+    return MixedAttention(Site(**(SITE | (facts or {}))), kernel=kernel, **options).double().eval()
+
+
+def literal(mixer, x, *, causal=False) -> torch.Tensor:
+    """Compute the equations, one token and one tap at a time."""
+    own, taps, length = mixer.attention, mixer.kernel, x.shape[1]
+    left = taps - 1 if causal else taps // 2
+    q, k, v = own.q_proj(x), own.k_proj(x), own.v_proj(x)
+    c = mixer.values_proj(x)
+    width = own.head_width
+    out = []
+    for i in range(length):
+        near = [(t, i + t - left) for t in range(taps) if 0 <= i + t - left < length]
+        span = sum(mixer.span[:, 0, t] * x[:, j] for t, j in near)
+        logits = mixer.kernel_proj(q[:, i] * mixer.span_proj(span)).view(len(x), -1, taps)
+        kernel = logits.softmax(-1)
+        heads = []
+        for head in range(mixer.heads):
+            part = slice(head * width, (head + 1) * width)
+            seen = i + 1 if causal else length
+            scores = (k[:, :seen, part] @ q[:, i, part, None])[..., 0] / width**0.5
+            heads.append((scores.softmax(-1)[..., None] * v[:, :seen, part]).sum(1))
+        for head in range(mixer.heads):
+            part = slice(head * width, (head + 1) * width)
+            heads.append(sum(kernel[:, head, t, None] * c[:, j, part] for t, j in near))
+        joined = torch.cat((own.out_proj.weight, mixer.convolved_proj.weight), dim=1)
+        out.append(torch.cat(heads, dim=-1) @ joined.T + own.out_proj.bias)
+    return torch.stack(out, dim=1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("ratio", [1, 2, 4, 8])
+def test_it_is_the_equations(causal, ratio):
+    mixer, x = built(facts={"causal": causal}, head_ratio=ratio), drawn(2, LENGTH, 12)
+    assert mixer.heads == max(1, 4 // ratio)
+    x.requires_grad_()
+    found, wanted = mixer(x, Layout()), literal(mixer, x, causal=causal)
+    direction, leaves = drawn(*found.shape, seed=1), [x, *mixer.parameters()]
+    here, there = (torch.autograd.grad(y, leaves, direction) for y in (found, wanted))
+    for one, other in zip((found, *here), (wanted, *there), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_at_both_ends_is_as_if_it_were_not_there(causal):
+    mixer, x = built(facts={"causal": causal}), drawn(2, LENGTH, 12)
+    keep = torch.ones(2, LENGTH, dtype=torch.bool)
+    keep[0, 8:] = keep[1, :3] = False
+    found = mixer(x, Layout(keep=keep))
+    for row in range(2):
+        wanted = mixer(x[row, keep[row]][None], Layout())[0]
+        torch.testing.assert_close(found[row, keep[row]], wanted, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
+@pytest.mark.parametrize("positions", [Positions.none, Positions.rotary])
+def test_however_a_stream_is_cut_the_outputs_are_the_same(cut, positions):
+    facts = {"causal": True, "positions": positions, "own_head_width": 4}
+    mixer, x = built(facts=facts), drawn(2, LENGTH, 12)
+    state, found, past = mixer.initial_state(2, LENGTH), [], 0
+    for piece in x.split(cut, dim=1):
+        start = torch.full((2,), past)
+        flow = mixer.extend(Flow(piece, state), Layout(start=start))
+        state, past = flow.state, past + piece.shape[1]
+        found.append(flow.x)
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    assert size_bytes(state) == 8 * 2 * (2 * LENGTH * 8 + 1 + 4 * (12 + 8))
+
+
+def test_positions_turn_queries_of_attention_alone():
+    turned = built(facts={"positions": Positions.rotary, "own_head_width": 4})
+    plain, x = built(facts={"own_head_width": 4}), drawn(1, LENGTH, 12)
+    with torch.no_grad():
+        for mixer in (turned, plain):
+            mixer.attention.out_proj.weight.zero_()
+    torch.testing.assert_close(turned(x, Layout()), plain(x, Layout()))
+
+
+def test_equal_tokens_in_other_places_have_other_kernels():
+    mixer, x = built(), drawn(1, 1, 12).repeat(1, LENGTH, 1)
+    with torch.no_grad():
+        mixer.attention.out_proj.weight.zero_()
+    whole = mixer(x, Layout())
+    changed = x.clone()
+    changed[:, LENGTH // 2 + 4] += 1  # beyond the taps, within those of their tokens' kernels
+    reached = (mixer(changed, Layout()) - whole).abs().amax(-1)[0] > 1e-9
+    assert reached.nonzero().flatten().tolist() == list(range(LENGTH // 2 + 2, LENGTH))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": 4}, "kernel counts taps, an odd number of at most 63.*: got 4"),
+        ({"kernel": 65}, "got 65"),
+        ({"kernel": 33, "facts": {"causal": True}}, "at most 32 for inputs of up to 32 .*: got 33"),
+        ({"head_ratio": 0}, "head_ratio must be at least 1: got 0"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
