@@ -29,6 +29,7 @@ from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
     FeedForward,
+    PlainBlock,
     PostNormBlock,
     PostNormStack,
     Stack,
@@ -38,10 +39,13 @@ from models.idle import Need, defaults, idle, spelt
 from models.mixer import MixerFactory, State, Unsupported
 from models.state import size_bytes
 
+BLOCKS = {Residual.post_norm: PostNormBlock, Residual.none: PlainBlock}
+"""Blocks by how inputs and outputs are joined; TransformerBlock elsewhere."""
+
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual == Residual.post_norm else TransformerBlock
+    kind = BLOCKS.get(config.residual, TransformerBlock)
     return kind(
         mixer,
         width=config.width,

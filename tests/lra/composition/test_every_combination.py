@@ -25,7 +25,7 @@ def nodes(group):
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
 MODELS, RUNNERS = nodes("model"), bundled()
-STREAMS = {"enwik8", "text8", "wikitext103", "pg19"}
+STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19"}
 BESIDE = ("softmax", "linear", "fnet", "tlb")
 """Models that are tried beside its own under a protocol of language models."""
 LENGTH, DEPTH = 256, 1
