@@ -255,7 +255,7 @@ def gradient_scales(
     """Return m of every parameter: the root of the mean square of its gradient over batches."""
     own, device = _moving(model), torch.device(str(hardware.device))
     squares, rows = [torch.zeros_like(each) for each in own], config.statistics_batch_size
-    streams = RecurrentStates(model, remembered(model, task, training=True))
+    streams = RecurrentStates(model, remembered(model.config, task, training=True))
     count = 0
     whole = task.batches("train", batch_size=rows, seed=0)
     for batch in islice(whole, config.statistics_batches):

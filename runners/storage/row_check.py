@@ -112,7 +112,9 @@ _ABOVE_0 = re.compile(r"[1-9][0-9]{0,14}")
 _PLACE = re.compile(r"[0-9]{1,9}|all")
 _LABELS = {
     **dict.fromkeys(("examples", "windows", "items"), _COUNT),
-    **dict.fromkeys(("tokens", "trained_tokens", "budget", "k"), _ABOVE_0),
+    **dict.fromkeys(
+        ("tokens", "trained_tokens", "budget", "k", "context", "context_step", "targets"), _ABOVE_0
+    ),
     **dict.fromkeys(("layer", "head"), _PLACE),
     "factor": re.compile(r"[1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{0,8}[1-9]"),
     "part": re.compile(r"[0-9,]{0,19}[0-9](–[0-9,]{0,19}[0-9])?"),

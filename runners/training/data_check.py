@@ -19,9 +19,11 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         config: Of the training.
 
     Raises:
-        ValueError: a stage has no whole batch.
+        ValueError: a stage has no whole batch, or lengths of its windows cannot be drawn.
         Unsupported: see `check_streams`.
     """
+    for part in stages.parts:
+        config.read(part.of(task))
     stages.check_batches(task)
     begun = 0
     for part in stages.parts:
@@ -69,7 +71,7 @@ def check_streams(
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
     each = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
-    memory = own[1] if own else remembered(model, task, training=training)
+    memory = own[1] if own else remembered(model.config, task, training=training)
     least, wanted = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and wanted > least:  # elsewhere a state has one size
         limits = ("memory",) if training else ("memory", "evaluation_memory")

@@ -64,15 +64,14 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
-        for part in self.stages.parts:
-            config.read(part.of(task))
         self.stage = self.stages.at(0)
         half = hardware.precision is Precision.float16
         self.updates = WeightUpdates(self.model, optim, half=half)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        self.streams = RecurrentStates(self.model, remembered(self.model, task, training=True))
+        memory = remembered(self.model.config, task, training=True)
+        self.streams = RecurrentStates(self.model, memory)
         self.step = self.examples = 0
         self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
