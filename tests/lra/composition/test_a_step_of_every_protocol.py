@@ -46,7 +46,11 @@ def test_a_step_is_trained_on_every_task(protocol: str, data: Path, monkeypatch:
     first = PROTOCOLS[protocol]["published_models"][0] if streams else "performer"
     words = [f"+protocol={protocol}", f"model={MODELS.get(protocol, first)}", "logger=none"]
     words += ["scale=tiny", "optim.steps=1", "optim.batch_size=2", f"task={','.join(names)}"]
-    words += ["runner.evaluate_splits=[]", *([] if streams else ["runner.validation_examples=2"])]
+    words += [
+        "runner.evaluate_splits=[]",
+        "runner.stages=[]",
+        *([] if streams else ["runner.validation_examples=2"]),
+    ]
     for entry in entries(["-m", *words], execute=list):
         own = entry.config["task"]
         task = {**own, **DATA.get(own["name"], PICTURES)}
