@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Need, Positions, Site, Unsupported
+from models.mixer import SCORED, Growth, Need, Positions, Site, Unsupported
 from models.multi_head import MultiHead
 from models.ops.exact import ExactCore
 from models.ops.segment_recurrence import attend
@@ -112,5 +112,6 @@ class Funnel(MultiHead):
         if not 0 <= position_dropout < 1:
             raise ValueError(f"position_dropout must lie in [0, 1): got {position_dropout}")
         relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
-        core = ExactCore(site, attend, memory=Growth(2.0), relative=relative)
+        memory = Growth(2.0 if site.positions in SCORED else 1.0)
+        core = ExactCore(site, attend, memory=memory, relative=relative)
         super().__init__(site, core, bias=bias)
