@@ -58,9 +58,19 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
 
 
 def stack_of(
-    blocks: Sequence[TransformerBlock], config: BackboneConfig, *, cls: bool = False
+    blocks: Sequence[TransformerBlock],
+    config: BackboneConfig,
+    *,
+    cls: bool = False,
+    per_token: bool = False,
 ) -> Stack:
-    """Return the stack of these blocks, behind a CLS vector or not.
+    """Return the stack of these blocks.
+
+    Args:
+        blocks: Every layer.
+        config: Options of the backbone.
+        cls: Whether position 0 is a CLS vector.
+        per_token: Whether the output has to have the input's length.
 
     Raises:
         Unsupported: A mixer cannot stand in a reversible stack.
@@ -78,7 +88,7 @@ def stack_of(
     post, pools = config.residual == Residual.post_norm, len(config.block_layers) > 1
     kind: Callable[..., Stack] = PostNormStack if post else Stack
     if pools:
-        cut = Cut(config.block_layers, cls, config.pool_query_only, config.pool_mode)
+        cut = Cut(config.block_layers, cls, config.pool_query_only, config.pool_mode, per_token)
         pooled_kind = PostNormPooledStack if post else PooledStack
         kind = partial(pooled_kind, cut=cut, inside=config.positions in INSIDE)
     stack = kind(

@@ -235,7 +235,7 @@ class Backbone(nn.Module):
                 )
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
             blocks += [block_of(mixer, config)] * uses
-        return stack_of(blocks, config, cls=self.has_cls)
+        return stack_of(blocks, config, cls=self.has_cls, per_token=self.per_token)
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))

@@ -106,6 +106,8 @@ class Cut(NamedTuple):
     """Whether position 0 is a CLS vector."""
     query_only: bool
     mode: PoolMode
+    full: bool
+    """Whether the output has the input's length."""
 
 
 def pooled_length(length: int, times: int, *, apart: bool) -> int:
@@ -188,11 +190,6 @@ class PooledStack(Stack):
         self.cut, self.inside = cut, inside
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
 
-    @property
-    def decoder(self) -> bool:
-        """Whether layers at full length follow."""
-        return len(self.blocks) > sum(self.cut.layers)
-
     def level(self, keep: Bool[Tensor, "b m"] | None, steps: Steps) -> Level:
         """Return what mixers see of a sequence."""
         return Level(keep, *self.checked(Layout(keep=keep)), steps)
@@ -222,7 +219,7 @@ class PooledStack(Stack):
                 flow = self.through(next(layers), flow, level.layout, level.blank, source)
             if not number:
                 low = flow.x
-        if self.decoder:
+        if self.cut.full:
             times = 2 ** (len(self.cut.layers) - 1)
             flow = flow._replace(x=low + repeated(flow.x, times, length, apart=apart))
             for block in layers:
@@ -240,7 +237,7 @@ class PooledStack(Stack):
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
         """Return which positions of the output are real, where `keep` says it of the input."""
-        for _ in self.cut.layers[1:] if not self.decoder else ():
+        for _ in self.cut.layers[1:] if not self.cut.full else ():
             keep = pooled_mask(keep, apart=self.cut.apart)
         return keep
 

@@ -22,6 +22,7 @@ CASES = {
     "base, shared": {"block_repeats": [1, 2, 3]},
     "decoder": {"num_decoder_layers": 2},
     "decoder, no token apart": {"num_decoder_layers": 1, "separate_cls": False},
+    "decoder without layers": {"num_decoder_layers": 0},
     "decoder, shared later": {"num_decoder_layers": 1, "block_repeats": [1, 2, 1]},
 }
 
@@ -81,7 +82,11 @@ def ours_of(theirs: nn.Module) -> tuple[Stack, list[tuple[nn.Parameter, Tensor]]
         if said.separate_cls:
             pairs += [(rel.kind_bias, there.r_s_bias), (rel.kind_vector, there.seg_embed)]
         weights += pairs
-    stack = stack_of(blocks, config, cls=said.separate_cls).double().eval()
+    stack = (
+        stack_of(blocks, config, cls=said.separate_cls, per_token=hasattr(theirs, "decoder"))
+        .double()
+        .eval()
+    )
     norm = theirs.embeddings.layer_norm
     weights += [(stack.norm.weight, norm.weight), (stack.norm.bias, norm.bias)]
     with torch.no_grad():
