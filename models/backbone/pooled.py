@@ -17,10 +17,11 @@ Cost       a layer of block b has n / 2^b tokens, the first with keys of n / 2^(
            layers at full length besides).
 Source     Dai, Lai, Yang and Le 2020, "Funnel-Transformer", arXiv:2006.03236, sections 2.2 and 2.3,
            and the code published with it.
-Differs    A pool of two leaves padding out, and is real where one of both is: in the published
-           code it counts padding in the mean. No token is dropped: that code drops the last one
+Differs    A pool leaves padding out of the mean, which the published code counts, and is real where
+           one of both tokens is, as there. No token is dropped: that code drops the last one
            before each pooling to keep lengths even (`truncate_seq`); where it is padding, the
-           function is the same. Without a CLS vector position 0 is a token like others.
+           function is the same. A length that does not divide ends in a pool of one. A CLS vector
+           always stays by itself; without one position 0 is a token like others.
 """
 
 import operator

@@ -131,3 +131,53 @@ def test_outputs_and_gradients_are_equal_in_float64(options: dict, length: int) 
     wanted = torch.autograd.grad((other * weight).sum(), [x, *(pair[1] for pair in weights)])
     for a, b in zip(mine, wanted, strict=True):
         torch.testing.assert_close(a, as_ours(b).view_as(a), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("options", [CASES["base"], CASES["decoder"]], ids=["base", "decoder"])
+def test_they_are_equal_up_to_the_float32_of_their_softmax(options: dict) -> None:
+    theirs = theirs_of(options)
+    stack, _ = ours_of(theirs)
+    ours, other = outputs(stack, theirs, torch.randn(2, 16, WIDTH, dtype=torch.float64))
+    torch.testing.assert_close(ours, other, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("options", [CASES["base"], CASES["decoder"]], ids=["base", "decoder"])
+def test_tokens_that_they_drop_are_nothing_where_they_are_padding(options: dict) -> None:
+    """Their default drops one before each pooling; 13 tokens fill pools of two and of four."""
+    theirs = theirs_of(options, truncate=True)
+    stack, _ = ours_of(theirs)
+    x = torch.randn(2, 16, WIDTH, dtype=torch.float64)
+    ours, other = outputs(stack, theirs, x, (torch.arange(16) < 13).expand(2, -1))
+    real = 13 if "num_decoder_layers" in options else 4
+    torch.testing.assert_close(ours[:, :real], other[:, :real], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parity
+def test_theirs_hides_a_token_that_is_pooled_with_padding() -> None:
+    """The authors pool by the least of a mask that is 1 at padding; theirs is 0 there."""
+    theirs = theirs_of(CASES["base"])
+    stack, _ = ours_of(theirs)
+    x = torch.randn(1, 16, WIDTH, dtype=torch.float64)
+    padded = outputs(stack, theirs, x, (torch.arange(16) < 12)[None])
+    alone = outputs(stack, theirs, x[:, :12])
+    ours, other = ((a[:, :1] - b[:, :1]).abs().max() for a, b in zip(padded, alone, strict=True))
+    assert ours < 1e-10
+    assert other > 1e-3
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("exact")
+def test_theirs_adds_a_layer_amid_the_first_block_where_that_repeats() -> None:
+    theirs = theirs_of({"num_decoder_layers": 1, "block_repeats": [2, 1, 1]})
+    stack, _ = ours_of(theirs)
+    x = torch.randn(1, 12, WIDTH, dtype=torch.float64)
+    ours, other = outputs(stack, theirs, x)
+    assert (ours - other).abs().max() > 1e-2
+    embedded, mask = theirs.embeddings(inputs_embeds=x), torch.ones(1, 12)
+    encoded = theirs.encoder(embedded, mask, torch.zeros(1, 12)).last_hidden_state
+    stack.cut = stack.cut._replace(full=False)
+    stack.blocks = stack.blocks[: sum(stack.cut.layers)]
+    torch.testing.assert_close(stack(Flow(x), Layout()).x, encoded)
