@@ -41,7 +41,7 @@ INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
 ROTARY_BASE = 10_000.0
 
 
-class Steps(NamedTuple):
+class Spacing(NamedTuple):
     """Positions `first`, `first + step`, …: of tokens that stand for several each."""
 
     first: int = 0
@@ -59,8 +59,8 @@ class Steps(NamedTuple):
 class At(NamedTuple):
     """Where queries and keys of two lengths stand, in one order."""
 
-    queries: Steps
-    keys: Steps
+    queries: Spacing
+    keys: Spacing
 
     def distance(self, queries: int, keys: int, device: torch.device) -> Int[Tensor, "l s"]:
         """Return the query's position less the key's."""
@@ -68,10 +68,10 @@ class At(NamedTuple):
 
 
 def position_ids(
-    length: int, start: Int[Tensor, " b"] | Steps | None, like: Tensor
+    length: int, start: Int[Tensor, " b"] | Spacing | None, like: Tensor
 ) -> Int[Tensor, "#b l"]:
     """Return absolute positions 0 … length-1, shifted per row by `start` where given."""
-    if isinstance(start, Steps):
+    if isinstance(start, Spacing):
         return start.ids(length, like.device)[None]
     ids = torch.arange(length, device=like.device)[None]
     return ids if start is None else ids + start[:, None]
@@ -107,7 +107,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 
 
 def infused(
-    x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Steps | None = None
+    x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b l d"]:
     """Add the sinusoid of every position: what queries and keys of Shortformer are made of."""
     ids = position_ids(x.shape[1], start, x)
@@ -115,7 +115,7 @@ def infused(
 
 
 def rotate(
-    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | Steps | None = None
+    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b h l k"]:
     """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
 

@@ -198,8 +198,8 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
     """Return how many layers follow at full length.
 
     Raises:
-        Unsupported: Pooling would show later tokens to earlier ones, or nobody says what family
-            these layers are of.
+        Unsupported: Pooling would show later tokens to earlier ones, another option needs one
+            length for all layers, or nobody says what family these layers are of.
     """
     if len(config.block_layers) == 1:
         return 0
@@ -208,6 +208,17 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
             "a pooled position is made of a token and the next, which would see itself answered: "
             f"got a task that needs a causal model, and pool_blocks={config.pool_blocks}; set "
             "model.backbone.pool_blocks=1, or choose a task with the whole sequence in view"
+        )
+    if config.residual == Residual.reversible:
+        raise Unsupported(
+            "residual=reversible makes each layer's input again of its output, and pooling cannot "
+            f"be undone: got pool_blocks={config.pool_blocks}; set it to 1, or "
+            "model.backbone.residual=pre_norm or post_norm"
+        )
+    if config.layer_groups is not None:
+        raise Unsupported(
+            "layer_groups counts over all of depth, and pooled blocks share by pool_repeats: "
+            f"got layer_groups={config.layer_groups}; set model.backbone.layer_groups=null"
         )
     layers = config.pool_decoder if facts.head in TOKEN_HEADS else 0
     if layers and len(mixers) > 1:

@@ -34,9 +34,9 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.backbone.stack import Blank, PostNormStack, Source, Stack
+from models.backbone.stack import Blank, KeySource, PostNormStack, Stack
 from models.mixer import Flow, Layout, Unsupported
-from models.positions import At, Steps
+from models.positions import At, Spacing
 
 
 class PoolMode(StrEnum):
@@ -53,7 +53,7 @@ def even(depth: int, blocks: int) -> list[int]:
 
 
 def check_blocks(config: Any) -> None:
-    """Raise ValueError for blocks that layers do not fill, and what needs one length for all.
+    """Raise ValueError for blocks that layers do not fill.
 
     Args:
         config: Options of the backbone.
@@ -76,16 +76,6 @@ def check_blocks(config: Any) -> None:
         raise ValueError(
             f"pool_repeats must divide the layers of each block: got {repeats} for blocks of "
             f"{layers} layers; change depth or pool_layers"
-        )
-    if config.pool_blocks > 1 and config.residual == "reversible":
-        raise ValueError(
-            "residual=reversible makes each layer's input again of its output, and pooling cannot "
-            "be undone: set pool_blocks=1, or residual=pre_norm or post_norm"
-        )
-    if config.pool_blocks > 1 and config.layer_groups is not None:
-        raise ValueError(
-            "layer_groups counts over all of depth, and blocks of layers share by pool_repeats: "
-            f"got layer_groups={config.layer_groups}; set it to null"
         )
 
 
@@ -170,7 +160,7 @@ class Level(NamedTuple):
     keep: Bool[Tensor, "b m"] | None
     layout: Layout
     blank: Blank
-    steps: Steps
+    steps: Spacing
 
 
 class PooledStack(Stack):
@@ -191,7 +181,7 @@ class PooledStack(Stack):
         self.cut, self.inside = cut, inside
         self.supported = [(name, facts & {"keep"}) for name, facts in self.supported]
 
-    def level(self, keep: Bool[Tensor, "b m"] | None, steps: Steps) -> Level:
+    def level(self, keep: Bool[Tensor, "b m"] | None, steps: Spacing) -> Level:
         """Return what mixers see of a sequence."""
         return Level(keep, *self.checked(Layout(keep=keep)), steps)
 
@@ -199,13 +189,13 @@ class PooledStack(Stack):
         """Return the level of block `number` behind that of the block before."""
         step, apart = 2**number, self.cut.apart
         keep = None if level.keep is None else pooled_mask(level.keep, apart=apart)
-        return self.level(keep, Steps(1 - step if apart else 0, step))
+        return self.level(keep, Spacing(1 - step if apart else 0, step))
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
         """Pass through every block; the output is shorter where there is no decoder."""
         self.refuse(layout._replace(keep=None))
         apart, length = self.cut.apart, flow.x.shape[1]
-        flow, full = self.opened(flow), self.level(layout.keep, Steps())
+        flow, full = self.opened(flow), self.level(layout.keep, Spacing())
         layers, level, low = iter(self.blocks), full, flow.x
         for number, count in enumerate(self.cut.layers):
             sources = [self.source(None, level, level)] * count
@@ -229,12 +219,12 @@ class PooledStack(Stack):
 
     def source(
         self, x: Float[Tensor, "b s d"] | None, queries: Level, keys: Level
-    ) -> Source | None:
+    ) -> KeySource | None:
         """Return what keys and values are made of; None: of the layer's input, by index."""
         at = At(queries.steps, keys.steps)
-        if x is None and (not self.inside or at.keys == Steps()):
+        if x is None and (not self.inside or at.keys == Spacing()):
             return None
-        return Source(x, keys.layout, keys.blank, at)
+        return KeySource(x, keys.layout, keys.blank, at)
 
     def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
         """Return which positions of the output are real, where `keep` says it of the input."""

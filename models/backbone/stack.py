@@ -30,7 +30,7 @@ Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
 
 
-class Source(NamedTuple):
+class KeySource(NamedTuple):
     """What keys and values of a layer are made of, where its queries stand apart from them."""
 
     x: Float[Tensor, "b s d"] | None
@@ -117,7 +117,7 @@ class TransformerBlock(nn.Module):
             )
 
     def forward(
-        self, flow: Flow, layout: Layout, blank: Blank = None, source: Source | None = None
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Mix along the length, then transform each position."""
         mixed = self.mixed(flow, layout, blank, source)
@@ -139,7 +139,7 @@ class TransformerBlock(nn.Module):
         return changed[0] if len(changed) == 1 else torch.cat(changed, dim=1)
 
     def mixed(
-        self, flow: Flow, layout: Layout, blank: Blank = None, source: Source | None = None
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
         mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)
@@ -159,7 +159,7 @@ class TransformerBlock(nn.Module):
         changed: Tensor = self.dropout(cast(Any, self.network)(cast(Any, self.network_norm)(x)))
         return changed
 
-    def mix(self, flow: Flow, layout: Layout, source: Source | None = None) -> Flow:
+    def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
         """Call `extend` where the mixer has it, since only that carries state and stream."""
         mixer = cast(Any, self.mixer)
         if source is not None:
@@ -177,7 +177,7 @@ class PostNormBlock(TransformerBlock):
     """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
 
     def forward(
-        self, flow: Flow, layout: Layout, blank: Blank = None, source: Source | None = None
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
     ) -> Flow:
         """Mix along the length, then transform each position."""
         mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)

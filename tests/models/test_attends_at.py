@@ -7,10 +7,10 @@ from lra.catalogue import choices
 from lra.compose import core_of
 from lra.yaml_text import load
 from models.mixer import INSIDE, Layout, Positions, Site, Unsupported
-from models.positions import At, Steps
+from models.positions import At, Spacing
 
 LENGTH, WIDTH = 12, 8
-HERE = Steps()
+HERE = Spacing()
 
 
 def mixers():
@@ -49,7 +49,7 @@ def test_every_other_query_gets_what_it_got_among_all(name):
     keep = torch.arange(LENGTH) < torch.tensor([[LENGTH], [7]])
     wanted = mixer(x, Layout(keep=keep))[:, ::2]
     found = mixer.attend(
-        x[:, ::2], Layout(keep=keep[:, ::2]), x, Layout(keep=keep), At(Steps(0, 2), HERE)
+        x[:, ::2], Layout(keep=keep[:, ::2]), x, Layout(keep=keep), At(Spacing(0, 2), HERE)
     )
     real = keep[:, ::2, None]
     torch.testing.assert_close(found.where(real, 0.0), wanted.where(real, 0.0))
@@ -60,7 +60,7 @@ def test_tokens_three_apart_are_those_with_padding_between(name):
     mixer, x = MIXERS[name], torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     keep = (torch.arange(LENGTH) % 3 == 0).expand(2, -1)
     wanted = mixer(x, Layout(keep=keep))[:, ::3]
-    steps = Steps(0, 3)
+    steps = Spacing(0, 3)
     near = x[:, ::3]
     found = mixer.attend(near, Layout(), near, Layout(), At(steps, steps))
     torch.testing.assert_close(found, wanted)

@@ -254,8 +254,6 @@ def test_facts_of_tokens_are_refused():
     ({"pool_blocks": 2, "pool_repeats": [1, 2]}, "pool_repeats must divide the layers"),
     ({"pool_blocks": 3, "pool_repeats": [1, 1, 1]}, "pool_repeats must divide the layers"),
     ({"pool_blocks": 2, "pool_decoder": -1}, "pool_decoder must be at least 0: got -1"),
-    ({"pool_blocks": 2, "residual": "reversible"}, "pooling cannot be undone: set pool_blocks=1"),
-    ({"pool_blocks": 2, "layer_groups": 1}, "share by pool_repeats: got layer_groups=1"),
     ({"pool_mode": "max"}, "pool_mode has nothing to act on without pool_blocks of 2 or more"),
     ({"norm": "batch", "pool_blocks": 2, "pool_repeats": [1, 1]}, "norm=batch takes"),
     ({"pool_blocks": 2, "pool_mode": "min"}, "wanted one of mean, max"),
@@ -267,6 +265,8 @@ def test_options_that_make_no_model_are_refused(changes, words):
 
 @pytest.mark.parametrize(("mixers", "head", "changes", "words"), [
     ([SoftmaxAttention], Head.language_modelling, {}, "would see itself answered"),
+    ([SoftmaxAttention], Head.classification, {"residual": "reversible"}, "cannot be undone"),
+    ([SoftmaxAttention], Head.classification, {"layer_groups": 1}, "blocks share by pool_repeats"),
     ([LocalAttention], Head.classification, {"pool_query_only": False, "positions": "rotary"},
      "LocalAttention counts the positions that it applies by index"),
     ([Cosformer], Head.classification, {}, "does not see order by itself"),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.families.funnel import Funnel
 from models.mixer import Layout, Positions, Site, Unsupported
-from models.positions import At, Steps
+from models.positions import At, Spacing
 
 WIDTH, HEADS = 8, 2
 HEAD = WIDTH // HEADS
@@ -93,7 +93,7 @@ def test_fewer_queries_over_twice_as_many_keys(queries: int, step: int, cls: boo
     x, source = drawn(1, queries, WIDTH).requires_grad_(), drawn(1, keys, WIDTH, seed=1)
     source.requires_grad_()
     first, first_key = (1 - 2 * step, 1 - step) if cls else (0, 0)
-    at = At(Steps(first, 2 * step), Steps(first_key, step))
+    at = At(Spacing(first, 2 * step), Spacing(first_key, step))
     found = mixer.attend(x, Layout(), source, Layout(), at)
     places = [first + 2 * step * i for i in range(queries)]
     source_places = [first_key + step * j for j in range(keys)]
@@ -103,7 +103,7 @@ def test_fewer_queries_over_twice_as_many_keys(queries: int, step: int, cls: boo
 
 def test_a_step_counts_tokens_and_not_pools() -> None:
     mixer, x = built(cls=True), drawn(1, 5, WIDTH).requires_grad_()
-    found = mixer.attend(x, Layout(), x, Layout(), At(Steps(-3, 4), Steps(-3, 4)))
+    found = mixer.attend(x, Layout(), x, Layout(), At(Spacing(-3, 4), Spacing(-3, 4)))
     place = [-3, 1, 5, 9, 13]
     agree(found[0], literal(mixer, x[0], x[0], place, place, cls=True), mixer, x)
 
@@ -111,7 +111,7 @@ def test_a_step_counts_tokens_and_not_pools() -> None:
 def test_the_cls_vector_has_no_distance() -> None:
     """What it gets is the same wherever the tokens stand; what they get is not."""
     mixer, x = built(cls=True), drawn(1, 5, WIDTH)
-    moved = mixer.attend(x, Layout(), x, Layout(), At(Steps(0, 3), Steps(0, 3)))
+    moved = mixer.attend(x, Layout(), x, Layout(), At(Spacing(0, 3), Spacing(0, 3)))
     here = mixer(x, Layout())
     torch.testing.assert_close(moved[:, 0], here[:, 0], atol=1e-12, rtol=0)
     assert (moved[:, 1:] - here[:, 1:]).abs().max() > 1e-3
@@ -120,7 +120,7 @@ def test_the_cls_vector_has_no_distance() -> None:
 def test_queries_off_the_steps_of_keys_are_refused() -> None:
     mixer, x = built(cls=False), drawn(1, 4, WIDTH)
     with pytest.raises(ValueError, match="queries must stand on steps of the keys"):
-        mixer.attend(x, Layout(), x, Layout(), At(Steps(1, 2), Steps(0, 2)))
+        mixer.attend(x, Layout(), x, Layout(), At(Spacing(1, 2), Spacing(0, 2)))
 
 
 def test_sinusoids_drop_in_training_alone() -> None:
