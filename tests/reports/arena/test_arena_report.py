@@ -108,6 +108,24 @@ def test_deviations_changes_and_shared_settings_are_listed() -> None:
     assert deviation_table(plain, {}) is None
 
 
+def test_language_models_have_the_table_of_deviations_alone(tmp_path: Path) -> None:
+    cell = {
+        "task": "text8",
+        "model": "transformer_xl",
+        "cell": "a",
+        "labels": labels(
+            "transformer_xl", deviations="last_part", changed="optim.steps", split="test"
+        ),
+    }
+    rows = prepare(frame(*(row(metric, 1.5, **cell) for metric in ("bits_per_character", "loss"))))
+    parts = [*arena_parts(rows, {}, tmp_path, kinds=KINDS, sentences={"a": {"last_part": "read"}})]
+    ((stem, _, table),) = parts
+    assert stem == "lra-deviations"
+    assert isinstance(table, Table)
+    assert [each.title for each in table.rows] == ["last_part", "optim.steps"]
+    assert [each.section for each in table.rows] == ["protocol transformer_xl"] * 2
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_shows_tables_figure_and_deviations(tmp_path: Path) -> None:
     rows = rows_of_both()
