@@ -1,6 +1,6 @@
 """From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -41,7 +41,10 @@ from models.idle import Need, defaults, idle, spelt
 from models.mixer import INSIDE, MixerFactory, State, Unsupported
 from models.state import size_bytes
 
-BLOCKS = {Residual.post_norm: PostNormBlock, Residual.none: PlainBlock}
+BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
+    Residual.post_norm: PostNormBlock,
+    Residual.none: PlainBlock,
+}
 """Blocks by how inputs and outputs are joined; TransformerBlock elsewhere."""
 
 

@@ -205,11 +205,12 @@ class PlainBlock(TransformerBlock):
         self.mixer_norm = nn.Identity()
         self.network_norm = None
 
-    def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
         """Mix along the length, then transform each position."""
-        mixed = self.mixed(flow, layout, blank)
-        x = self.dropout(mixed.x)
-        return mixed._replace(x=x if self.network is None else self.by_pieces(x))
+        mixed = self.mixed(flow, layout, blank, source)
+        return mixed if self.network is None else mixed._replace(x=self.by_pieces(mixed.x))
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position."""
