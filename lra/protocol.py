@@ -14,6 +14,8 @@ from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.yaml_text import load
+from models.idle import defaults
+from runners.training.optim import OptimConfig
 
 NONE = "none"
 PUBLISHED = "published"
@@ -73,6 +75,8 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
             continue
         wanted = flat(published.get(group, {}), group)
         own = flat(node, group)
+        if group == "optim":  # whose files leave out what their optimiser does not have
+            wanted, own = ({**_USUAL, **each} for each in (wanted, own))
         limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if own.get(key) != wanted.get(key) and not _incidental(key, config):
@@ -160,6 +164,9 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
 def _ours(group: str) -> list[str]:
     """Return the names of a group that come with the program, which stay while it runs."""
     return names(group)
+
+
+_USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
 
 
 @lru_cache(maxsize=256)
