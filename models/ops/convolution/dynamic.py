@@ -28,7 +28,7 @@ def dynamic_convolution(
         weight: A kernel for each token and head.
         left: Taps before a token's own.
     """
-    y: Tensor = _Convolution.apply(x, weight.to(sum_dtype(x)), left)  # type: ignore[no-untyped-call]
+    y: Tensor = _DynamicConvolution.apply(x, weight.to(sum_dtype(x)), left)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -40,7 +40,7 @@ def _kernels(weight: Float[Tensor, "b h l t"], blocks_of_head: int) -> Float[Ten
     return laid.view(heads, blocks_of_head, BLOCK, taps)
 
 
-class _Convolution(torch.autograd.Function):
+class _DynamicConvolution(torch.autograd.Function):
     """`apply(x, weight, left)`; half precision is computed in float32."""
 
     @staticmethod

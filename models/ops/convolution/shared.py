@@ -31,7 +31,7 @@ def shared_convolution(
         left: Taps before a token's own.
         keep: False where `x` counts as 0.
     """
-    y: Tensor = _Convolution.apply(x, weight.to(sum_dtype(x)), left, keep)  # type: ignore[no-untyped-call]
+    y: Tensor = _SharedConvolution.apply(x, weight.to(sum_dtype(x)), left, keep)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -46,7 +46,7 @@ def _convolve(x: Float[Tensor, "b h l v"], weight: Float[Tensor, "h t"], left: i
     return lift(out, x.shape[0], x.shape[2])
 
 
-class _Convolution(torch.autograd.Function):
+class _SharedConvolution(torch.autograd.Function):
     """`apply(x, weight, left, keep)`; half precision is computed in float32."""
 
     @staticmethod
