@@ -8,6 +8,7 @@ import torch
 
 from lra.compose import facts, mixer_factory, typed
 from lra.composition.hydra_entry import entries
+from lra.protocol import changes
 from models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"
@@ -35,6 +36,7 @@ paper says 41 M, the released Transformer-XL of the same widths; of awd_lstm, it
 def test_counts(preset, task, vocabulary, published, terms) -> None:
     words = [f"+experiment={preset}", f"task={task}", "logger=none", "task.source=sample"]
     entry, *_ = entries(words, execute=list)
+    assert {*changes(entry.config)} == {"task.source"}
     run = typed(entry.config, {})
     known = replace(facts(run), vocabulary=vocabulary)
     factory, _ = mixer_factory(entry.config["model"]["mixer"], ())
