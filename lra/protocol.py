@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from lra.catalogue import names, roots
+from lra.binding import defaults
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.yaml_text import load
@@ -71,8 +72,8 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
             continue
-        wanted = flat(published.get(group, {}), group)
-        own = flat(node, group)
+        wanted = _usual(group) | flat(published.get(group, {}), group)
+        own = _usual(group) | flat(node, group)
         limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if own.get(key) != wanted.get(key) and not _incidental(key, config):
@@ -180,6 +181,14 @@ def flat(node: Any, above: str) -> dict[str, Any]:
         else:
             found[here] = value
     return found
+
+
+@cache
+def _usual(group: str) -> Mapping[str, Any]:
+    """Return what holds where a file is silent: optimisers do not name what others have."""
+    from runners.training.optim import OptimConfig
+
+    return flat(defaults(OptimConfig), group) if group == "optim" else {}
 
 
 def _incidental(key: str, config: Mapping[str, Any]) -> bool:

@@ -199,6 +199,18 @@ class Windowed(Task, Protocol):
         """
         ...
 
+    def with_varied_windows(self, deviation: float, halved: float) -> Task:
+        """Return this task with training windows whose lengths are drawn, one for each batch.
+
+        Args:
+            deviation: In tokens, around the window that it has.
+            halved: Share of the batches whose lengths are drawn around half of that.
+
+        Raises:
+            ValueError: As its options stand, windows have one length.
+        """
+        ...
+
     def row_tokens(self, split: str, rows: int) -> int | None:
         """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
 

@@ -152,7 +152,8 @@ class Costs:
         work = Effort(*(times * amount for amount in work))
         # Clipping reads gradients twice and writes them; the optimiser reads gradients, and reads
         # and writes weights and all that it keeps of them.
-        copies = MOMENTS[run.optim.optimiser] + (run.optim.ema_decay is not None)
+        averaged = run.optim.ema_decay is not None or run.optim.average_after is not None
+        copies = MOMENTS[run.optim.optimiser] + averaged
         moved = (6.0 + 2 * copies) * weights
         kind = "streamed" if moved > LARGE_BYTES else "cached"
         work = work._replace(

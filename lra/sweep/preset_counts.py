@@ -57,5 +57,6 @@ def key_of(run: Run, passes: Passes, known: "TaskFacts") -> str:
             "class_path": options["class_path"], **decisive(family, options), **layers
         }  # fmt: skip
     if passes.step:
-        whole["optim"] = [str(run.optim.optimiser), run.optim.ema_decay is not None]
+        averaged = run.optim.ema_decay is not None or run.optim.average_after is not None
+        whole["optim"] = [str(run.optim.optimiser), averaged]
     return digest(whole)

@@ -78,10 +78,12 @@ class TiedAdaptiveHead(TokenHead):
 
     Args:
         embedding: Whose tables and matrices it reads.
+        dropout: Of what is led to the width of a group of rarer ids.
     """
 
-    def __init__(self, embedding: AdaptiveEmbedding) -> None:
+    def __init__(self, embedding: AdaptiveEmbedding, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.embedding = embedding
         self.frequent = embedding.edges[1]
         groups = len(embedding.edges) - 2
@@ -96,7 +98,8 @@ class TiedAdaptiveHead(TokenHead):
     def within(self, x: Float[Tensor, "n d"], group: int) -> Float[Tensor, "n k"]:
         """Return log-probabilities of a further group's ids, given the group."""
         table = cast(nn.Parameter, self.embedding.tables[group])
-        return F.linear(self.embedding.inward(x, group), table).log_softmax(-1, dtype=_precise(x))
+        units = F.dropout(self.embedding.inward(x, group), self.dropout, self.training)
+        return F.linear(units, table).log_softmax(-1, dtype=_precise(x))
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
         """Return log-probabilities of all ids: for a look, not for large batches."""

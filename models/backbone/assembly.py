@@ -52,6 +52,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         chunks=config.feed_forward_chunks,
         norm=config.norm,
         norm_epsilon=config.norm_epsilon,
+        activation_dropout=config.activation_dropout,
     )
 
 
@@ -97,6 +98,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("activation_checkpointing", False),
         ("feed_forward_chunks", 1),
         ("feed_forward_bias", True),
+        ("activation_dropout", None),
         ("layer_groups", None),
     ):
         if (value := getattr(config, name)) not in wanted:
@@ -125,10 +127,14 @@ def head_of(
     """Return the head of a task, drawn from the global random state; `embedding` may be tied."""
     if isinstance(embedding, AdaptiveEmbedding) and config.tied_embeddings:
         check_tied_width(config)
-        return TiedAdaptiveHead(embedding)
+        return TiedAdaptiveHead(embedding, config.softmax_dropout)
     if facts.head in TOKEN_HEADS and config.softmax == Softmax.adaptive:
         return AdaptiveHead(
-            config.width_out, facts.vocabulary, config.softmax_cutoffs, config.softmax_shrink
+            config.width_out,
+            facts.vocabulary,
+            config.softmax_cutoffs,
+            config.softmax_shrink,
+            config.softmax_dropout,
         )
     if facts.head in TOKEN_HEADS:
         tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
@@ -202,6 +208,10 @@ OF_TASK = (
     Need(
         "interaction", words="a task of pairs, such as retrieval",
         holds=lambda facts, _: facts.head == Head.pair,
+    ),
+    Need(
+        "word_dropout", words="a task whose tokens are ids",
+        holds=lambda facts, _: not facts.scalars,
     ),
     Need(
         "softmax", "tied_embeddings", "embedding", words="a task that answers with tokens",

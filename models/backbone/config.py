@@ -149,7 +149,12 @@ class BackboneConfig:
     """Read by the pair head alone."""
     dropout: float = 0.0
     """After the mixer, inside the network and after it."""
+    activation_dropout: float | None = None
+    """Inside the network alone, after its activation; None = `dropout`."""
     embedding_dropout: float = 0.0
+    word_dropout: float = 0.0
+    """Share of the ids whose vectors are zeros in a training pass, wherever they stand; the others
+    grow by 1 / (1 - share), and a head tied to them is left alone (arXiv:1512.05287)."""
     output_dropout: float = 0.0
     """Of what the stack hands to the head."""
     attention_dropout: float = 0.0
@@ -165,6 +170,8 @@ class BackboneConfig:
     sorted by frequency."""
     softmax_shrink: float = 4.0
     """What each further group's width is divided by; 1: none is narrower."""
+    softmax_dropout: float = 0.0
+    """Of what softmax=adaptive leads to the width of each group of rarer ids."""
     initial_deviation: float | None = None
     """Every matrix and table is drawn from N(0, this); None = each as its part says."""
     activation_checkpointing: bool = False
@@ -200,9 +207,9 @@ class BackboneConfig:
             raise ValueError(f"softmax_cutoffs are ascending positive numbers: got {cutoffs}")
         if not self.softmax_shrink >= 1:
             raise ValueError(f"softmax_shrink must be at least 1: got {self.softmax_shrink}")
-        for name in ("dropout", "embedding_dropout", "output_dropout", "attention_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must lie in [0, 1): got {getattr(self, name)}")
+        for name in SHARES:
+            if (value := getattr(self, name)) is not None and not 0.0 <= value < 1.0:
+                raise ValueError(f"{name} must lie in [0, 1): got {value}")
         if self.initial_deviation is not None and not self.initial_deviation > 0:
             raise ValueError(
                 f"initial_deviation must be positive, or null: got {self.initial_deviation}"
@@ -271,9 +278,13 @@ class BackboneConfig:
         return 2 * self.width if doubled else self.width
 
 
+SHARES = (
+    "dropout", "activation_dropout", "embedding_dropout", "word_dropout", "output_dropout",
+    "attention_dropout", "softmax_dropout",
+)  # fmt: skip
 NEEDS = (
     Need(
-        "feed_forward_bias", "feed_forward_chunks",
+        "feed_forward_bias", "feed_forward_chunks", "activation_dropout",
         feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
@@ -283,6 +294,7 @@ NEEDS = (
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
     ),
+    Need("softmax_dropout", softmax=Softmax.adaptive),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),
     Need("cls_keep", pooling=Pooling.cls),

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from enum import StrEnum, auto
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -133,6 +134,9 @@ class Classifier(nn.Module):
 class TokenHead(nn.Module, ABC):
     """Judges every position piece by piece; a head adds its formula."""
 
+    dropout = 0.0
+    """Share of what a head drops in training."""
+
     @abstractmethod
     def piece(self) -> int:
         """Return how many positions are judged at once."""
@@ -160,7 +164,7 @@ class TokenHead(nn.Module, ABC):
                     *piece,
                     smoothing,
                     use_reentrant=False,
-                    preserve_rng_state=False,
+                    preserve_rng_state=self.dropout > 0,
                 )
                 for piece in zip(
                     torch.split(flat, self.piece()), torch.split(targets, self.piece()), strict=True
@@ -237,15 +241,29 @@ class AdaptiveHead(TokenHead):
         cutoffs: Where the groups of rarer ids begin, ascending; those at or above `vocabulary` are
             left out.
         shrink: Group i has width / shrink ** i hidden units, at least 1.
+        dropout: Of these units.
 
     Raises:
         ValueError: No group is left, or the cut-offs do not ascend.
     """
 
-    def __init__(self, width: int, vocabulary: int, cutoffs: list[int], shrink: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        cutoffs: list[int],
+        shrink: float,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         inside = groups_of(width, vocabulary, cutoffs, shrink)
         self.groups = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, inside, div_value=shrink)
+        self.dropout = dropout
+        for tail in self.groups.tail if dropout else ():
+            cast(nn.Sequential, tail)[0].register_forward_hook(self._drop)
+
+    def _drop(self, layer: nn.Module, _: object, units: Float[Tensor, "n k"]) -> Tensor:
+        return F.dropout(units, self.dropout, layer.training)
 
     def piece(self) -> int:
         """Return how many positions are judged at once."""

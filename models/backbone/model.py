@@ -319,6 +319,9 @@ class Backbone(nn.Module):
         count, layers = cast(tuple[Tensor | None, State], state or (None, None))
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
         x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
+        if self.training and self.config.word_dropout:
+            words = torch.ones(self.facts.vocabulary, 1, dtype=x.dtype, device=x.device)
+            x = x * nn.functional.dropout(words, self.config.word_dropout)[tokens]
         if self.input_scale != 1.0:
             x = x * self.input_scale
         if self.has_cls:

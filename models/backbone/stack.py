@@ -90,6 +90,7 @@ class TransformerBlock(nn.Module):
         chunks: int = 1,
         norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
+        activation_dropout: float | None = None,
     ) -> None:
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
@@ -101,8 +102,9 @@ class TransformerBlock(nn.Module):
         self.network: nn.Sequential | None = None
         if feed_forward != FeedForward.none:
             self.network_norm = norm_of(norm, width, norm_epsilon)
+            inside = dropout if activation_dropout is None else activation_dropout
             self.network = network_of(
-                width, feed_forward_width, dropout, kind=feed_forward, bias=feed_forward_bias
+                width, feed_forward_width, inside, kind=feed_forward, bias=feed_forward_bias
             )
 
     def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:

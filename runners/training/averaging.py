@@ -1,12 +1,16 @@
-"""An exponential moving average of the weights, beside the weights that are trained.
+"""An average of the weights, beside the weights that are trained.
 
-It begins as the weights after the first update; buffers have no average, the model's own hold.
-That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`, without a copy of the
-module. The decay may warm up as in TensorFlow's ExponentialMovingAverage.
+An exponential moving one begins as the weights after the first update; buffers have no average,
+the model's own hold. That is `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`,
+without a copy of the module. The decay may warm up as in TensorFlow's ExponentialMovingAverage.
+
+A uniform one begins where validation no longer gets better: non-monotonically triggered averaged
+SGD, NT-ASGD (Merity et al. 2017, arXiv:1708.02182, algorithm 1), as in the code of AWD-LSTM.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +32,11 @@ class WeightAverage:
         self.decay, self.warmup = decay, warmup
         self.averages = {name: weight.detach().clone() for name, weight in self.weights.items()}
 
-    @torch.no_grad()
+    @property
+    def begun(self) -> bool:
+        """Whether it is evaluated in place of the weights."""
+        return True
+
     def update(self, updates: int) -> None:
         """Take the weights after an update in.
 
@@ -36,6 +44,10 @@ class WeightAverage:
             updates: Taken in before.
         """
         decay = min(self.decay, (1 + updates) / (10 + updates)) if self.warmup else self.decay
+        self._take(updates, decay)
+
+    @torch.no_grad()
+    def _take(self, updates: int, decay: float) -> None:
         weights, averages = list(self.weights.values()), list(self.averages.values())
         if updates:
             torch._foreach_lerp_(averages, weights, 1 - decay)
@@ -59,6 +71,49 @@ class WeightAverage:
     def restore(self, averages: Mapping[str, Tensor]) -> None:
         """Go on from an average of an earlier process."""
         _copy([averages[name] for name in self.averages], self.averages)
+
+
+class TriggeredAverage(WeightAverage):
+    """The mean of all weights since the validation that was worse than one long before it.
+
+    Args:
+        model: Whose parameters.
+        patience: Validations n: the mean begins once one is worse than the best of those that came
+            more than n before it.
+    """
+
+    def __init__(self, model: nn.Module, patience: int) -> None:
+        super().__init__(model, 0.0, warmup=False)
+        self.patience = patience
+        self.scores: list[float] = []
+        self.taken = -1
+        """Updates in the mean; -1: validation has not begun it."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is evaluated in place of the weights."""
+        return self.taken > 0
+
+    def see(self, score: float) -> None:
+        """Take the score of a validation; higher is better."""
+        if self.taken < 0 and score < max(self.scores[: -self.patience], default=score):
+            self.taken = 0
+        self.scores.append(score)
+
+    def update(self, updates: int) -> None:
+        """Take the weights after an update in, once the mean has begun."""
+        del updates
+        if self.taken >= 0:
+            self._take(self.taken, self.taken / (self.taken + 1))
+            self.taken += 1
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds of it, beside the mean."""
+        return {"scores": list(self.scores), "taken": self.taken}
+
+    def restore_trigger(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self.scores, self.taken = list(state["scores"]), state["taken"]
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from models.backbone.config import BackboneConfig, Softmax
 from models.backbone.norms import NormKind
 from runners.training.optim import OptimConfig, Schedule
 from runners.training.stages import TrainingStages, read_stages, written
-from tasks.task import SPLITS
+from tasks.task import SPLITS, Task, Windowed
 
 
 class Keep(StrEnum):
@@ -42,6 +42,11 @@ class TrainConfig:
     stages: list[dict[str, Any]] = field(default_factory=list)
     """Windows and batches of the first steps, one mapping for each stage: its keys are the fields
     of `runners.training.stages.Stage`."""
+    window_deviation: float | None = None
+    """Standard deviation, in tokens, of the training windows' lengths, of which one is drawn for
+    each batch; the rate scales with it (AWD-LSTM, arXiv:1708.02182). None = all have one length."""
+    halved_windows: float = 0.0
+    """Share of the batches whose lengths are drawn around half of the window."""
     log_every_steps: int = 50
     checkpoint_every_s: float = 300.0
 
@@ -66,6 +71,37 @@ class TrainConfig:
             raise ValueError("evaluate_first=true needs evaluate_every_steps above 0: got 0")
         if not self.checkpoint_every_s > 0:
             raise ValueError(f"checkpoint_every_s must be positive: got {self.checkpoint_every_s}")
+        if self.window_deviation is not None and not self.window_deviation > 0:
+            raise ValueError(
+                f"window_deviation must be positive: got {self.window_deviation}; null gives all "
+                "windows one length"
+            )
+        if not 0 <= self.halved_windows < 1:
+            raise ValueError(f"halved_windows lies from 0 to below 1: got {self.halved_windows}")
+        if self.halved_windows and self.window_deviation is None:
+            raise ValueError(
+                f"halved_windows has nothing to act on without window_deviation: got "
+                f"{self.halved_windows}; leave it at 0, or choose window_deviation"
+            )
+
+    def read(self, task: Task) -> Task:
+        """Return a task with the windows that a training of one stage reads.
+
+        Raises:
+            ValueError: Their lengths cannot be drawn.
+        """
+        if self.window_deviation is None:
+            return task
+        if not isinstance(task, Windowed):
+            raise ValueError(
+                f"runner.window_deviation={self.window_deviation} needs a task that reads windows "
+                f"of a stream: got task={task.spec.name}; set it to null"
+            )
+        return task.with_varied_windows(self.window_deviation, self.halved_windows)
+
+    def stretch(self, length: int, usual: int) -> float:
+        """Return what the rate of a step is multiplied by for the tokens of its window."""
+        return 1.0 if self.window_deviation is None else length / usual
 
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the label of stages, where there are some."""
@@ -81,6 +117,11 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
             "schedule=plateau goes by validation during training: got evaluate_every_steps=0; type "
             "runner.evaluate_every_steps=N, or choose another schedule"
         )
+    if optim.average_after is not None and not config.evaluate_every_steps:
+        raise ValueError(
+            f"average_after={optim.average_after} counts validations during training: got "
+            "evaluate_every_steps=0; type runner.evaluate_every_steps=N, or leave it at null"
+        )
     if optim.label_smoothing and backbone.softmax == Softmax.adaptive:
         raise ValueError(
             f"label_smoothing needs the probability of every class, and softmax=adaptive computes "
@@ -88,6 +129,12 @@ def check_together(optim: OptimConfig, config: TrainConfig, backbone: BackboneCo
             "full"
         )
     for stage in TrainingStages(config.stages, optim).parts:
+        if stage.accumulate > 1 and config.window_deviation is not None:
+            raise ValueError(
+                "window_deviation sets the rate of each update by the length of its window: got "
+                f"{stage.where}.accumulate={stage.accumulate}; set it to 1, or window_deviation "
+                "to null"
+            )
         own = stage.micro_batch_size != optim.micro_batch_size
         if own and backbone.norm == NormKind.batch:
             raise ValueError(

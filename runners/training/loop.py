@@ -64,6 +64,8 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
+        for part in self.stages.parts:
+            config.read(part.of(task))
         self.stage = self.stages.at(0)
         half = hardware.precision is Precision.float16
         self.updates = WeightUpdates(self.model, optim, half=half)
@@ -117,7 +119,7 @@ class Trainer:
         if stage.anew and self.step == stage.first:
             self.begin_epoch()
             pace.changed()
-        task = stage.of(self.task)
+        task = self.config.read(stage.of(self.task))
         with Prefetch(task, stage.batch_size, self.seed, self.position) as source:
             source.waited_s = self.waited_s
             while True:
@@ -186,7 +188,8 @@ class Trainer:
     def advance(self, batch: Batch) -> Tensor:
         """Take one step, which need not end with an update; return its loss, detached."""
         stage = self.stage
-        self.updates.begin(self.step, stage.learning_rate_scale)
+        stretch = self.config.stretch(batch.tokens.shape[-1], stage.window(self.task))
+        self.updates.begin(self.step, stage.learning_rate_scale * stretch)
         batch = to_device(batch, self.device)
         rows = batch.target.shape[0]
         micro = stage.micro_batch_size or rows
@@ -298,7 +301,7 @@ class Trainer:
     def conclude(self, stop: threading.Event) -> Iterator[Item]:
         """Evaluate with the weights that are kept, and yield the final rows."""
         self.save()  # an interruption from here on repeats the evaluation only
-        average = self.updates.average
+        average = self.updates.begun
         labels = {"weights": "average" if average else "last"}
         if self.best:
             self.model.load_state_dict(self.best["weights"])

@@ -117,6 +117,9 @@ class OptimConfig:
     label_smoothing: float = 0.0
     ema_decay: float | None = None
     ema_warmup: bool = False
+    average_after: int | None = None
+    """Validations after which weights are averaged unless they were better than those before them
+    (NT-ASGD, arXiv:1708.02182): see `runners.training.averaging`."""
     steps: int = 1000
     batch_size: int = 32
     """The effective batch, whatever `micro_batch_size` is."""
@@ -176,6 +179,7 @@ RANGES: Mapping[str, Range] = {
     "plateau_patience": AT_LEAST_0, "plateau_threshold": AT_LEAST_0,
     "plateau_cooldown": AT_LEAST_0, "plateau_least": FRACTION,
     "label_smoothing": SHARE, "ema_decay": SHARE,
+    "average_after": AT_LEAST_1,
 }  # fmt: skip
 """Which values an option may have; null is allowed where its type says so."""
 NULLABLE = ("clip", "clip_value", "tensor_clip")
@@ -220,6 +224,11 @@ NEEDS = (
         "ema_warmup",
         words="ema_decay",
         holds=lambda _, chosen: chosen.ema_decay is not None,
+    ),
+    Need(
+        "average_after",
+        words="ema_decay=null",
+        holds=lambda _, chosen: chosen.ema_decay is None,
     ),
 )  # fmt: skip
 """What options need of others."""

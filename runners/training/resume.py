@@ -17,7 +17,7 @@ from runners.training.optim import OptimConfig
 from runners.training.optimisers.build import state_of
 from runners.training.updates import WeightUpdates
 
-_APART = ("optimiser", "plateau", "streams", "gradients", "best", "rows", "step_times")
+_APART = ("optimiser", "plateau", "trigger", "streams", "gradients", "best", "rows", "step_times")
 """Parts that are empty in a training that has not begun."""
 _ROW = {"metric": str, "value": float, "step": int, "labels": dict}
 _MOVED = frozenset({"lr", "momentum", "betas"})
@@ -104,6 +104,7 @@ def misfit(
         *map(_generator_fault, (found["random"], found["generator"])),
         _optimiser_fault(found["optimiser"], own["optimiser"], updates),
         _plateau_fault(found.get("plateau"), own.get("plateau")),
+        _trigger_fault(found.get("trigger"), own.get("trigger")),
         _streams_fault(found["streams"], found["step"], streams),
         _gradients_fault(found.get("gradients"), own),
         _best_fault(found["best"], own["model"]),
@@ -202,6 +203,13 @@ def _plateau_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
     if isinstance(found, dict) and isinstance(found.get("best"), float):
         own = {**own, "best": 0.0}
     return _unlike(found, own, "plateau")
+
+
+def _trigger_fault(found: Any, own: Mapping[str, Any] | None) -> str | None:
+    if own is None:
+        return None
+    scores = found.get("scores") if isinstance(found, dict) else None
+    return _unlike(found, {**own, "scores": _floats(scores)}, "trigger")
 
 
 def _best_fault(found: Any, weights: Mapping[str, Any]) -> str | None:

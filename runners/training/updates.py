@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runners.training.averaging import WeightAverage
+from runners.training.averaging import TriggeredAverage, WeightAverage
 from runners.training.clipping import clip_gradients, own_clips
 from runners.training.optim import OptimConfig, Schedule
 from runners.training.optimisers.build import build_optimiser, set_rates
@@ -35,6 +35,8 @@ class WeightUpdates:
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
+        elif config.average_after is not None:
+            self.average = TriggeredAverage(model, config.average_after)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of update number `step`, counted from 0."""
@@ -63,10 +65,17 @@ class WeightUpdates:
         """Take the score of a validation; higher is better."""
         if self.plateau:
             self.plateau.see(score)
+        if isinstance(self.average, TriggeredAverage):
+            self.average.see(score)
+
+    @property
+    def begun(self) -> WeightAverage | None:
+        """The average, where there is one and it has begun."""
+        return self.average if self.average and self.average.begun else None
 
     def evaluated(self) -> AbstractContextManager[None]:
         """Give the model, for a while, the weights that are evaluated."""
-        return self.average.applied() if self.average else nullcontext()
+        return self.begun.applied() if self.begun else nullcontext()
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint holds; what is not used is not in it."""
@@ -78,6 +87,8 @@ class WeightUpdates:
             found["plateau"] = self.plateau.state()
         if self.average:
             found["average"] = self.average.averages
+        if isinstance(self.average, TriggeredAverage):
+            found["trigger"] = self.average.state()
         return found
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -88,3 +99,5 @@ class WeightUpdates:
             self.plateau.restore(state["plateau"])
         if self.average:
             self.average.restore(state["average"])
+        if isinstance(self.average, TriggeredAverage):
+            self.average.restore_trigger(state["trigger"])

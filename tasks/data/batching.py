@@ -28,6 +28,7 @@ class Draw(IntEnum):
     offset = 6
     masks = 7
     diagnostic = 8
+    lengths = 9
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:

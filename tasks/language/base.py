@@ -25,7 +25,14 @@ from conf.choices import by_name
 from tasks.data.batching import check_ranks
 from tasks.data.prepared import StoredTask
 from tasks.data.tokens import tally, unigram_baseline
-from tasks.language.windows import Windows, evaluation_windows, lanes, shuffled_windows
+from tasks.language.windows import (
+    VariedLengths,
+    Windows,
+    evaluation_windows,
+    lanes,
+    shuffled_windows,
+    varied_lanes,
+)
 from tasks.task import Baseline, Batch, Kind, Tally, Task, TaskSpec
 
 COUNT_AT_ONCE = 1 << 24
@@ -50,6 +57,8 @@ class LanguageTask(StoredTask):
     stride: int
     memory: int
     contiguous: bool
+    varied: VariedLengths | None = None
+    """How the lengths of training windows are drawn; None: all are `length`."""
 
     @by_name
     def read_as(
@@ -149,6 +158,29 @@ class LanguageTask(StoredTask):
         other.length = length
         return other
 
+    def with_varied_windows(self, deviation: float, halved: float) -> Task:
+        """Return this task with training windows whose lengths are drawn around `length`.
+
+        Raises:
+            ValueError: Windows are shuffled, or would often be longer than a model is built for.
+        """
+        if not self.contiguous:
+            raise ValueError(
+                "windows of drawn lengths follow one another in a stream: got task.contiguous="
+                "false; set it to true, or runner.window_deviation=null"
+            )
+        if self.length + 3 * deviation > self.longest:
+            wanted = math.ceil(self.length + 3 * deviation)
+            raise ValueError(
+                f"windows of {self.length} tokens with a deviation of {deviation} are often longer "
+                f"than the {self.longest} that the model is built for, the longer of task.length "
+                f"and task.evaluation_length: type task.evaluation_length={wanted} or more, or "
+                "lower runner.window_deviation"
+            )
+        other = copy.copy(self)
+        other.varied = VariedLengths(deviation, halved, self.longest)
+        return other
+
     def row_tokens(self, split: str, rows: int) -> int | None:
         """Return the fewest tokens that a row of a batch of `rows` streams reads in an epoch.
 
@@ -221,6 +253,8 @@ class LanguageTask(StoredTask):
                     f"{split} split has {tokens}; lower the batch size or task.length"
                 )
             whole = split == "train"
+            if whole and self.varied:
+                return varied_lanes(tokens, length=length, rows=rows, varied=self.varied, seed=seed)
             return lanes(tokens, length=length, rows=rows, whole=whole, seed=seed)
         return evaluation_windows(tokens, length=length, stride=self.stride)
 

@@ -9,7 +9,8 @@ successor; the last `scored` predictions count. The first token of a stream is n
     memory            |----s----|----s----|--s--|       the same cuts, with a state carried over
 
 Training windows cover an epoch once: shuffled, from an offset that the seed draws, or in lanes, one
-for each row of a batch, where a row goes on from batch to batch.
+for each row of a batch, where a row goes on from batch to batch. Windows of lanes may have lengths
+that are drawn, one for all rows of a batch (AWD-LSTM, arXiv:1708.02182, section 5).
 """
 
 from typing import NamedTuple
@@ -45,6 +46,42 @@ def evaluation_windows(tokens: int, *, length: int, stride: int) -> Windows:
     return Windows(ends - lengths, lengths, scored)
 
 
+class VariedLengths(NamedTuple):
+    """How lengths of windows are drawn, from normal distributions of one deviation."""
+
+    deviation: float
+    """In tokens."""
+    halved: float
+    """Share of the windows whose mean is half of the usual length."""
+    longest: int
+    """Tokens that a window has at most."""
+
+
+LEAST_DRAWN = 5
+"""Tokens that a drawn window has at least, as in the code of AWD-LSTM."""
+
+
+def drawn_lengths(
+    tokens: int, *, length: int, varied: VariedLengths, seed: int
+) -> Int[np.ndarray, " s"]:
+    """Return lengths of windows, one after the other, as many as `tokens` predictions fill.
+
+    Args:
+        tokens: Predictions of one lane.
+        length: The usual mean.
+        varied: How lengths are drawn.
+        seed: Of the draws.
+    """
+    least = min(LEAST_DRAWN, length)
+    words = random_words(Draw.lengths, seed, 3 * (tokens // least))
+    half, radius, angle = ((words >> np.uint64(11)) * 2.0**-53).reshape(3, -1)
+    normal = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+    mean = np.where(half < varied.halved, length / 2, length)
+    drawn = np.clip((mean + varied.deviation * normal).astype(np.int64), least, varied.longest)
+    found: Int[np.ndarray, " s"] = drawn[np.cumsum(drawn) <= tokens]
+    return found
+
+
 def drawn_offset(spare: int, *, length: int, seed: int) -> int:
     """Return where an epoch begins: below `length`, and within what can be spared."""
     return int(random_words(Draw.offset, seed, 1)[0] % np.uint64(max(1, min(length, spare))))
@@ -56,6 +93,19 @@ def shuffled_windows(tokens: int, *, length: int, seed: int) -> Windows:
     number = (tokens - 1 - offset) // length
     starts = offset + length * permutation(Draw.order, seed, number)
     lengths = np.full(number, length, np.int64)
+    return Windows(starts, lengths, lengths)
+
+
+def varied_lanes(
+    tokens: int, *, length: int, rows: int, varied: VariedLengths, seed: int
+) -> Windows:
+    """Return `lanes` of whole windows whose lengths are drawn, the same for all rows of a batch."""
+    each = (tokens - 1) // rows
+    drawn = drawn_lengths(each, length=length, varied=varied, seed=seed)
+    offset = drawn_offset(each - int(drawn.sum()), length=length, seed=seed)
+    edges = np.arange(rows, dtype=np.int64) * each + offset
+    starts = (edges + (np.cumsum(drawn) - drawn)[:, None]).ravel()
+    lengths = np.repeat(drawn, rows)
     return Windows(starts, lengths, lengths)
 
 

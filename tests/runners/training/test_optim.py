@@ -83,7 +83,7 @@ NO_LIMIT = {
     "steps", "batch_size", "warmup_steps", "cycle_steps", "cycle_multiplier", "plateau_patience",
     "plateau_cooldown", "plateau_threshold", "peak_learning_rate", "epsilon", "weight_decay",
     "clip", "clip_value", "update_clip", "least_scale", "initial_accumulator", "power",
-    "start_divisor", "end_divisor",
+    "start_divisor", "end_divisor", "average_after",
 }  # fmt: skip
 """Options that may be large."""
 KINDS = {each.name: str(each.type) for each in dataclasses.fields(OptimConfig)}

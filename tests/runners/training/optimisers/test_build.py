@@ -171,6 +171,24 @@ def test_a_state_goes_through_a_checkpoint(variant: str, tmp_path: Path) -> None
         assert torch.equal(one, other)
 
 
+def test_nesterov_momentum_is_fairseqs_nag() -> None:
+    """Its buffer is this one's times the rate, which it corrects where the rate moves."""
+    weights = torch.linspace(-1, 1, 5, dtype=torch.float64)
+    rates = [0.1, 0.3, 0.2, 0.05]
+    config = OptimConfig(optimiser=Optimiser.sgd, momentum=0.99, nesterov=True)
+    model = nn.ParameterList([weights.clone()])
+    optimiser = build_optimiser(model, config)
+    buffer, old = torch.zeros_like(weights), rates[0]
+    for rate in rates:
+        set_rates(optimiser, rate)
+        model[0].grad = 2 * model[0].detach() + 1
+        optimiser.step()
+        gradient, change = 2 * weights + 1, rate / old
+        weights = weights + 0.99**2 * change * buffer - (1 + 0.99) * rate * gradient
+        buffer, old = 0.99 * change * buffer - rate * gradient, rate
+        torch.testing.assert_close(model[0].detach(), weights, rtol=0, atol=1e-14)
+
+
 class Reads(TorchDispatchMode):
     """Counts tensors that become numbers: of those on a device, each waits for it."""
 

@@ -1,0 +1,127 @@
+"""Windows of drawn lengths: how they are drawn, what they read, the rate, an exact resume."""
+
+import numpy as np
+import pytest
+import torch
+
+from runners.records import Interrupted
+from runners.training.checkpoint import Checkpoints
+from runners.training.config import TrainConfig
+from runners.training.loop import Trainer
+from runners.training.optim import OptimConfig
+from runners.training.schedules import learning_rate
+from tasks.language.base import Regime
+from tasks.language.windows import VariedLengths, drawn_lengths, varied_lanes
+from tests.runners.tiny_task import Tiny
+from tests.runners.training.test_stages import CPU, model_of, task_of
+
+VARIED = VariedLengths(5.0, 0.05, 100)
+TEXT = {"length": 9, "evaluation_length": 16}
+
+
+def trainer_of(task, folder=None, **options):
+    config = {"window_deviation": 2.0, "halved_windows": 0.25, "log_every_steps": 1}
+    return Trainer(
+        model_of(),
+        task,
+        optim=OptimConfig(steps=6, batch_size=3, peak_learning_rate=1e-2, warmup_steps=4),
+        config=TrainConfig(**config | options),
+        hardware=CPU,
+        seed=3,
+        checkpoints=Checkpoints(folder),
+    )
+
+
+def test_lengths_are_as_awd_lstm_draws_them():
+    """max(5, int(normal(70 or, in 1 of 20, 35, 5))), cut to what a model is built for."""
+    drawn = drawn_lengths(2_000_000, length=70, varied=VARIED, seed=4)
+    assert 2_000_000 - 100 < drawn.sum() <= 2_000_000
+    long = drawn[drawn > 52]
+    assert 1 - len(long) / len(drawn) == pytest.approx(0.05, abs=0.005)
+    assert (long + 0.5).mean() == pytest.approx(70, abs=0.1)
+    assert long.std() == pytest.approx(5, abs=0.1)
+    assert (drawn[drawn <= 52] + 0.5).mean() == pytest.approx(35, abs=0.5)
+    assert drawn_lengths(10_000, length=6, varied=VARIED._replace(longest=9), seed=4).min() == 5
+    assert drawn_lengths(10_000, length=6, varied=VARIED._replace(longest=9), seed=4).max() == 9
+    assert not np.array_equal(drawn, drawn_lengths(2_000_000, length=70, varied=VARIED, seed=5))
+
+
+def test_rows_read_on_without_a_gap():
+    tokens, rows = 1000, 3
+    starts, lengths, scored = varied_lanes(
+        tokens, length=9, rows=rows, varied=VariedLengths(2.0, 0.25, 16), seed=1
+    )
+    starts, lengths = starts.reshape(-1, rows), lengths.reshape(-1, rows)
+    assert np.array_equal(starts[1:], (starts + lengths)[:-1])
+    assert (lengths == lengths[:, :1]).all()
+    assert np.array_equal(scored, lengths.ravel())
+    assert (starts + lengths).max() < tokens
+    assert (np.diff(starts[0]) == 333).all()
+    assert len({*lengths[:, 0]}) > 4
+
+
+def test_the_rate_scales_with_the_window():
+    trainer = trainer_of(task_of(**TEXT))
+    task = trainer.config.read(trainer.task)
+    seen = set()
+    for step, batch in zip(range(6), task.batches("train", batch_size=3, seed=0), strict=False):
+        trainer.advance(batch)
+        length = batch.tokens.shape[-1]
+        seen.add(length)
+        wanted = learning_rate(trainer.optim, step) * length / 9
+        assert trainer.updates.optimiser.param_groups[0]["lr"] == pytest.approx(wanted)
+    assert len(seen) > 2
+
+
+def test_resume_goes_on_to_the_bit(tmp_path):
+    class Stop:
+        def __init__(self):
+            self.left = 3
+
+        def is_set(self):
+            self.left -= 1
+            return self.left <= 0
+
+    class Go:
+        def is_set(self):
+            return False
+
+    task = task_of(**TEXT)
+    whole, first = trainer_of(task), trainer_of(task, tmp_path)
+    list(whole.run(Go()))
+    with pytest.raises(Interrupted):
+        list(first.run(Stop()))
+    second = trainer_of(task, tmp_path)
+    list(second.run(Go()))
+    assert first.step == 3
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, second.model.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda: task_of(**TEXT, regime=Regime.non_overlapping, memory=0, contiguous=False), {},
+         "got task.contiguous=false; set it to true"),
+        (lambda: task_of(length=16), {}, "type task.evaluation_length=22 or more"),
+        (Tiny, {}, "needs a task that reads windows of a stream"),
+        (lambda: task_of(**TEXT), {"stages": [{"steps": 2, "accumulate": 2}]},
+         r"got runner.stages\[0\].accumulate=2; set it to 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_vary_is_refused(make, options, message):
+    with pytest.raises(ValueError, match=message):
+        trainer_of(make(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window_deviation": 0.0}, "window_deviation must be positive: got 0.0"),
+        ({"halved_windows": 0.1}, "halved_windows has nothing to act on without window_deviation"),
+        ({"window_deviation": 1.0, "halved_windows": 1.0}, "lies from 0 to below 1: got 1.0"),
+    ],
+)
+def test_options_without_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**options)
