@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from lra.catalogue import names, roots
 from lra.binding import defaults
+from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.yaml_text import load

@@ -8,6 +8,7 @@ from typing import ClassVar
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.weights import transfer
+from runners.attention.learned_spans import learned_spans
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes, Uncounted, padded_length, size
 from runners.runner import Runner, Work
@@ -83,6 +84,7 @@ class Train(TrainConfig, Runner):
             seed=work.seed,
             checkpoints=work.checkpoints,
         )
+        yield from learned_spans(model)
 
 
 def train(

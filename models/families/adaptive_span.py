@@ -186,6 +186,11 @@ class AdaptiveSpan(SegmentRecurrence):
         """Return what the spans cost."""
         return {"span": self.penalty * self.span_core.reach.mean()}
 
+    def learned_spans(self) -> Float[Tensor, " h"]:
+        """Return the span of each head in tokens, its ramp included: what it looks at."""
+        core = self.span_core
+        return (core.reach.detach().ceil() + core.ramp).clamp(max=core.limit)
+
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Clamp z'."""
         del step, generator

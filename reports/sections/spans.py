@@ -21,6 +21,7 @@ from reports.tables import Column, Entry, Table, TableRow
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
 MEASURES = ("attention", "gradient", "occlusion")
+LEARNED = "learned"
 ALL = "all"
 COLUMNS = (
     *TASK, "model", "measure", "layer", "head", "span", "low", "high", "seeds", "status", "reason",
@@ -188,11 +189,66 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
     return Entry(text=MARKS[status], status=status, notes=(reason,))
 
 
+def learned_table(rows: pd.DataFrame, data: pd.DataFrame) -> Table:
+    """Build the table of learned spans: a line for each model, mean and longest of each layer.
+
+    Args:
+        rows: Of which the operations are taken.
+        data: What `span_data` returned of this measure.
+    """
+    heads = data[(data["head"] != ALL) & (data["layer"] != ALL)]
+    layers = sorted({int(layer) for layer in heads["layer"]})
+    counted = rows[rows["metric"] == "span_operations"].groupby("name")["value"].mean()
+    lines = []
+    for name in model_order([str(n) for n in data["model"]]):
+        own = data[data["model"] == name]
+        whole = own[own["head"] == ALL]
+        entries = [_entry(whole, own), _entry(own.iloc[:0], own, counted.get(name))]
+        for layer in layers:
+            spans = heads[(heads["model"] == name) & (heads["layer"] == str(layer))]["span"]
+            for value in (spans.mean(), spans.max()):
+                entries.append(_entry(spans.to_frame(), own, float(value) if len(spans) else None))
+        lines.append(TableRow(title=name, entries=tuple(entries)))
+    columns = [Column(group="all layers", title=title) for title in ("mean", "multiply-adds")]
+    columns += [
+        Column(group=f"layer {layer}", title=title)
+        for layer in layers
+        for title in ("mean", "longest")
+    ]
+    return Table(
+        title="Spans that heads have learned",
+        caption="Tokens with the ramp, mean over seeds; and multiply-adds of a token, without "
+        "positions and output.",
+        stub="model",
+        columns=tuple(columns),
+        rows=tuple(lines),
+    )
+
+
+def _learned_parts(
+    frame: pd.DataFrame, data: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Yield table and figure of learned spans for each task."""
+    for number, (_, part) in enumerate(data.groupby([*TASK], dropna=False, sort=True), 1):
+        end = "" if number == 1 else f"-{number}"
+        yield (
+            f"spans-learned{end}",
+            f"Spans that heads have learned, {part['task'].iloc[0]}",
+            (learned_table(frame, part)),
+        )
+        if part["span"].notna().any():
+            save(span_figure(part, looks), folder, f"span-learned{end}", part)
+            yield f"span-learned{end}", "Learned spans by layer", "spans in tokens by layer"
+
+
 def span_parts(
     frame: pd.DataFrame, looks: dict[str, Look], folder: Path
 ) -> Iterator[tuple[str, str, Table | str]]:
     """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
     data = span_data(frame)
+    learned = data["measure"] == LEARNED
+    yield from _learned_parts(frame, data[learned], looks, folder)
+    data = data[~learned]
     table = span_table(data)
     if table is None:
         return

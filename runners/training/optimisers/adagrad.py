@@ -48,14 +48,14 @@ class ClippedAdagrad(torch.optim.Optimizer):
         """Take one step; there is no closure to call."""
         assert closure is None
         for group, weights, gradients, memory in moved(self, self._memory):
-            if group["weight_decay"]:
-                gradients = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
+            decay = group["weight_decay"]
+            whole = torch._foreach_add(gradients, weights, alpha=decay) if decay else gradients
             sums = [each["sum"] for each in memory]
-            torch._foreach_addcmul_(sums, gradients, gradients)
+            torch._foreach_addcmul_(sums, whole, whole)
             roots = torch._foreach_sqrt(sums)
             torch._foreach_add_(roots, self.epsilon)
-            steps = torch._foreach_div(gradients, roots)
-            norms = torch._foreach_norm(gradients)
+            steps = torch._foreach_div(whole, roots)
+            norms = torch._foreach_norm(whole)
             torch._foreach_add_(norms, 1e-10)
             shares = [(self.limit / norm).clamp(max=1.0) for norm in norms]
             torch._foreach_mul_(steps, shares)

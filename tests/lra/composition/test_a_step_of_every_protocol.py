@@ -26,7 +26,11 @@ PICTURES = {
 SAMPLE = {"source": "sample"}
 LISTS = {**PICTURES, "min_length": 20, "max_length": 60, "padded_length": 60}
 STREAMS = ("enwik8", "text8", "wikitext103", "pg19")
-DATA = {"listops": LISTS, **dict.fromkeys(("text", "retrieval", "image", *STREAMS), SAMPLE)}
+SHORT = {**SAMPLE, "length": 32, "evaluation_length": 32}
+DATA = {
+    "listops": LISTS, **dict.fromkeys(("text", "retrieval", "image"), SAMPLE),
+    **dict.fromkeys(STREAMS, SHORT),
+}  # fmt: skip
 WORDS = {"softmax_cutoffs": [20, 40, 60]}
 """Groups of rarer words that the sample has."""
 LARGER = ("pathfinder64", "path256")

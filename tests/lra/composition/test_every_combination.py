@@ -104,7 +104,8 @@ WAYS = ways()
 def test_every_combination_is_built_or_refused(protocol):
     seen, refused, built, tasks = set(), {}, [], tasks_of(protocol)
     for plain in runs(protocol, tasks):
-        shallow = replace(plain.backbone, depth=min(plain.backbone.depth, DEPTH))
+        layers = max(DEPTH, len(plain.mixers))
+        shallow = replace(plain.backbone, depth=min(plain.backbone.depth, layers))
         for runner in WAYS:
             run = replace(plain, backbone=shallow, runner=runner)
             known = shape(facts(run, LENGTH if runner.by_length else None))

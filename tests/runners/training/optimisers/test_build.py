@@ -39,7 +39,8 @@ OF_SCHEDULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "betas": [0.5, 0.6], "epsilon": 5.0, "momentum": 0.5, "nesterov": True,
-    "initial_accumulator": 0.3, "tensor_clip": 0.2, "beta2_decay": -0.5, "update_clip": 1.5, "least_scale": 0.9,
+    "initial_accumulator": 0.3, "tensor_clip": 0.2, "beta2_decay": -0.5, "update_clip": 1.5,
+    "least_scale": 0.9,
     "cycle_steps": 4, "cycle_multiplier": 2, "power": 3.0, "anneal": "cos", "start_divisor": 3.0,
     "end_divisor": 5.0, "momentum_range": [0.1, 0.2], "plateau_factor": 0.5,
     "plateau_patience": 3, "plateau_threshold": 0.1, "plateau_cooldown": 2, "plateau_least": 0.5,
