@@ -20,6 +20,7 @@ from lra.configuration import (
     check,
 )
 from lra.option_sources import GIVEN
+from lra.protocol import check_name
 from lra.runner_class import runner_class
 from lra.suggest import unknown
 from lra.yaml_text import load
@@ -317,21 +318,6 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         seed=config["seed"],
         sweep=config["sweep"],
     )
-
-
-def check_name(config: Mapping[str, Any], task: "Task") -> None:
-    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
-
-    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
-    """
-    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
-    if protocol == "none" or name not in own:
-        return
-    if (made := task.spec.name) != name and made in own:
-        raise ConfigError(
-            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{made}: choose task={made}, or leave the protocol out"
-        )
 
 
 def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ METRICS: dict[str, Metric] = {
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
-    "span_operations": _metric("flop", False, "multiply-adds of a token that learned spans imply"),
+    "span_operations": _metric("1", False, "multiply-adds of a token that learned spans imply"),
     "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
