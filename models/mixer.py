@@ -362,15 +362,6 @@ class Penalised(Protocol):
 
 
 @runtime_checkable
-class LearnsSpans(Protocol):
-    """A mixer whose heads learn how far back they look."""
-
-    def learned_spans(self) -> Float[Tensor, " h"]:
-        """Return the span of each head in tokens."""
-        ...
-
-
-@runtime_checkable
 class AfterStep(Protocol):
     """A module that clamps, redraws or anneals: the only change outside forward."""
 

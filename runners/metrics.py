@@ -63,8 +63,12 @@ METRICS: dict[str, Metric] = {
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
-    "span_operations": _metric("1", False, "multiply-adds of a token that learned spans imply"),
     "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
+    "attention_mass": _metric("fraction", None, "of a region; labels region, bucket, layer"),
+    "attention_mass_error": _metric("fraction", None, "its standard error over sequences"),
+    "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),
+    "span_flops": _metric("flop", False, "counted, one pass over a window; label spans"),
+    "span_flops_per_token": _metric("flop", False, "by each head's own span; label spans"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # the training run

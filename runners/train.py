@@ -8,13 +8,13 @@ from typing import ClassVar
 from conf.choices import by_name
 from models.backbone.model import Backbone
 from models.transfer.weights import transfer
-from runners.attention.learned_spans import learned_spans
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes, Uncounted, padded_length, size
 from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.initial import initial_parameters
+from runners.training.learned_spans import learned_span_rows
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 from runners.training.stages import TrainingStages
@@ -84,7 +84,6 @@ class Train(TrainConfig, Runner):
             seed=work.seed,
             checkpoints=work.checkpoints,
         )
-        yield from learned_spans(model)
 
 
 def train(
@@ -114,3 +113,4 @@ def train(
     )
     with stop_signal() as stop:
         yield from trainer.run(stop)
+    yield from learned_span_rows(model, task)

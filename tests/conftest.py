@@ -1,8 +1,10 @@
 """Leaves out, with a reason, what this machine cannot run; keeps tests off its data cache."""
 
+import ctypes
 import gc
 import os
 import shutil
+import sys
 from itertools import count
 
 import pytest
@@ -13,6 +15,14 @@ SHAPES = os.environ.get("LRA_SHAPES") != "0"
 if SHAPES:  # before anything imports what is tested
     shape_checks.install()
 
+
+if sys.platform == "linux":
+    # Freed memory goes back to the kernel late: to have it anew, zeroed page by page, takes up to
+    # a quarter of the time of tests with large tensors. By the numbers of <malloc.h>; a C library
+    # that has no such settings does without.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    for option, size in ((-3, 2**30), (-1, 2**30), (-2, 2**26)) if mallopt else ():
+        mallopt(option, size)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD
 
 CACHES = count()
 

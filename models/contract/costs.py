@@ -27,6 +27,8 @@ HALF = 0.5
 COMPUTED_BYTES = 2**28
 """Tensors have no contents where activations, if they grew as n², might take more than this; below
 it is quicker to compute."""
+COMPUTED_OPERATIONS = 2**31
+"""Nor have they where operations, growing as declared, are more than this."""
 EXACT = 1e-9
 """Relative error of a fit that is none but rounding: counts are whole numbers."""
 SHARE = 1e-7
@@ -73,8 +75,11 @@ def counting(case: Case, length: int) -> AbstractContextManager[object]:
     shortest = LENGTHS[0]
     if length <= shortest:
         return nullcontext()
-    most = count_training(case, shortest).saved * (length / shortest) ** 2
-    return nullcontext() if most <= COMPUTED_BYTES else pretending()
+    counted, declared = count_training(case, shortest), traits_of(case.build()).operations
+    saved = counted.saved * (length / shortest) ** 2
+    operations = counted.operations * declared.at(length) / declared.at(shortest)
+    quick = saved <= COMPUTED_BYTES and operations <= COMPUTED_OPERATIONS
+    return nullcontext() if quick else pretending()
 
 
 @lru_cache(maxsize=256)

@@ -57,8 +57,8 @@ LANGUAGE = (
 
 
 def own_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the scores at lengths that no model was trained for."""
-    return rows[rows["runner"] != "extrapolate"]
+    """Leave out the scores at other lengths than the task's own, and from other contexts."""
+    return rows[~rows["runner"].isin(("extrapolate", "context"))]
 
 
 def splits(rows: pd.DataFrame) -> list[str]:

@@ -122,6 +122,22 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         p20=(own["low"].astype(float) * score.factor).where(own["seeds"] > 1),
         p80=(own["high"].astype(float) * score.factor).where(own["seeds"] > 1),
     )
+    handles = draw_lines(axes, drawn, looks)
+    for trained in set(drawn["trained_tokens"]):
+        axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    axes.set_xlabel("evaluation length (tokens)")
+    axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else unit(score)})")
+    return handles
+
+
+def draw_lines(axes: Axes, drawn: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Line2D]:
+    """Draw values against length with their bands, and crosses above for what has none.
+
+    Args:
+        axes: Where.
+        drawn: Columns `model`, `length`, `value`, `p20` and `p80` (the band), `status`, `reason`.
+        looks: Of every model.
+    """
     names = list(dict.fromkeys(drawn["model"]))
     handles = {
         n: draw_line(axes, drawn[drawn["model"] == n], looks[n], n, exponent=False) for n in names
@@ -137,14 +153,11 @@ def _draw(axes: Axes, own: pd.DataFrame, looks: dict[str, Look]) -> dict[str, Li
         share, _ = strip(absent)
         axes.set_ylim(low - room, low - room + (high - low + 2 * room) / (1 - share))
     draw_crosses(axes, drawn, looks, names)
-    for trained in set(drawn["trained_tokens"]):
-        axes.axvline(float(trained), color="0.55", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
-    axes.set_xlabel("evaluation length (tokens)")
-    axes.set_ylabel(f"{score.title.lower()} ({'%' if score.shares else _unit(score)})")
     return handles
 
 
-def _unit(score: Score) -> str:
+def unit(score: Score) -> str:
+    """Return what stands on an axis behind the name of a score."""
     return {"bits_per_character": "bit"}.get(score.metric, "1")
 
 

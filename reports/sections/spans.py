@@ -21,7 +21,6 @@ from reports.tables import Column, Entry, Table, TableRow
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
 """Columns whose values share a panel."""
 MEASURES = ("attention", "gradient", "occlusion")
-LEARNED = "learned"
 ALL = "all"
 COLUMNS = (
     *TASK, "model", "measure", "layer", "head", "span", "low", "high", "seeds", "status", "reason",
@@ -30,12 +29,16 @@ _PLOT = (3.3, 2.2)
 """Inches, of few columns; more need more width."""
 
 
-def span_data(rows: pd.DataFrame) -> pd.DataFrame:
+def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
     """Return the spans in tokens by task, model, measure, layer and head: mean over seeds.
 
     A measure that a model does not allow has a line with the reason; so has a cell that failed.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+        metric: of the spans.
     """
-    own = rows[rows["metric"] == "span"].copy()
+    own = rows[rows["metric"] == metric].copy()
     for label in ("measure", "layer", "head"):
         own[label] = [found.get(label, ALL) for found in own["labels"]]
     records: list[dict[str, Any]] = []
@@ -55,7 +58,13 @@ def span_data(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+def span_figure(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    *,
+    title: str = "How far trained models look",
+    subtitle: str = "layers: a point for each head; gradient and occlusion: the whole model",
+) -> Figure:
     """Draw what `span_data` returned: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
     keys = list(dict.fromkeys(drawn[list(TASK)].itertuples(index=False, name=None)))
@@ -74,8 +83,8 @@ def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             axes.set_title(f"{task} ({text})", size=8.5)
         return arrange(
             made,
-            title="How far trained models look",
-            subtitle="layers: a point for each head; gradient and occlusion: the whole model",
+            title=title,
+            subtitle=subtitle,
             handles=[handles[name] for name in model_order(list(handles))],
         )
 
@@ -189,66 +198,11 @@ def _entry(rows: pd.DataFrame, own: pd.DataFrame, value: float | None = None) ->
     return Entry(text=MARKS[status], status=status, notes=(reason,))
 
 
-def learned_table(rows: pd.DataFrame, data: pd.DataFrame) -> Table:
-    """Build the table of learned spans: a line for each model, mean and longest of each layer.
-
-    Args:
-        rows: Of which the operations are taken.
-        data: What `span_data` returned of this measure.
-    """
-    heads = data[(data["head"] != ALL) & (data["layer"] != ALL)]
-    layers = sorted({int(layer) for layer in heads["layer"]})
-    counted = rows[rows["metric"] == "span_operations"].groupby("name")["value"].mean()
-    lines = []
-    for name in model_order([str(n) for n in data["model"]]):
-        own = data[data["model"] == name]
-        whole = own[own["head"] == ALL]
-        entries = [_entry(whole, own), _entry(own.iloc[:0], own, counted.get(name))]
-        for layer in layers:
-            spans = heads[(heads["model"] == name) & (heads["layer"] == str(layer))]["span"]
-            for value in (spans.mean(), spans.max()):
-                entries.append(_entry(spans.to_frame(), own, float(value) if len(spans) else None))
-        lines.append(TableRow(title=name, entries=tuple(entries)))
-    columns = [Column(group="all layers", title=title) for title in ("mean", "multiply-adds")]
-    columns += [
-        Column(group=f"layer {layer}", title=title)
-        for layer in layers
-        for title in ("mean", "longest")
-    ]
-    return Table(
-        title="Spans that heads have learned",
-        caption="Tokens with the ramp, mean over seeds; and multiply-adds of a token, without "
-        "positions and output.",
-        stub="model",
-        columns=tuple(columns),
-        rows=tuple(lines),
-    )
-
-
-def _learned_parts(
-    frame: pd.DataFrame, data: pd.DataFrame, looks: dict[str, Look], folder: Path
-) -> Iterator[tuple[str, str, Table | str]]:
-    """Yield table and figure of learned spans for each task."""
-    for number, (_, part) in enumerate(data.groupby([*TASK], dropna=False, sort=True), 1):
-        end = "" if number == 1 else f"-{number}"
-        yield (
-            f"spans-learned{end}",
-            f"Spans that heads have learned, {part['task'].iloc[0]}",
-            (learned_table(frame, part)),
-        )
-        if part["span"].notna().any():
-            save(span_figure(part, looks), folder, f"span-learned{end}", part)
-            yield f"span-learned{end}", "Learned spans by layer", "spans in tokens by layer"
-
-
 def span_parts(
     frame: pd.DataFrame, looks: dict[str, Look], folder: Path
 ) -> Iterator[tuple[str, str, Table | str]]:
     """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
     data = span_data(frame)
-    learned = data["measure"] == LEARNED
-    yield from _learned_parts(frame, data[learned], looks, folder)
-    data = data[~learned]
     table = span_table(data)
     if table is None:
         return

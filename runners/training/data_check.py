@@ -53,7 +53,7 @@ def check_streams(
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
     each = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
-    memory = remembered(model, task, training=training)
+    memory = remembered(model.config, task, training=training)
     least, wanted = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and wanted > least:  # elsewhere a state has one size
         limits = ("memory",) if training else ("memory", "evaluation_memory")

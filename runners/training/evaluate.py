@@ -72,7 +72,7 @@ def evaluate(
             judged += len(batch.tokens)
             there = to_device(batch, device)
             if batch.reset is not None and bool(batch.reset.any()):
-                memory = remembered(model, task, training=False)
+                memory = remembered(model.config, task, training=False)
                 state = model.initial_state(len(batch.tokens), memory)
             outcome = model(there.tokens, there.target, there.keep, state)
             state = detach(outcome.state)

@@ -72,7 +72,8 @@ class Trainer:
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        self.streams = RecurrentStates(self.model, remembered(self.model, task, training=True))
+        memory = remembered(self.model.config, task, training=True)
+        self.streams = RecurrentStates(self.model, memory)
         self.step = self.examples = 0
         self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)

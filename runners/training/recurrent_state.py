@@ -7,15 +7,15 @@ remembers does not. Rows that begin anew (`Batch.reset`) start from an empty sta
 from jaxtyping import Bool
 from torch import Tensor
 
+from models.backbone.config import BackboneConfig
 from models.backbone.model import Backbone
 from models.mixer import State
 from models.state import detach, join, map_state, reset, select
 from tasks.task import Task
 
 
-def remembered(model: Backbone, task: Task, *, training: bool) -> int:
+def remembered(config: BackboneConfig, task: Task, *, training: bool) -> int:
     """Return how many tokens a state remembers: as the model says, else as the task does."""
-    config = model.config
     memory = config.memory
     if not training and config.evaluation_memory is not None:
         memory = config.evaluation_memory

@@ -29,9 +29,10 @@ class KernelCore(nn.Module):
         return ones.tril() if self.traits.causal else ones
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        weight = self.features(q) @ self.features(k).mT * self.seen(q, layout)
+        weight = self.features(q) @ self.features(k).mT
+        weight *= self.seen(q, layout)
         if layout.keep is not None:
-            weight = weight * layout.keep[:, None, None]
+            weight *= layout.keep[:, None, None]
         total = weight.sum(-1, keepdim=True)
         return weight @ v / total.where(total > 0, 1)
 

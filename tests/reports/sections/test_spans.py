@@ -9,8 +9,7 @@ import pytest
 from reports.figures.drawing import looks
 from reports.report import write_report
 from reports.rows import prepare
-from reports.sections.spans import span_data, span_figure, span_parts, span_table
-from reports.tables import Table
+from reports.sections.spans import span_data, span_figure, span_table
 
 HEADS = {("0", "0"): 3.0, ("0", "1"): 5.0, ("1", "0"): 10.0, ("1", "1"): 30.0}
 
@@ -92,19 +91,3 @@ def test_the_report_has_the_section(some: pd.DataFrame, tmp_path: Path) -> None:
     names = {path.name for path in write_report(some, tmp_path, title="Spans")}
     assert {"span.svg", "span.csv", "spans.md", "spans.csv"} <= names
     assert "## How far trained models look" in (tmp_path / "report.md").read_text()
-
-
-def test_learned_spans_have_a_table_of_their_own(make: SimpleNamespace, tmp_path: Path) -> None:
-    cell = {"runner": "span", "mode": "span", "model": "adaptive_span", "seed": 0}
-
-    def row(metric, value, layer="all", head="all"):
-        labels = {"measure": "learned", "layer": layer, "head": head}
-        return make.row(metric, value, labels=labels, **cell)
-
-    heads = [row("span", value, *place) for place, value in HEADS.items()]
-    frame = make.frame(*heads, row("span", 12.0), row("span_operations", 5000.0))
-    (_, _, table), (stem, *_) = span_parts(prepare(frame), looks(["adaptive_span"]), tmp_path)
-    assert stem == "span-learned"
-    assert isinstance(table, Table)
-    (line,) = table.rows
-    assert [entry.value for entry in line.entries] == [12.0, 5000.0, 4.0, 5.0, 20.0, 30.0]

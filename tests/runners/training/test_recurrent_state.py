@@ -194,7 +194,7 @@ def test_softmax_trains_on_where_its_memory_is_full():
     """Five batches of 16 tokens through a memory of 20: losses of a window of 20 in each layer."""
     task, model = task_of(memory=20), model_of(SoftmaxAttention)
     batches = list(task.batches("train", batch_size=ROWS, seed=5))[:5]
-    streams = RecurrentStates(model, remembered(model, task, training=True))
+    streams = RecurrentStates(model, remembered(model.config, task, training=True))
     state, wanted = model.initial_state(ROWS, 20), []
     with torch.no_grad():
         for batch in batches:

@@ -1,0 +1,310 @@
+"""Loss against context length: a panel for each task, a table, and relative effective contexts."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, looks as looks_of, save, style
+from reports.figures.layout import arrange, sheet
+from reports.figures.scaling import why_absent
+from reports.recl import SHARES, THRESHOLD, EffectiveContext, relative_effective_context
+from reports.rows import AMBIGUOUS, MARKS, MISSING, model_order, short, shown
+from reports.sections.accuracy import LANGUAGE, Score
+from reports.sections.extrapolation import draw_lines, unit
+from reports.statistics import Interval, Uncertainty, mean_interval
+from reports.tables import Column, Entry, Table, TableRow
+
+PANEL = ("task", "task_version", "source", "tokenizer", "split")
+"""Columns whose values share a panel. Regime and length are the model's own matter here."""
+LOSS = Score(metric="loss", title="Loss", unit="Nats, lower is better")
+PERPLEXITIES = ("word_perplexity", "perplexity")
+"""Exponentials of the loss; the other scores are in proportion to it."""
+COLUMNS = (
+    *PANEL, "metric", "model", "context", "value", "low", "high", "interval", "seeds", "targets",
+    "status", "reason",
+)  # fmt: skip
+_PLOT = (3.1, 2.3)
+"""Inches."""
+
+
+def context_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of losses by context, with what their labels say as columns.
+
+    Where models of one name differ in regime or length, these end the name.
+    """
+    own = rows[rows["runner"] == "context"].copy()
+    labels = own["labels"]
+    for name in ("context", "targets", "context_step"):
+        own[name] = [float(found.get(name, "nan")) for found in labels]
+    # A cell that failed as a whole names no split: it holds for what its task was judged on.
+    judged = own[own["split"] != ""].groupby("task")["split"].first()
+    none = own["split"] == ""
+    own.loc[none, "split"] = own.loc[none, "task"].map(judged).fillna("test")
+    own["drawn"] = [found.get("drawn", "") for found in labels]
+    ways = own[["name", "regime", "length"]].drop_duplicates()
+    several = set(ways["name"][ways["name"].duplicated()])
+    own["model"] = [
+        f"{name}, {regime}, length {shown(length)}" if name in several else str(name)
+        for name, regime, length in zip(own["name"], own["regime"], own["length"], strict=True)
+    ]
+    return own
+
+
+def context_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one line per task, model and context: mean, interval and where it comes from.
+
+    Args:
+        rows: as `context_rows` returns them.
+    """
+    records: list[dict[str, Any]] = []
+    for key, part in rows.groupby(list(PANEL), sort=True, dropna=False):
+        known = set(part["metric"][part["status"] == "ok"])
+        metric = next((score.metric for score in LANGUAGE if score.metric in known), "loss")
+        points = sorted({int(c) for c in part["context"].dropna()})
+        for name in model_order([str(n) for n in part["model"]]):
+            own = part[part["model"] == name]
+            for context in points:
+                at = own[own["context"].isin((context, np.nan))]
+                if at.empty:  # another model was given it
+                    continue
+                record = dict(zip(PANEL, key, strict=True)) | _point(at, metric)
+                records.append(record | {"metric": metric, "model": name, "context": context})
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def _point(rows: pd.DataFrame, metric: str) -> dict[str, Any]:
+    good = rows[(rows["status"] == "ok") & (rows["metric"] == metric)]
+    losses = rows[(rows["status"] == "ok") & (rows["metric"] == "loss")]
+    if good.empty:
+        bad = rows[rows["status"] != "ok"]
+        lost = bad.iloc[0] if len(bad) else {"status": "skipped", "reason": f"no {metric}"}
+        return {"status": str(lost["status"]), "reason": short(str(lost["reason"])), "seeds": 0}
+    if good["seed"].duplicated().any():
+        reason = f"{len(good)} results share this name and seed: report one sweep at a time"
+        return {"status": AMBIGUOUS, "reason": reason, "seeds": 0}
+    values = [float(value) for value in good["value"]]
+    found: dict[str, Any] = {"value": float(np.mean(values)), "seeds": len(values)}
+    interval = mean_interval(values) or _over_tokens(values[0], metric, losses)
+    if interval is not None:
+        found |= {"low": interval.low, "high": interval.high, "interval": str(interval.source)}
+    return found | {"targets": int(good["targets"].iloc[0]), "status": "ok", "reason": ""}
+
+
+def _over_tokens(value: float, metric: str, losses: pd.DataFrame) -> Interval | None:
+    """Return the interval of a score that rises with the mean loss, from that of single tokens."""
+    if len(losses) != 1:
+        return None
+    interval = mean_interval(losses["samples"].iloc[0], Uncertainty.examples)
+    loss = float(losses["value"].iloc[0])
+    if interval is None or not loss > 0:
+        return None
+
+    def at(other: float) -> float:
+        share = other / loss
+        return value**share if metric in PERPLEXITIES else value * share
+
+    return Interval(at(interval.low), at(interval.high), Uncertainty.examples)
+
+
+def context_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+    """Draw what `context_data` returned: one panel per task, one line per model."""
+    keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        handles: dict[str, Line2D] = {}
+        notes: list[str] = []
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = data[(data[list(PANEL)] == list(key)).all(axis=1)]
+            score = _score(str(own["metric"].iloc[0]))
+            drawn = own.assign(length=own["context"], p20=own["low"], p80=own["high"])
+            for name, line in draw_lines(axes, drawn, looks).items():
+                handles.setdefault(name, line)
+            task, version, source, *marks = key
+            facts = [str(source), f"version {shown(version)}", *(str(m) for m in marks if m)]
+            axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
+            axes.set_xlabel("context (tokens before)")
+            axes.set_ylabel(f"{score.title.lower()} ({_unit(score)})")
+            notes += why_absent(drawn)
+        over = " and ".join(sorted({str(s) for s in data["interval"].dropna()}))
+        return arrange(
+            made,
+            title="Loss against context length",
+            subtitle="the same tokens, predicted from so many before them"
+            + (f"; bands: 95 % over {over.replace('examples', 'tokens')}" if over else ""),
+            handles=[handles[name] for name in model_order(list(handles))],
+            notes=notes,
+        )
+
+
+def _score(metric: str) -> Score:
+    return next((score for score in LANGUAGE if score.metric == metric), LOSS)
+
+
+def _unit(score: Score) -> str:
+    return "nat" if score is LOSS else unit(score)
+
+
+def context_tables(data: pd.DataFrame) -> Iterator[tuple[str, Table]]:
+    """Yield the metric and the table of each score: models by context, tasks side by side."""
+    for score in (*LANGUAGE, LOSS):
+        own = data[data["metric"] == score.metric]
+        if own.empty:
+            continue
+        points = own[[*PANEL, "context"]].drop_duplicates().itertuples(index=False, name=None)
+        columns, found = [], []
+        for *key, context in points:
+            columns.append(
+                Column(group=str(key[0]), title=f"{context:,}", key=f"{key[0]}-{context}")
+            )
+            at = own[(own[list(PANEL)] == key).all(axis=1) & (own["context"] == context)]
+            found.append(at.set_index("model"))
+        names = model_order([str(name) for name in own["model"]])
+        yield (
+            score.metric,
+            Table(
+                title=f"{score.title} by context length",
+                caption=f"{score.unit}, mean over seeds, of the same tokens by the number of "
+                "tokens before them. Intervals are in the CSV.",
+                stub="model, by context",
+                columns=tuple(columns),
+                rows=tuple(
+                    TableRow(title=name, entries=tuple(_entry(at, name, score) for at in found))
+                    for name in names
+                ),
+            ),
+        )
+
+
+def _entry(at: pd.DataFrame, name: str, score: Score) -> Entry:
+    if name not in at.index:
+        return Entry(text="–", status=MISSING)
+    row = at.loc[name]
+    if row["status"] != "ok":
+        status = str(row["status"])
+        return Entry(text=MARKS.get(status, status), status=status, notes=(str(row["reason"]),))
+    interval = None
+    if not pd.isna(row["low"]):
+        source = Uncertainty(row["interval"])
+        interval = Interval(float(row["low"]), float(row["high"]), source)
+    facts = {"seeds": int(row["seeds"]), "tokens": int(row["targets"])}
+    value = float(row["value"])
+    return Entry(text=f"{value:.{score.digits}f}", value=value, interval=interval, facts=facts)
+
+
+# ---------------------------------------------------------------- relative effective contexts
+
+Group = dict[str, dict[int, Sequence[float]]]
+"""By model and context, the losses of single tokens."""
+
+
+def recl_groups(rows: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Group]]:
+    """Return by panel and step the losses of each group: models that predict the same tokens.
+
+    Several groups of one panel have tokens of other seeds.
+
+    Args:
+        rows: as `context_rows` returns them.
+    """
+    own = rows[(rows["metric"] == "loss") & (rows["status"] == "ok") & rows["context_step"].notna()]
+    found: dict[tuple[Any, ...], dict[str, Group]] = {}
+    keys = [*PANEL, "context_step", "drawn", "model"]
+    for (*key, drawn, name), part in own.groupby(keys, sort=True, dropna=False):
+        if part["context"].duplicated().any():
+            continue  # ambiguous: the table of losses says so
+        losses = {
+            int(c): s for c, s in zip(part["context"], part["samples"], strict=True) if len(s)
+        }
+        found.setdefault(tuple(key), {}).setdefault(str(drawn), {})[str(name)] = losses
+    return found
+
+
+def recl_table(step: int, groups: Mapping[str, Group]) -> Table | str:
+    """Return the table of relative effective context lengths, or why there is none.
+
+    Args:
+        step: Tokens.
+        groups: By the tokens that were drawn, as `recl_groups` returns them.
+    """
+    names = model_order([name for group in groups.values() for name in group])
+    if max(len(group) for group in groups.values()) < 2:
+        return (
+            f"RECL compares the models of a group, and {', '.join(names)} is alone: measure "
+            "another one on the same tokens (task, runner.split, runner.targets, seed)"
+        )
+    lengths: dict[str, dict[float, list[EffectiveContext]]] = {}
+    reasons: list[str] = []
+    members = set()
+    for group in groups.values():
+        for share in SHARES:
+            try:
+                found = relative_effective_context(group, step=step, share=share)
+            except ValueError as error:
+                reasons.append(str(error))
+                continue
+            members.add(tuple(model_order(list(found))))
+            for name, length in found.items():
+                lengths.setdefault(name, {}).setdefault(share, []).append(length)
+    if not lengths:
+        return reasons[0]
+    named = " or ".join("{" + ", ".join(group) + "}" for group in sorted(members))
+    return Table(
+        title="Relative effective context length",
+        caption=f"Tokens, in steps of {step:,}, mean over seeds; a property of the group {named}: "
+        f"other members give other numbers. The context beyond which the next step gains less than "
+        f"{100 * THRESHOLD:g} % of perplexity on the share r of tokens that are hardest for all. "
+        "≥: longer contexts were not measured.",
+        stub="model, by r",
+        columns=tuple(Column(title=f"r = {share:g}") for share in SHARES),
+        rows=tuple(
+            TableRow(
+                title=name,
+                entries=tuple(_length(lengths[name].get(share, [])) for share in SHARES),
+            )
+            for name in names
+            if name in lengths
+        ),
+    )
+
+
+def _length(found: Sequence[EffectiveContext]) -> Entry:
+    if not found:
+        return Entry(text="–", status=MISSING, notes=("not compared",))
+    mean = math.fsum(each.tokens for each in found) / len(found)
+    bound = "≥ " if any(each.at_least for each in found) else ""
+    facts = {"seeds": len(found), "at_least": int(bool(bound))}
+    return Entry(text=f"{bound}{mean:,.0f}", value=mean, facts=facts)
+
+
+def context_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    rows = context_rows(frame)
+    data = context_data(rows)
+    if data.empty:
+        return
+    heading = "Loss against context length"
+    for metric, table in context_tables(data):
+        yield f"context-{metric.replace('_', '-')}", f"{heading}, {metric.replace('_', ' ')}", table
+    if data["value"].notna().any():
+        own = looks if set(data["model"]) <= set(looks) else looks_of(sorted(set(data["model"])))
+        parts = [part for part in pages(data, PANEL) if part["value"].notna().any()]
+        names = page_names("context", heading, len(parts))
+        for part, (stem, title) in zip(parts, names, strict=True):
+            save(context_figure(part, own), folder, stem, part)
+            yield stem, title, "scores of the same tokens against the context they are given"
+    found = recl_groups(rows)
+    names = page_names("recl", "Relative effective context length", len(found))
+    for (key, groups), (stem, title) in zip(found.items(), names, strict=True):
+        made = recl_table(int(key[-1]), groups)
+        if isinstance(made, Table):
+            yield stem, f"{title}, {key[0]}", made
+        else:
+            yield stem, made, ""
