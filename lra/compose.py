@@ -359,7 +359,7 @@ def build_model(
     name: str = "model",
     own_facts: "TaskFacts | None" = None,
 ) -> "Backbone":
-    """Build the run's model, or the reference `name` in the same backbone.
+    """Build the run's model, or the reference `name` in the same backbone, whose length stays.
 
     Args:
         run: The run.
@@ -376,7 +376,7 @@ def build_model(
     from models.mixer import Unsupported
     from runners.runner import Direction
 
-    mixers, stack = run.mixers, run.stack
+    mixers, stack, backbone = run.mixers, run.stack, run.backbone
     if run.runner.trains and run.backbone.norm == NormKind.batch and run.optim.micro_batch_size:
         raise Unsupported(
             "norm=batch takes statistics of all examples of an update: got "
@@ -387,8 +387,9 @@ def build_model(
         mixers, stack, _ = core_of(
             bundled_family(name, "runner.references"), (), f"reference {name}"
         )
+        backbone = backbone.at_full_length()
     known = own_facts or facts(run, max_length)
-    model = Backbone(run.backbone, known, mixers, stack=stack, seed=run.seed)
+    model = Backbone(backbone, known, mixers, stack=stack, seed=run.seed)
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         check_task(run.backbone, known)
         if name == "model" and max_length is None:  # costs are the same without an order
