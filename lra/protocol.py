@@ -203,7 +203,7 @@ def flat(node: Any, above: str) -> dict[str, Any]:
 
 
 @cache
-def _usual(group: str) -> Mapping[str, Any]:
+def _usual(group: str) -> dict[str, Any]:
     """Return what holds where a file is silent: optimisers do not name what others have."""
     from runners.training.optim import OptimConfig
 
