@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lra.binding import defaults
 from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
 from lra.configuration import ConfigError
 from lra.yaml_text import load
+from models.idle import defaults
+from runners.training.optim import OptimConfig
 
 if TYPE_CHECKING:
     from tasks.task import Task
@@ -76,8 +77,10 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     for group, node in config.items():
         if group not in (*COMPARED, "runner", "hardware") or not isinstance(node, Mapping):
             continue
-        wanted = _usual(group) | flat(published.get(group, {}), group)
-        own = _usual(group) | flat(node, group)
+        wanted = flat(published.get(group, {}), group)
+        own = flat(node, group)
+        if group == "optim":  # whose files leave out what their optimiser does not have
+            wanted, own = ({**_USUAL, **each} for each in (wanted, own))
         limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if own.get(key) != wanted.get(key) and not _incidental(key, config):
@@ -182,6 +185,9 @@ def _ours(group: str) -> list[str]:
     return names(group)
 
 
+_USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
+
+
 @lru_cache(maxsize=256)
 def _file(path: str) -> Any:
     """Return a file of ours, which stays as it is while a process runs."""
@@ -200,14 +206,6 @@ def flat(node: Any, above: str) -> dict[str, Any]:
         else:
             found[here] = value
     return found
-
-
-@cache
-def _usual(group: str) -> dict[str, Any]:
-    """Return what holds where a file is silent: optimisers do not name what others have."""
-    from runners.training.optim import OptimConfig
-
-    return flat(defaults(OptimConfig), group) if group == "optim" else {}
 
 
 def _incidental(key: str, config: Mapping[str, Any]) -> bool:

@@ -26,18 +26,28 @@ COUNTED = [
      {"compression": 75_534_336, "output biases": -32_768}),
     ("reformer", "enwik8", 256, 149_182_722,
      {"ids that never occur": -2 * 3 * 1024, "output biases": -258}),
+    ("baevski_auli", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
+    ("shortformer", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
+    ("longformer_lm", "text8", 27, 40_964_635,
+     {"maps of distances": -12 * 512**2, "vectors of distances": -2 * 512,
+      "biases of projections": 12 * 4 * 512, "closing norm": 2 * 512, "output biases": -27}),
+    ("awd_lstm", "wikitext2", 33_278, 33_556_078,
+     {"maps to 400 units": 3 * (1150 * 400 + 400), "narrower input of layer 2": -4 * 1150 * 750,
+      "wider layer 3": 4 * (1150 * (400 + 1150) - 400 * (1150 + 400) + 2 * 750),
+      "output biases": -33_278}),
 ]  # fmt: skip
 """Of transformer_xl and adaptive_span: counted by building the models of the released code with the
-options of its run_*_base.sh and experiments/*.sh. Of compressive, which has no released code: the
-Transformer-XL of the same size, built by that code; the paper prints 277 M on enwik8. Of
-reformer: by the shapes in the released code."""
+options of its run_*_base.sh and experiments/*.sh; of compressive, which has none, and longformer_lm,
+whose paper says 41 M, the released Transformer-XL of the same widths; of reformer, by the shapes in
+its code; of baevski_auli and shortformer, fairseq's transformer_lm_wiki103 with 267,744 ids; of
+awd_lstm, its RNNModel."""
 
 
 @pytest.mark.parametrize(("preset", "task", "vocabulary", "published", "terms"), COUNTED)
 def test_counts(preset, task, vocabulary, published, terms) -> None:
     words = [f"+experiment={preset}", f"task={task}", "runner=train", "logger=none"]
     words += ["task.source=sample"]
-    (entry,) = entries(words, execute=list)
+    entry, *_ = entries(words, execute=list)
     run = typed(entry.config, {})
     known = replace(facts(run), vocabulary=vocabulary)
     with torch.device("meta"):
