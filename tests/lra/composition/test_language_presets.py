@@ -36,11 +36,11 @@ COUNTED = [
       "wider layer 3": 4 * (1150 * (400 + 1150) - 400 * (1150 + 400) + 2 * 750),
       "output biases": -33_278}),
 ]  # fmt: skip
-"""Of transformer_xl and adaptive_span: counted by building the models of the released code with the
-options of its run_*_base.sh and experiments/*.sh; of compressive, which has none, and longformer_lm,
-whose paper says 41 M, the released Transformer-XL of the same widths; of reformer, by the shapes in
-its code; of baevski_auli and shortformer, fairseq's transformer_lm_wiki103 with 267,744 ids; of
-awd_lstm, its RNNModel."""
+"""Of transformer_xl and adaptive_span: counted by building the models of the released code with
+the options of its run_*_base.sh and experiments/*.sh; of compressive, which has none, and
+longformer_lm, whose paper says 41 M, the released Transformer-XL of the same widths; of reformer,
+by the shapes in its code; of baevski_auli and shortformer, fairseq's transformer_lm_wiki103 with
+267,744 ids; of awd_lstm, its RNNModel."""
 
 
 @pytest.mark.parametrize(("preset", "task", "vocabulary", "published", "terms"), COUNTED)
