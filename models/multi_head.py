@@ -6,8 +6,19 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from models.mixer import Family, Flow, Layout, Positions, Site, State, Traits, Unsupported, blanked
-from models.positions import infused, rotate
+from models.mixer import (
+    SCORED,
+    Family,
+    Flow,
+    Layout,
+    Positions,
+    Site,
+    State,
+    Traits,
+    Unsupported,
+    blanked,
+)
+from models.positions import At, infused, rotate
 
 
 @runtime_checkable
@@ -122,6 +133,7 @@ class MultiHead(Family):
         self.heads, self.head_width = site.heads, site.head_width
         self.rotary = site.positions == Positions.rotary
         self.infused = site.positions == Positions.position_infused
+        self.scored = site.positions in SCORED
         self.positions_inside = site.positions != Positions.none
         if self.rotary and self.head_width % 2:
             raise ValueError(
@@ -141,6 +153,15 @@ class MultiHead(Family):
         self.traits = replace(
             core.traits, positions=offered, options=applied, sees_order=sees_order
         )
+
+    @property
+    def attends_at(self) -> bool:
+        """Whether `attend` takes queries and keys at positions of their own.
+
+        Not where the core itself sees an order, which it counts by index.
+        """
+        core = cast(Core, self.core).traits
+        return core.cross and not core.causal and not core.sees_order and not self.mean_at_padding
 
     def attention_core(self) -> Core:
         """Return what stands between the projections, to be measured by itself.
@@ -185,26 +206,40 @@ class MultiHead(Family):
         layout: Layout,
         source: Float[Tensor, "b s d"],
         source_layout: Layout,
+        at: At | None = None,
     ) -> Float[Tensor, "b l d"]:
         """Let every token of `x` attend to the kept tokens of `source`: cross attention.
 
+        `at` says where both stand, if they have one order: positions inside are those.
+
         Raises:
-            Unsupported: The core is causal, takes no other key length, or positions are inside.
+            Unsupported: The core is causal, takes no other key length, or positions are inside
+                and not said.
         """
         core = cast(Core, self.core)
         traits = core.traits
         name = type(self).__name__
         if not traits.cross:
             raise Unsupported(f"{name} offers no cross attention: its traits.cross is False")
-        if traits.causal or self.positions_inside:
+        if at is not None and not self.attends_at:
+            raise Unsupported(f"{name} does not attend at positions that are said (attends_at)")
+        if traits.causal or (self.positions_inside and at is None):
             raise Unsupported(
                 "cross attention sees the whole source, without positions of its own: build "
                 f"{name} at a site with causal=False, positions=none"
             )
         x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
-        q = self.split(self.q_proj(x))
-        k, v = (self.split(layer(source)) for layer in (self.k_proj, self.v_proj))
-        return self.merge(core(q, k, v, Layout(keep=source_layout.keep)))
+        placed, placed_source = x, source
+        if at is not None and self.infused:
+            placed, placed_source = infused(x, at.queries), infused(source, at.keys)
+        q, k = self.split(self.q_proj(placed)), self.split(self.k_proj(placed_source))
+        v = self.split(self.v_proj(source))
+        if at is not None and self.rotary:
+            q, k = rotate(q, at.queries), rotate(k, at.keys)
+        seen = Layout(keep=source_layout.keep)
+        if at is not None and self.scored:
+            return self.merge(cast(Any, core)(q, k, v, seen, at))
+        return self.merge(core(q, k, v, seen))
 
     def extend(self, flow: Flow, layout: Layout) -> Flow:
         """Continue from `flow.state`; with state None, exactly `forward`."""

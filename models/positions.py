@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from enum import StrEnum, auto
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -40,8 +41,38 @@ INSIDE = SCORED | {Positions.rotary, Positions.position_infused}
 ROTARY_BASE = 10_000.0
 
 
-def position_ids(length: int, start: Int[Tensor, " b"] | None, like: Tensor) -> Int[Tensor, "#b l"]:
+class Spacing(NamedTuple):
+    """Positions `first`, `first + step`, …: of tokens that stand for several each."""
+
+    first: int = 0
+    step: int = 1
+
+    def ids(self, length: int, device: torch.device) -> Int[Tensor, " l"]:
+        """Return as many positions."""
+        return torch.arange(length, device=device) * self.step + self.first
+
+    def last(self, length: int) -> int:
+        """Return the last of so many positions."""
+        return self.first + (length - 1) * self.step
+
+
+class At(NamedTuple):
+    """Where queries and keys of two lengths stand, in one order."""
+
+    queries: Spacing
+    keys: Spacing
+
+    def distance(self, queries: int, keys: int, device: torch.device) -> Int[Tensor, "l s"]:
+        """Return the query's position less the key's."""
+        return self.queries.ids(queries, device)[:, None] - self.keys.ids(keys, device)
+
+
+def position_ids(
+    length: int, start: Int[Tensor, " b"] | Spacing | None, like: Tensor
+) -> Int[Tensor, "#b l"]:
     """Return absolute positions 0 … length-1, shifted per row by `start` where given."""
+    if isinstance(start, Spacing):
+        return start.ids(length, like.device)[None]
     ids = torch.arange(length, device=like.device)[None]
     return ids if start is None else ids + start[:, None]
 
@@ -76,7 +107,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 
 
 def infused(
-    x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None = None
+    x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b l d"]:
     """Add the sinusoid of every position: what queries and keys of Shortformer are made of."""
     ids = position_ids(x.shape[1], start, x)
@@ -84,7 +115,7 @@ def infused(
 
 
 def rotate(
-    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | None = None
+    x: Float[Tensor, "b h l k"], start: Int[Tensor, " b"] | Spacing | None = None
 ) -> Float[Tensor, "b h l k"]:
     """Rotate the channel pairs (i, i + k/2) by position (Su et al. 2021, half-split pairing).
 

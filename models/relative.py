@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.mixer import Positions, Site
-from models.positions import precise, sinusoid
+from models.positions import At, precise, sinusoid
 
 BUCKETS, LONGEST = 32, 128
 """T5's, at every size: buckets of distances, and the distance from which all are one bucket."""
@@ -37,11 +37,20 @@ class RelativeScores(nn.Module, ABC):
     ) -> Float[Tensor, "#b h i j"]:
         """Return what is added for keys at any distances."""
 
-    def in_order(self, q: Float[Tensor, "b h i k"], keys: int) -> Float[Tensor, "#b h i j"]:
-        """Return what is added where `keys` follow one another and the last is the last query's."""
-        position = torch.arange(keys, device=q.device)
+    def in_order(
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+    ) -> Float[Tensor, "#b h i j"]:
+        """Return what is added where `keys` follow one another and the last is the last query's.
+
+        Neighbours are `step` positions from each other.
+        """
+        position = torch.arange(0, keys * step, step, device=q.device)
         distance = position[keys - q.shape[2] :, None] - position
         return cast(Tensor, self(q, distance[None]))
+
+    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "#b h i j"]:
+        """Return what is added where queries and keys stand `at` steps of their own."""
+        return cast(Tensor, self(q, at.distance(q.shape[2], keys, q.device)[None]))
 
 
 class BucketScores(RelativeScores):
@@ -107,7 +116,9 @@ class VectorScores(RelativeScores):
         index = distance.clamp(least, most) - least
         return scores.gather(-1, index[:, None].expand(*scores.shape[:3], -1))
 
-    def in_order(self, q: Float[Tensor, "b h i k"], keys: int) -> Float[Tensor, "b h i j"]:
+    def in_order(
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+    ) -> Float[Tensor, "b h i j"]:
         """Meet the vectors in falling order, and read each query's row one further to the left.
 
         The key of query i at j lies (keys - l + i - j) back, so that rows of l x (keys + 1) scores,
@@ -115,10 +126,31 @@ class VectorScores(RelativeScores):
         """
         length = q.shape[2]
         most, least = keys, 0 if self.causal else 1 - length
-        scores = self.products(q, torch.arange(most, least - 1, -1, device=q.device))
+        falling = torch.arange(most * step, (least - 1) * step, -step, device=q.device)
+        scores = self.products(q, falling)
         width = scores.shape[-1] - 1
         behind = scores.flatten(-2)[..., length:]
         return behind.view(*scores.shape[:-1], width)[..., :keys]
+
+    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "b h i j"]:
+        """Meet the vectors of all distances that there are, and gather.
+
+        Raises:
+            ValueError: Queries stand off the steps of the keys.
+        """
+        (first, stride), (first_key, step) = at
+        length = q.shape[2]
+        if at.queries == at.keys and length == keys:
+            return self.in_order(q, keys, step)
+        if stride % step or (first - first_key) % step:
+            raise ValueError(f"queries must stand on steps of the keys: got {at}")
+        least = first - at.keys.last(keys)
+        distances = torch.arange(
+            least, at.queries.last(length) - first_key + 1, step, device=q.device
+        )
+        scores = self.products(q, distances)
+        index = (at.distance(length, keys, q.device) - least) // step
+        return scores.gather(-1, index.expand(*scores.shape[:3], -1))
 
     def products(
         self, q: Float[Tensor, "b h i k"], distance: Int[Tensor, " t"]

@@ -12,15 +12,15 @@ from pathlib import Path
 import pandas as pd
 
 from reports.figures.curves import (
+    CLASSES,
     EVALUATION,
-    POSITION,
     STEP,
     Axis,
+    class_data,
     curve_figure,
     loss_data,
     page_names,
     pages,
-    position_data,
 )
 from reports.figures.drawing import Look, looks, save
 from reports.figures.panels import line_figures
@@ -40,6 +40,7 @@ from reports.rows import (
 from reports.sections.accuracy import score_tables, splits
 from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
+from reports.sections.attention_mass import mass_parts
 from reports.sections.context import context_parts
 from reports.sections.decoding import decode_parts
 from reports.sections.efficiency import (
@@ -51,6 +52,7 @@ from reports.sections.efficiency import (
 )
 from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
+from reports.sections.learned_spans import learned_span_parts
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
@@ -66,6 +68,7 @@ SECTIONS: Mapping[str, Parts] = {
     "extrapolate": extrapolation_parts,
     "span": span_parts,
     "context": context_parts,
+    "attention_mass": mass_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})
@@ -237,11 +240,13 @@ def _curves(draft: _Draft, frame: pd.DataFrame) -> None:
         return
     _pages_of_curves(draft, data, STEP, "training-loss", "training loss against optimiser step")
     for split in splits(frame):
-        positions = position_data(frame, split)
-        if not positions.empty:
-            file = "loss-by-place" if split == "test" else f"loss-by-place-{stem(split)}"
-            text = f"loss against the position in the window, {split} split"
-            _pages_of_curves(draft, positions, POSITION, file, text)
+        for kind, axis in CLASSES.items():
+            data = class_data(frame, split, kind)
+            if not data.empty:
+                file = f"loss-by-{'place' if kind == 'position' else kind.replace('_', '-')}"
+                file = file if split == "test" else f"{file}-{stem(split)}"
+                text = f"{axis.title.lower()}, {split} split"
+                _pages_of_curves(draft, data, axis, file, text)
 
 
 def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, text: str) -> None:
@@ -255,7 +260,7 @@ def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, t
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
     decoding: Parts = partial(decode_parts, groups=draft.groups)
-    for parts in (decoding, *SECTIONS.values()):
+    for parts in (decoding, learned_span_parts, *SECTIONS.values()):
         _show(draft, parts(frame, draft.looks, draft.folder))
 
 

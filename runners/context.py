@@ -26,15 +26,14 @@ from conf.choices import by_name
 from models.backbone.heads import TokenHead
 from models.backbone.model import Backbone
 from models.mixer import State, Unsupported
-from models.transfer.weights import transfer
 from runners.extrapolate import fit
 from runners.isolation.progress import so_far, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes
 from runners.records import Measurement, Status, digest
-from runners.runner import OWN, Runner, Work
-from runners.training.initial import initial_parameters
+from runners.runner import Work
+from runners.trained import TrainedRunner
 from runners.training.recurrent_state import remembered
 from tasks.language.base import LanguageTask
 from tasks.task import SPLITS, Derives, Task
@@ -42,14 +41,11 @@ from tasks.task import SPLITS, Derives, Task
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class LossByContext(Runner):
+class LossByContext(TrainedRunner):
     """Which tokens are predicted, and from how many."""
 
     outcome: ClassVar[str] = "loss"
-    incidental: ClassVar[frozenset[str]] = frozenset({"weights"})
 
-    weights: str | None = None
-    """A completed training: its key or folder; None: the run's own model, trained first."""
     contexts: list[int] | None = None
     """Numbers of tokens that come before; None: powers of two up to `longest`, and this."""
     longest: int | None = None
@@ -82,15 +78,6 @@ class LossByContext(Runner):
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
         if self.split not in SPLITS:
             raise ValueError(f"split: got {self.split!r}; wanted one of {', '.join(SPLITS)}")
-
-    @property
-    def stored_weights(self) -> str | None:
-        """A completed training whose weights a run starts from."""
-        return self.weights
-
-    def starts_from(self) -> list[str]:
-        """Return the trainings that must be there: the run's own model, unless one is named."""
-        return [OWN] if self.weights is None else []
 
     def lengths(self, window: int, memory: int) -> list[int]:
         """Return the contexts, short ones first.
@@ -133,11 +120,8 @@ class LossByContext(Runner):
             Unsupported: The task has no stream of text.
         """
         streams_of(work.task)
-        if self.weights is None:
-            model = work.trained()
-        else:
-            model = work.build()
-            yield from initial_parameters(transfer(work.stored(), model))
+        model, origins = self.model_of(work)
+        yield from origins
         own, trained = work.facts(), model.state_dict()
 
         def build(tokens: int) -> Backbone:

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from itertools import islice
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,16 +24,15 @@ from conf.choices import by_name
 from models.backbone.model import Backbone, Outcome
 from models.idle import Need, defaults, idle
 from models.mixer import Unsupported
-from models.transfer.weights import transfer
 from runners.isolation.progress import phase, so_far, within
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.passes import Passes, size
 from runners.records import Diverged, Interrupted, Measurement
-from runners.runner import OWN, Runner, Work
+from runners.runner import Work
+from runners.trained import TrainedRunner
 from runners.training.data_check import check_streams
 from runners.training.evaluate import SplitScores, evaluate, score_rows
-from runners.training.initial import initial_parameters
 from runners.training.prefetch import to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.stopping import stop_signal
@@ -50,13 +48,9 @@ class UpdateRule(StrEnum):
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class DynamicEvaluation(Runner):
+class DynamicEvaluation(TrainedRunner):
     """What is judged, and how weights move on the way."""
 
-    incidental: ClassVar[frozenset[str]] = frozenset({"weights"})
-
-    weights: str | None = None
-    """A completed training: its key or folder; None: the run's own model, trained first."""
     rule: UpdateRule = UpdateRule.sgd
     learning_rate: float = 0.01
     """eta; 0 with any rule is the ordinary evaluation."""
@@ -91,15 +85,6 @@ class DynamicEvaluation(Runner):
         for sentence in idle(NEEDS, vars(self), defaults(DynamicEvaluation)).values():
             raise ValueError(sentence)
 
-    @property
-    def stored_weights(self) -> str | None:
-        """A completed training whose weights a run starts from."""
-        return self.weights
-
-    def starts_from(self) -> list[str]:
-        """Return the trainings that must be there: the run's own model, unless one is named."""
-        return [OWN] if self.weights is None else []
-
     def marks(self, regime: str) -> Mapping[str, str]:
         """Return the regime, which is no other evaluation's: it names rule and rates."""
         decay = f", decay {self.decay:g}" if self.decay else ""
@@ -126,11 +111,8 @@ class DynamicEvaluation(Runner):
         Raises:
             Unsupported: The task has no tokens in an order; the precision keeps no small gradient.
         """
-        if self.weights is None:
-            model = work.trained()
-        else:
-            model = work.build()
-            yield from initial_parameters(transfer(work.stored(), model))
+        model, origins = self.model_of(work)
+        yield from origins
         yield from dynamic_evaluation(model, work.task, config=self, hardware=work.hardware)
 
 

@@ -59,11 +59,17 @@ METRICS: dict[str, Metric] = {
     "perplexity": _metric("1", False, "exp(loss), an item being a token"),
     "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),
+    "loss_by_document_position": _metric("nat", False, "mean loss at these places of a document"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens so frequent in train"),
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
     "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
+    "attention_mass": _metric("fraction", None, "of a region; labels region, bucket, layer"),
+    "attention_mass_error": _metric("fraction", None, "its standard error over sequences"),
+    "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),
+    "span_flops": _metric("flop", False, "counted, one pass over a window; label spans"),
+    "span_flops_per_token": _metric("flop", False, "by each head's own span; label spans"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # the training run

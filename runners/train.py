@@ -14,6 +14,7 @@ from runners.runner import Runner, Work
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.initial import initial_parameters
+from runners.training.learned_spans import learned_span_rows
 from runners.training.loop import Item, Trainer
 from runners.training.optim import OptimConfig
 from runners.training.stages import TrainingStages
@@ -112,3 +113,4 @@ def train(
     )
     with stop_signal() as stop:
         yield from trainer.run(stop)
+    yield from learned_span_rows(model, task)

@@ -187,7 +187,8 @@ class Costs:
         )  # fmt: skip
         if key not in self._models:
             self._models.clear()  # cells come sorted: those that share a model are neighbours
-            sized = replace(run, backbone=replace(run.backbone, depth=layers))
+            backbone = run.backbone if own else run.backbone.at_full_length()
+            sized = replace(run, backbone=replace(backbone, depth=layers))
             with torch.device("meta"):
                 model = build_model(
                     sized,
@@ -211,6 +212,8 @@ def _alike(run: Run, name: str) -> bool:
         return False
     if name != OWN:
         return True
+    if run.backbone.pool_blocks > 1:
+        return False
     listed = (v for v in run.mixer_options.values() if isinstance(v, list))
     return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
 

@@ -1,6 +1,7 @@
 """From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from torch import nn
@@ -26,22 +27,30 @@ from models.backbone.heads import (
     groups_of,
 )
 from models.backbone.norms import NORM_EPSILON, NormKind
+from models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
     FeedForward,
+    PlainBlock,
     PostNormBlock,
     PostNormStack,
     Stack,
     TransformerBlock,
 )
 from models.idle import Need, defaults, idle, spelt
-from models.mixer import MixerFactory, State, Unsupported
+from models.mixer import INSIDE, MixerFactory, State, Unsupported
 from models.state import size_bytes
+
+BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
+    Residual.post_norm: PostNormBlock,
+    Residual.none: PlainBlock,
+}
+"""Blocks by how inputs and outputs are joined; TransformerBlock elsewhere."""
 
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual == Residual.post_norm else TransformerBlock
+    kind = BLOCKS.get(config.residual, TransformerBlock)
     return kind(
         mixer,
         width=config.width,
@@ -56,8 +65,20 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     )
 
 
-def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stack:
+def stack_of(
+    blocks: Sequence[TransformerBlock],
+    config: BackboneConfig,
+    *,
+    cls: bool = False,
+    per_token: bool = False,
+) -> Stack:
     """Return the stack of these blocks.
+
+    Args:
+        blocks: Every layer.
+        config: Options of the backbone.
+        cls: Whether position 0 is a CLS vector.
+        per_token: Whether the output has to have the input's length.
 
     Raises:
         Unsupported: A mixer cannot stand in a reversible stack.
@@ -72,7 +93,12 @@ def stack_of(blocks: Sequence[TransformerBlock], config: BackboneConfig) -> Stac
             norm=config.norm,
             norm_epsilon=config.norm_epsilon,
         )
-    kind = PostNormStack if config.residual == Residual.post_norm else Stack
+    post, pools = config.residual == Residual.post_norm, len(config.block_layers) > 1
+    kind: Callable[..., Stack] = PostNormStack if post else Stack
+    if pools:
+        cut = Cut(config.block_layers, cls, config.pool_query_only, config.pool_mode, per_token)
+        pooled_kind = PostNormPooledStack if post else PooledStack
+        kind = partial(pooled_kind, cut=cut, inside=config.positions in INSIDE)
     stack = kind(
         blocks,
         width=config.width,
@@ -100,6 +126,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("feed_forward_bias", True),
         ("activation_dropout", None),
         ("layer_groups", None),
+        ("pool_blocks", 1),
     ):
         if (value := getattr(config, name)) not in wanted:
             raise Unsupported(
@@ -164,17 +191,55 @@ def check_tied_width(config: BackboneConfig) -> None:
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
     """Raise ValueError for layers of one group that would be of different families."""
-    if config.layer_groups is None or len(mixers) <= 1:
+    if len(mixers) <= 1:
         return
-    uses = config.depth // config.layer_groups
-    for layer, mixer in enumerate(mixers):
-        first = layer - layer % uses
-        if mixer is not mixers[first]:
-            raise ValueError(
-                f"layers {first} to {layer} are one module under "
-                f"layer_groups={config.layer_groups}, and their mixers differ: name the same "
-                f"family {uses} times in turn, or set layer_groups=null"
-            )
+    option = "layer_groups" if config.layer_groups is not None else "pool_repeats"
+    given, usual = getattr(config, option), defaults(BackboneConfig)[option]
+    first = 0
+    for uses in config.uses:
+        for layer in range(first, first + uses):
+            if mixers[layer] is not mixers[first]:
+                raise ValueError(
+                    f"layers {first} to {layer} are one module under {option}={given}, and their "
+                    f"mixers differ: name the same family {uses} times in turn, or set "
+                    f"{option}={spelt(usual)}"
+                )
+        first += uses
+
+
+def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[MixerFactory]) -> int:
+    """Return how many layers follow at full length.
+
+    Raises:
+        Unsupported: Pooling would show later tokens to earlier ones, another option needs one
+            length for all layers, or nobody says what family these layers are of.
+    """
+    if len(config.block_layers) == 1:
+        return 0
+    if facts.head == Head.language_modelling:
+        raise Unsupported(
+            "a pooled position is made of a token and the next, which would see itself answered: "
+            f"got a task that needs a causal model, and pool_blocks={config.pool_blocks}; set "
+            "model.backbone.pool_blocks=1, or choose a task with the whole sequence in view"
+        )
+    if config.residual == Residual.reversible:
+        raise Unsupported(
+            "residual=reversible makes each layer's input again of its output, and pooling cannot "
+            f"be undone: got pool_blocks={config.pool_blocks}; set it to 1, or "
+            "model.backbone.residual=pre_norm or post_norm"
+        )
+    if config.layer_groups is not None:
+        raise Unsupported(
+            "layer_groups counts over all of depth, and pooled blocks share by pool_repeats: "
+            f"got layer_groups={config.layer_groups}; set model.backbone.layer_groups=null"
+        )
+    layers = config.pool_decoder if facts.head in TOKEN_HEADS else 0
+    if layers and len(mixers) > 1:
+        raise Unsupported(
+            f"model.layers names the families of depth={config.depth} layers, and this task has "
+            f"pool_decoder={layers} more: choose one family for all, or set pool_decoder=0"
+        )
+    return layers
 
 
 def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
@@ -200,6 +265,10 @@ OF_TASK = (
         "pooling", "cls_keep", "head_hidden_width", "head_hidden_layers",
         words="a task with one answer for a sequence",
         holds=lambda facts, _: facts.head not in TOKEN_HEADS,
+    ),
+    Need(
+        "pool_decoder", words="a task that answers at every position",
+        holds=lambda facts, _: facts.head in TOKEN_HEADS,
     ),
     Need(
         "order_blind", words="a task whose answers look both ways",

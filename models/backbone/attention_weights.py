@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from models.backbone.pooled import PooledStack
 from models.backbone.stack import Stack, family
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
@@ -55,6 +56,11 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
     """
     if not isinstance(stack, Stack):
         raise Unsupported(f"{family(stack)} is a stack of its own, without layers of mixers")
+    if isinstance(stack, PooledStack):
+        raise Unsupported(
+            "weights of a layer over a pooled sequence are those of pools and not of tokens: set "
+            "model.backbone.pool_blocks=1, or choose spans by gradients or by occlusion"
+        )
     cores, reasons = {}, {}
     for layer, block in enumerate(stack.blocks):
         mixer = cast(Any, block).mixer

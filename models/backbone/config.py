@@ -1,6 +1,6 @@
 """What a user chooses about the backbone around the mixers, and the facts of its task."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum, auto
 from typing import TypeAlias
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from conf.choices import by_name
 from models.backbone.heads import ORDERLESS, Interaction, Pooling
 from models.backbone.norms import NORM_EPSILON, NormKind
+from models.backbone.pooled import PoolMode, check_blocks, even
 from models.backbone.stack import FeedForward
 from models.idle import Need, defaults, idle, spelt
 from models.mixer import Positions
@@ -40,6 +41,9 @@ class Residual(StrEnum):
     """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
     post_norm = auto()
     """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
+    none = auto()
+    """mixer(x), then network(x), without norms between them: a plain stack, as of recurrent
+    networks; a norm closes it."""
     reversible = auto()
     """Two streams, each changed by a function of the other: no activation is kept per layer."""
 
@@ -101,6 +105,20 @@ class BackboneConfig:
     """How many layers have weights of their own, each of them used `depth / layer_groups` times in
     turn (ALBERT, arXiv:1909.11942, whose one group is 1); None = all have. A layer of a group is
     one module: norms, mixer with its draws, network."""
+    pool_blocks: int = 1
+    """Blocks of layers between which the sequence is halved (Funnel-Transformer, arXiv:2006.03236),
+    at most one for each layer."""
+    pool_layers: list[int] = field(default_factory=list)
+    """Layers of each block, `depth` together; empty = equal numbers, or the first ones longer."""
+    pool_repeats: list[int] = field(default_factory=list)
+    """How many times in turn each layer of a block is used, counted in `depth`; empty = once."""
+    pool_query_only: bool = True
+    """Whether the first layer of a block has keys and values of the longer sequence: for families
+    of cross attention. False = of the pooled one: for all."""
+    pool_mode: PoolMode = PoolMode.mean
+    """Of every two neighbours."""
+    pool_decoder: int = 2
+    """Layers at full length behind the blocks, for models that answer at every position."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
@@ -183,7 +201,7 @@ class BackboneConfig:
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
-                     "feed_forward_chunks", "head_hidden_width", "memory",
+                     "feed_forward_chunks", "head_hidden_width", "memory", "pool_blocks",
                      "evaluation_memory", "relative_distance"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
@@ -197,6 +215,7 @@ class BackboneConfig:
         for sentence in idle(NEEDS, vars(self), defaults(BackboneConfig)).values():
             raise ValueError(sentence)
         self._refuse_pairs()
+        check_blocks(self)
         if self.norm == NormKind.batch:
             self._refuse_beside_batches()
 
@@ -253,7 +272,7 @@ class BackboneConfig:
     def _refuse_beside_batches(self) -> None:
         """Refuse what computes a norm again, in pieces, or for several layers."""
         usual = defaults(BackboneConfig)
-        apart = ["activation_checkpointing", "feed_forward_chunks", "layer_groups"]
+        apart = ["activation_checkpointing", "feed_forward_chunks", "layer_groups", "pool_repeats"]
         if self.residual == Residual.reversible:
             apart.append("residual")
         for name in apart:
@@ -263,6 +282,28 @@ class BackboneConfig:
                     f"positions: got {name}={spelt(value)}; leave it at {spelt(usual[name])}, or "
                     "set norm=layer, rms or scale"
                 )
+
+    @property
+    def block_layers(self) -> list[int]:
+        """Layers of each block between which the sequence is pooled."""
+        return self.pool_layers or even(self.depth, self.pool_blocks)
+
+    @property
+    def uses(self) -> list[int]:
+        """How many times in turn each layer with weights of its own is used."""
+        if self.layer_groups is not None:
+            return [self.depth // self.layer_groups] * self.layer_groups
+        repeats = self.pool_repeats or [1] * len(self.block_layers)
+        return [
+            times
+            for layers, times in zip(self.block_layers, repeats, strict=True)
+            for _ in range(layers // times)
+        ]
+
+    def at_full_length(self) -> "BackboneConfig":
+        """Return the same without pooling: what a pooled model is compared with."""
+        usual = defaults(BackboneConfig)
+        return replace(self, **{name: usual[name] for name in usual if name.startswith("pool_")})
 
     @property
     def classifier_width(self) -> int:
@@ -288,8 +329,16 @@ NEEDS = (
         feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
+    Need(
+        "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
+        holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,
+    ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
+    Need(
+        "pool_layers", "pool_repeats", "pool_query_only", "pool_mode", "pool_decoder",
+        words="pool_blocks of 2 or more", holds=lambda _, chosen: chosen.pool_blocks > 1,
+    ),
     Need(
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),

@@ -20,6 +20,7 @@ from models.backbone.assembly import (
     check_memory,
     check_norm,
     check_own_stack,
+    check_pools,
     embedding_of,
     head_of,
     stack_of,
@@ -45,9 +46,10 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
+from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing, redraw
-from models.backbone.stack import FeedForward, Stack
+from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.mixer import (
     INSIDE,
     Flow,
@@ -139,6 +141,7 @@ class Backbone(nn.Module):
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
         check_groups(config, mixers)
         check_norm(config, facts)
+        self.decoder = check_pools(config, facts, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
             self._draw_embedding(seed)
@@ -168,19 +171,23 @@ class Backbone(nn.Module):
         self.embedding_dropout = nn.Dropout(config.embedding_dropout)
         self.output_dropout = nn.Dropout(config.output_dropout)
 
-    def _site(self, layer: int, seed: int, shared: dict[str, nn.Module]) -> Site:
-        """Return the site of a layer among those that have weights of their own."""
+    def _site(self, layer: int, seed: int, shared: dict[str, nn.Module], times: int = 0) -> Site:
+        """Return the site of a layer among those that have weights of their own.
+
+        Its longest input has been pooled so many times.
+        """
         config = self.config
+        longest = self.facts.max_length + self.has_cls
         site = Site(
             width=config.width,
             heads=config.heads,
             own_head_width=config.head_width,
             qkv_bias=config.qkv_bias,
             output_bias=config.output_bias,
-            max_length=self.facts.max_length + self.has_cls,
+            max_length=pooled_length(longest, times, apart=self.has_cls),
             causal=self.causal,
             layer=layer,
-            depth=config.layer_groups or config.depth,
+            depth=len(config.uses) + self.decoder,
             attention_dropout=config.attention_dropout,
             positions=config.positions if config.positions in INSIDE else Positions.none,
             relative_distance=config.relative_distance,
@@ -214,15 +221,21 @@ class Backbone(nn.Module):
 
     def _blocks(self, factories: Sequence[MixerFactory], seed: int) -> Stack:
         config, shared = self.config, dict[str, nn.Module]()
-        uses = config.depth // (config.layer_groups or config.depth)
-        blocks = []
-        for group, factory in enumerate(factories[::uses]):
+        blocks: list[TransformerBlock] = []
+        pooled = poolings(config.block_layers, query_only=config.pool_query_only)
+        for group, uses in enumerate([*config.uses, *[1] * self.decoder]):
             torch.default_generator.manual_seed(derive(seed, f"mixer {group}"))
-            site = self._site(group, seed, shared)
-            mixer = self._checked_mixer(factory(site), site)
+            decodes = len(blocks) >= config.depth
+            times = 0 if decodes else pooled[len(blocks)]
+            site = self._site(group, seed, shared, times)
+            mixer = self._checked_mixer(factories[-1 if decodes else len(blocks)](site), site)
+            if len(config.block_layers) > 1:
+                check_pooled_mixer(
+                    mixer, query_only=config.pool_query_only, inside=config.positions in INSIDE
+                )
             torch.default_generator.manual_seed(derive(seed, f"network {group}"))
             blocks += [block_of(mixer, config)] * uses
-        return stack_of(blocks, config)
+        return stack_of(blocks, config, cls=self.has_cls, per_token=self.per_token)
 
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
@@ -368,7 +381,9 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "b c"]:
         """Pool each sequence, join the towers of a pair, and return logits."""
         flat = None if keep is None or self.has_cls else keep.flatten(0, 1)
-        if flat is not None and flat.shape[1] != x.shape[1]:
+        if flat is not None and isinstance(self.stack, Stack):
+            flat = self.stack.mask_out(flat)
+        elif flat is not None and flat.shape[1] != x.shape[1]:
             flat = None  # the stack answers with tokens of its own, all of them real
         pooled = pool(x, flat, self.config.pooling)
         features = pooled.view(-1, parts, pooled.shape[-1])

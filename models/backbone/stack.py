@@ -7,7 +7,7 @@ Any other module that maps (Flow, Layout) to Flow can stand in its place.
 
 from collections.abc import Sequence
 from enum import StrEnum, auto
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,9 +24,20 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
+from models.positions import At
 
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
+
+
+class KeySource(NamedTuple):
+    """What keys and values of a layer are made of, where its queries stand apart from them."""
+
+    x: Float[Tensor, "b s d"] | None
+    """None: the layer's input, whose tokens are not 0, 1, 2, … positions along."""
+    layout: Layout
+    blank: Blank
+    at: At
 
 
 class FeedForward(StrEnum):
@@ -107,9 +118,11 @@ class TransformerBlock(nn.Module):
                 width, feed_forward_width, inside, kind=feed_forward, bias=feed_forward_bias
             )
 
-    def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
         """Mix along the length, then transform each position."""
-        mixed = self.mixed(flow, layout, blank)
+        mixed = self.mixed(flow, layout, blank, source)
         x = flow.x + mixed.x
         if self.network is not None:
             x = x + self.by_pieces(x)
@@ -127,13 +140,17 @@ class TransformerBlock(nn.Module):
         ]
         return changed[0] if len(changed) == 1 else torch.cat(changed, dim=1)
 
-    def mixed(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+    def mixed(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
         """Return what the mixer adds to the residual stream; `blank` tokens enter it as zeros."""
-        x = self.mixer_norm(flow.x)
-        if blank is not None:
-            x = x.masked_fill(blank, 0.0)
-        mixed = self.mix(flow._replace(x=x), layout)
+        mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)
         return mixed._replace(x=self.dropout(mixed.x))
+
+    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+        """Return what the mixer sees of the residual stream."""
+        x = self.mixer_norm(x)
+        return x if blank is None else x.masked_fill(blank, 0.0)
 
     def pieces(self, x: Float[Tensor, "b l d"]) -> tuple[Tensor, ...]:
         """Cut the length into `chunks` parts, fewer where it is too short."""
@@ -144,9 +161,12 @@ class TransformerBlock(nn.Module):
         changed: Tensor = self.dropout(cast(Any, self.network)(cast(Any, self.network_norm)(x)))
         return changed
 
-    def mix(self, flow: Flow, layout: Layout) -> Flow:
+    def mix(self, flow: Flow, layout: Layout, source: KeySource | None = None) -> Flow:
         """Call `extend` where the mixer has it, since only that carries state and stream."""
         mixer = cast(Any, self.mixer)
+        if source is not None:
+            read = flow.x if source.x is None else self.entering(source.x, source.blank)
+            return flow._replace(x=mixer.attend(flow.x, layout, read, source.layout, source.at))
         if self.extends:
             extended: Flow = mixer.extend(flow, layout)
             return extended
@@ -158,18 +178,44 @@ class TransformerBlock(nn.Module):
 class PostNormBlock(TransformerBlock):
     """One mixer and one position-wise network, each with a residual, then a norm over the sum."""
 
-    def forward(self, flow: Flow, layout: Layout, blank: Blank = None) -> Flow:
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
         """Mix along the length, then transform each position."""
-        x = flow.x if blank is None else flow.x.masked_fill(blank, 0.0)
-        mixed = self.mix(flow._replace(x=x), layout)
+        mixed = self.mix(flow._replace(x=self.entering(flow.x, blank)), layout, source)
         joined: Tensor = self.mixer_norm(flow.x + self.dropout(mixed.x))
         return mixed._replace(x=joined if self.network is None else self.by_pieces(joined))
+
+    def entering(self, x: Float[Tensor, "b l d"], blank: Blank) -> Float[Tensor, "b l d"]:
+        """Return what the mixer sees: the block before has normed it."""
+        return x if blank is None else x.masked_fill(blank, 0.0)
 
     def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
         """Return the block's output at each position."""
         changed: Tensor = cast(Any, self.network)(x)
         joined: Tensor = cast(Any, self.network_norm)(x + self.dropout(changed))
         return joined
+
+
+class PlainBlock(TransformerBlock):
+    """One mixer, then one position-wise network: neither residuals nor norms."""
+
+    def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        super().__init__(mixer, **options)
+        self.mixer_norm = nn.Identity()
+        self.network_norm = None
+
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
+        """Mix along the length, then transform each position."""
+        mixed = self.mixed(flow, layout, blank, source)
+        return mixed if self.network is None else mixed._replace(x=self.by_pieces(mixed.x))
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return the block's output at each position."""
+        changed: Tensor = self.dropout(cast(Any, self.network)(x))
+        return changed
 
 
 def _readable(traits: Traits) -> frozenset[str]:
@@ -236,13 +282,22 @@ class Stack(nn.Module):
         states = cast(tuple[State, ...], flow.state if given else (None,) * len(self.blocks))
         after = []
         for block, state in zip(self.blocks, states, strict=True):
-            flow = flow._replace(state=state)
-            if self.checkpointing and torch.is_grad_enabled():
-                flow = checkpoint(block, flow, layout, blank, use_reentrant=False)
-            else:
-                flow = block(flow, layout, blank)
+            flow = self.through(block, flow._replace(state=state), layout, blank)
             after.append(flow.state)
         return flow._replace(x=self.closed(flow.x), state=tuple(after) if given else None)
+
+    def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
+        """Return what a block makes of what passes through it."""
+        passed: Flow
+        if self.checkpointing and torch.is_grad_enabled():
+            passed = checkpoint(block, flow, *facts, use_reentrant=False)
+        else:
+            passed = block(flow, *facts)
+        return passed
+
+    def mask_out(self, keep: Bool[Tensor, "b l"]) -> Bool[Tensor, "b m"]:
+        """Return which positions of the output are real, where `keep` says it of the input."""
+        return keep
 
     def opened(self, flow: Flow) -> Flow:
         """Return what enters the first block."""

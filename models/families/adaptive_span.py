@@ -23,7 +23,8 @@ lack the 1e-8 that is added there; the mask is taken at i - j - 1, as in that co
 i - j). Spans that follow the token (section 2.3) are not offered.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -185,6 +186,21 @@ class AdaptiveSpan(SegmentRecurrence):
     def penalties(self) -> Mapping[str, Float[Tensor, ""]]:
         """Return what the spans cost."""
         return {"span": self.penalty * self.span_core.reach.mean()}
+
+    def learned_spans(self) -> Float[Tensor, " h"]:
+        """Return the span of each head in tokens, without its ramp."""
+        return self.span_core.reach.detach()
+
+    @contextmanager
+    def widest(self) -> Iterator[None]:
+        """Give every head its longest window meanwhile."""
+        spans = self.span_core.spans.detach()
+        learned = spans.clone()
+        try:
+            spans.fill_(1.0)
+            yield
+        finally:
+            spans.copy_(learned)
 
     def after_step(self, step: int, generator: torch.Generator) -> None:
         """Clamp z'."""

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from models.mixer import SCORED, Growth, Layout, Positions, Site, State, Traits, Unsupported
 from models.ops import kv_cache
-from models.positions import alibi_slopes
+from models.positions import At, alibi_slopes
 from models.relative import RelativeScores, relative_scores
 
 Attend: TypeAlias = Callable[..., Tensor]
@@ -155,13 +155,25 @@ class ExactCore(nn.Module):
         k: Float[Tensor, "b h s k"],
         v: Float[Tensor, "b h s v"],
         layout: Layout,
+        at: At | None = None,
     ) -> Float[Tensor, "b h l v"]:
-        """Attend over the sequence, or over another one."""
+        """Attend over the sequence, or over another one; `at` says where both stand."""
         causal = self.traits.causal
         visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
-        q, arguments["bias"] = self.in_order(q, q.shape[2])
+        placed = self.in_order(q, q.shape[2]) if at is None else self.between(q, k.shape[2], at)
+        q, arguments["bias"] = placed
         return self.attend(q, k, v, **arguments)
+
+    def between(
+        self, q: Float[Tensor, "b h l k"], keys: int, at: At
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
+        """Return what meets keys at these positions, and what positions add to the scores."""
+        if self.relative is not None:
+            return self.relative.queries(q), self.relative.between(q, keys, at)
+        if self.slopes is None:
+            return q, None
+        return q, distance_bias(self.slopes, at.distance(q.shape[2], keys, q.device)[None, None])
 
     def in_order(
         self, q: Float[Tensor, "b h l k"], keys: int

@@ -35,7 +35,8 @@ from models.mixer import INSIDE, Unsupported
 
 WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
-    "residual", "norm", "norm_epsilon", "positions",
+    "residual", "norm", "norm_epsilon", "positions", "pool_blocks", "pool_layers", "pool_repeats",
+    "pool_query_only", "pool_mode",
 )  # fmt: skip
 """Options of the backbone that decide what its weights mean."""
 EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
@@ -134,6 +135,7 @@ def transfer(
         lengths = _fit_positions(found, own, weights.cls_row, target.has_cls)
         _rescale(found, weights, target)
         _drop_other_head(found, own)
+    _drop_decoder(found, own, target.config.depth)
     _drop_loose(found, own, weights.loose)
     _check_shapes(found, own, weights.name)
     missing = set(target.load_state_dict(found, strict=False).missing_keys)
@@ -261,6 +263,13 @@ def _drop_other_head(found: dict[str, Tensor], own: Mapping[str, Tensor]) -> Non
         del found[key]
     if "cls" not in own:
         found.pop("cls", None)
+
+
+def _drop_decoder(found: dict[str, Tensor], own: Mapping[str, Tensor], depth: int) -> None:
+    """Leave out layers behind those of `depth`, where the target has none: see `PooledStack`."""
+    for key in set(found) - set(own):
+        if key.startswith("stack.blocks.") and int(key.split(".")[2]) >= depth:
+            del found[key]
 
 
 def _drop_loose(found: dict[str, Tensor], own: Mapping[str, Tensor], loose: frozenset[str]) -> None:

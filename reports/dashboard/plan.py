@@ -22,10 +22,10 @@ AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*"
 _PARTS = ("factor", "context", "measure", "layer", "head", "within")
 """Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
 _DESCRIBING = frozenset({
-    "answers", "context_step", "disturbed", "drawn", "examples", "items", "keeps", "kernel",
+    "answers", "context_step", "disturbed", "drawn", "examples", "items", "keeps", "kernel", "keys",
     "layers", "mixer.kernel", "mixer.orthogonal", "option", "padding", "percentile", "reference",
-    "regime", "sentence", "split", "stages", "start", "target", "targets", "tokenizer", "tokens",
-    "trained_tokens", "unwatched", "variant", "version", "weights", "windows",
+    "regime", "sentence", "sequences", "split", "stages", "start", "target", "targets", "tokenizer",
+    "tokens", "trained_tokens", "unwatched", "variant", "version", "weights", "windows",
 })  # fmt: skip
 """Labels that tell no row of a cell from another: they describe it, or the key has them already."""
 _TAG_LIMIT = 64

@@ -1,4 +1,4 @@
-"""Losses as lines: against the optimiser step, and against the position in a window.
+"""Losses as lines: against the optimiser step, and by classes of tokens.
 
 Small multiples, one panel per task; lines are means over seeds, bands their extremes.
 """
@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, chunks, sheet
@@ -35,8 +35,8 @@ class Axis:
     x: str
     y: str
     title: str
-    doubling: bool = False
-    """Whether positions double from one to the next."""
+    base: int | None = None
+    """Each position is so many times the one before it; None: positions are steps."""
 
 
 STEP = Axis(column="step", x="optimiser step", y="training loss (nat)", title="Training loss")
@@ -45,8 +45,24 @@ POSITION = Axis(
     x="tokens read in the window, from",
     y="loss (nat)",
     title="Loss by position in the window",
-    doubling=True,
+    base=2,
 )
+DOCUMENT = Axis(
+    column="place",
+    x="tokens read in the document, from",
+    y="loss (nat)",
+    title="Loss by position in the document",
+    base=2,
+)
+FREQUENCY = Axis(
+    column="place",
+    x="occurrences in train, from",
+    y="loss (nat)",
+    title="Loss by token frequency",
+    base=10,
+)
+CLASSES = {"position": POSITION, "document_position": DOCUMENT, "frequency": FREQUENCY}
+"""By what losses are summed, `loss_by_…`, and what each is drawn against."""
 
 
 def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
@@ -55,10 +71,10 @@ def loss_data(rows: pd.DataFrame) -> pd.DataFrame:
     return _means(curve, TRAINING, "step")
 
 
-def position_data(rows: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Return the losses of a split by position in the window; a part reaches to the next one."""
+def class_data(rows: pd.DataFrame, split: str, kind: str) -> pd.DataFrame:
+    """Return the losses of a split by classes, one of `CLASSES`; a part reaches to the next one."""
     parts = rows[
-        (rows["metric"] == "loss_by_position") & (rows["split"] == split) & (rows["status"] == "ok")
+        (rows["metric"] == f"loss_by_{kind}") & (rows["split"] == split) & (rows["status"] == "ok")
     ]
     parts = parts[parts["baseline"] == ""]
     first = [first_position({"labels": found}) for found in parts["labels"]]
@@ -105,7 +121,7 @@ def page_names(stem: str, heading: str, count: int) -> list[tuple[str, str]]:
 
 
 def curve_figure(data: pd.DataFrame, looks: dict[str, Look], axis: Axis) -> Figure:
-    """Draw what `loss_data` or `position_data` returned."""
+    """Draw what `loss_data` or `class_data` returned."""
     panel = [column for column in EVALUATION if column in data.columns]
     keys = list(dict.fromkeys(data[panel].itertuples(index=False, name=None)))
     with style():
@@ -138,9 +154,10 @@ def _title(key: tuple[Any, ...]) -> str:
 
 
 def _ticks(axes: Axes, axis: Axis) -> None:
-    if axis.doubling:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    if axis.base is not None:
+        # 0 is a class of its own below 1
+        axes.set_xscale("symlog", base=axis.base, linthresh=1, linscale=1 - 1 / axis.base)
+        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=axis.base, linthresh=1))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     else:

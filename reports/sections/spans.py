@@ -29,12 +29,16 @@ _PLOT = (3.3, 2.2)
 """Inches, of few columns; more need more width."""
 
 
-def span_data(rows: pd.DataFrame) -> pd.DataFrame:
+def span_data(rows: pd.DataFrame, metric: str = "span") -> pd.DataFrame:
     """Return the spans in tokens by task, model, measure, layer and head: mean over seeds.
 
     A measure that a model does not allow has a line with the reason; so has a cell that failed.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+        metric: of the spans.
     """
-    own = rows[rows["metric"] == "span"].copy()
+    own = rows[rows["metric"] == metric].copy()
     for label in ("measure", "layer", "head"):
         own[label] = [found.get(label, ALL) for found in own["labels"]]
     records: list[dict[str, Any]] = []
@@ -54,7 +58,13 @@ def span_data(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records, columns=list(COLUMNS))
 
 
-def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+def span_figure(
+    data: pd.DataFrame,
+    looks: dict[str, Look],
+    *,
+    title: str = "How far trained models look",
+    subtitle: str = "layers: a point for each head; gradient and occlusion: the whole model",
+) -> Figure:
     """Draw what `span_data` returned: one panel per task, models side by side in each column."""
     drawn = data[data["span"].notna()]
     keys = list(dict.fromkeys(drawn[list(TASK)].itertuples(index=False, name=None)))
@@ -73,8 +83,8 @@ def span_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
             axes.set_title(f"{task} ({text})", size=8.5)
         return arrange(
             made,
-            title="How far trained models look",
-            subtitle="layers: a point for each head; gradient and occlusion: the whole model",
+            title=title,
+            subtitle=subtitle,
             handles=[handles[name] for name in model_order(list(handles))],
         )
 

@@ -111,18 +111,26 @@ _COUNT = re.compile(r"[0-9]{1,15}")
 _ABOVE_0 = re.compile(r"[1-9][0-9]{0,14}")
 _PLACE = re.compile(r"[0-9]{1,9}|all")
 _LABELS = {
-    **dict.fromkeys(("examples", "windows", "items"), _COUNT),
+    **dict.fromkeys(("examples", "windows", "items", "sequences", "keys"), _COUNT),
     **dict.fromkeys(
         ("tokens", "trained_tokens", "budget", "k", "context", "context_step", "targets"), _ABOVE_0
     ),
-    **dict.fromkeys(("layer", "head"), _PLACE),
+    **dict.fromkeys(("layer", "head", "bucket"), _PLACE),
     "factor": re.compile(r"[1-9][0-9]{0,8}|[0-9]{1,9}\.[0-9]{0,8}[1-9]"),
     "part": re.compile(r"[0-9,]{0,19}[0-9](–[0-9,]{0,19}[0-9])?"),
 }
 """Labels that reports read as numbers, and how these are written."""
 _TOGETHER = {"factor": ("tokens", "trained_tokens"), "head": ("layer",)}
 """Labels that say nothing without others."""
-_NEEDED = {"loss_by_position": ("part",), "initial_parameters": ("origin",)}
+_NEEDED = {
+    **dict.fromkeys(
+        ("loss_by_position", "loss_by_document_position", "loss_by_frequency"), ("part",)
+    ),
+    **dict.fromkeys(("attention_mass", "attention_mass_error"), ("region", "bucket", "layer")),
+    **dict.fromkeys(("span_flops", "span_flops_per_token"), ("spans",)),
+    "learned_span": ("layer", "head"),
+    "initial_parameters": ("origin",),
+}
 """Labels without which a value of this metric says nothing."""
 
 

@@ -61,8 +61,8 @@ SIZES = {
 """Sizes at which what is near becomes all there is."""
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
 BLIND = {
-    "compressive_transformer", "identity", "linear", "luna", "performer", "sdpa", "shortformer",
-    "softmax", "transformer_xl", "yoso",
+    "compressive_transformer", "funnel", "identity", "linear", "luna", "performer", "sdpa",
+    "shortformer", "softmax", "transformer_xl", "yoso",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from reports.figures.curves import POSITION, STEP, curve_figure, loss_data, position_data
+from reports.figures.curves import FREQUENCY, POSITION, STEP, class_data, curve_figure, loss_data
 from reports.figures.drawing import looks, save
 from reports.figures.scaling import scaling_data, scaling_figure
 from reports.rows import cost_points, prepare
@@ -177,6 +177,24 @@ def test_loss_figure_has_a_panel_per_task(make: SimpleNamespace) -> None:
     assert sum(axes.axison for axes in figure.axes) == 3
 
 
+def test_losses_by_frequency_have_a_place_for_tokens_that_train_lacks(
+    make: SimpleNamespace,
+) -> None:
+    rows = make.frame(*(
+        make.row("loss_by_frequency", value, task="text8", labels={"split": "test", "part": part})
+        for part, value in (("0", 9.0), ("1–9", 7.0), ("10–99", 4.0), ("100,000–999,999", 2.0))
+    ))  # fmt: skip
+    data = class_data(prepare(rows), "test", "frequency")
+    assert data[["place", "loss"]].to_numpy().tolist() == [
+        [0, 9.0], [1, 7.0], [10, 4.0], [100_000, 2.0],
+    ]  # fmt: skip
+    axes = drawn(curve_figure(data, looks(["linear"]), FREQUENCY))
+    (line,) = axes.get_lines()
+    apart = np.diff(axes.transData.transform(line.get_xydata())[:, 0])
+    assert apart[:2] == pytest.approx([apart[0]] * 2, rel=0.05)
+    assert apart[2] == pytest.approx(4 * apart[1], rel=0.05)
+
+
 def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
     def row(part: str, value: float, **more: object) -> dict[str, object]:
         labels = {"split": "test", "part": part, "items": "9", "regime": "non-overlapping"}
@@ -189,11 +207,11 @@ def test_losses_by_place_have_doubling_places(make: SimpleNamespace) -> None:
         row("2–3", 9.0, model="baseline/unigram"),
         make.row("loss_by_frequency", 7.0, task="text8", labels={"split": "test", "part": "0"}),
     )
-    data = position_data(prepare(rows), "test")
+    data = class_data(prepare(rows), "test", "position")
     assert data[["place", "loss", "low", "high", "seeds"]].to_numpy().tolist() == [
         [1, 5.0, 5.0, 5.0, 1], [2, 4.0, 4.0, 4.0, 1], [1024, 2.0, 1.0, 3.0, 2],
     ]  # fmt: skip
     axes = drawn(curve_figure(data, looks(["linear"]), POSITION))
-    assert axes.get_xscale() == "log"
+    assert axes.get_xscale() == "symlog"
     assert "non-overlapping" in axes.get_title(loc="left").replace("\n", "")
-    assert position_data(prepare(rows), "validation").empty
+    assert class_data(prepare(rows), "validation", "position").empty

@@ -1,0 +1,117 @@
+"""The attention of Funnel-Transformer: positions by distance, and none to or from the CLS vector.
+
+    s_ij = ((q_i + u) . k_j + (q_i + v) . W_r r_{i-j} + (q_i + w) . t) / sqrt(d)
+
+as in Transformer-XL, r being the sinusoid of the distance in both directions, and u, v, w and W_r
+the layer's own. t is the vector of two tokens of one kind. Where position 0 is a CLS vector, the
+last two terms are 0 in its row and its column; elsewhere all tokens are of one kind, and their term
+is left out, being the same for all keys.
+
+The funnel itself, which halves the sequence between blocks of layers, belongs to the backbone, and
+any family can stand in it: `model.backbone.pool_blocks` and the options beside it
+(`models.backbone.pooled`), which `conf/model/funnel.yaml` sets. There i and j are positions of
+tokens, not of what they were pooled to, for queries of one length and keys of twice that, too.
+
+Cost       4 n m D operations of n queries and m keys, 2 n (n + m) D of distances, and n m weights
+           kept per head, like softmax attention; what the funnel saves, it saves by n and m.
+Source     Dai, Lai, Yang and Le 2020, "Funnel-Transformer: Filtering out Sequential Redundancy for
+           Efficient Language Processing", arXiv:2006.03236, section 2.2 and appendix A.2, and the
+           code published with it.
+Notation   u, v, w are that code's r_w_bias, r_r_bias, r_s_bias; W_r its r_kernel; t one of its two
+           seg_embed. D is the width of all heads, d of one.
+Differs    All tokens are of one segment: pairs are two towers here. Distances are met as appendix
+           A.2.1 does; A.2.2 is the same function by the addition theorems. Queries may have a bias.
+           u, v, w and t are drawn from N(0, 0.02) and W_r Xavier-uniform (there all from
+           U(0, 0.1)). Scores in half precision are float32.
+"""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import SCORED, Growth, Need, Positions, Site, Unsupported
+from models.multi_head import MultiHead
+from models.ops.exact import ExactCore
+from models.ops.segment_recurrence import attend
+from models.positions import At
+from models.relative import SinusoidScores, drawn
+
+
+class FunnelScores(SinusoidScores):
+    """Scores of sinusoids and of the kind of tokens, but to and from the CLS vector.
+
+    Args:
+        site: Where it is built.
+        dropout: Of the sinusoids, while training.
+    """
+
+    kind_bias: nn.Parameter | None
+    kind_vector: nn.Parameter
+
+    def __init__(self, site: Site, *, dropout: float) -> None:
+        super().__init__(site, untied=True, dropout=dropout)
+        shape = (site.heads, site.head_width)
+        for name in ("kind_bias", "kind_vector"):
+            part = drawn(site, shape, 0.02) if site.cls else None
+            self.register_parameter(name, part)
+
+    def in_order(
+        self, q: Float[Tensor, "b h i k"], keys: int, step: int = 1
+    ) -> Float[Tensor, "b h i j"]:
+        """Return what is added where queries and keys follow one another alike."""
+        return self.beside_cls(q, super().in_order(q, keys, step))
+
+    def between(self, q: Float[Tensor, "b h i k"], keys: int, at: At) -> Float[Tensor, "b h i j"]:
+        """Return what is added where they stand `at` steps of their own."""
+        if at.queries == at.keys and q.shape[2] == keys:
+            return self.in_order(q, keys, at.keys.step)
+        return self.beside_cls(q, super().between(q, keys, at))
+
+    def beside_cls(
+        self, q: Float[Tensor, "b h i k"], scores: Float[Tensor, "b h i j"]
+    ) -> Float[Tensor, "b h i j"]:
+        """Add what tokens of one kind add, and nothing to and from the CLS vector."""
+        if self.kind_bias is None:
+            return scores
+        w, t = (part[:, None].to(q.dtype) for part in (self.kind_bias, self.kind_vector))
+        alike = ((q + w) * self.scale * t).sum(-1, keepdim=True)
+        return F.pad((scores + alike)[..., 1:, 1:], (1, 0, 1, 0))
+
+
+def by_distance(site: Site) -> bool:
+    """Say whether distances are turned into sinusoids."""
+    return site.positions == Positions.transformer_xl
+
+
+class Funnel(MultiHead):
+    """Multi-head attention with Transformer-XL's positions, and a CLS vector that has none.
+
+    Args:
+        site: Where it is built; with another encoding than positions=transformer_xl this is exact
+            attention.
+        position_dropout: Share of the sinusoids of distances that training sets to 0.
+        bias: Whether projections have biases, where the backbone leaves that open.
+
+    Raises:
+        Unsupported: Asked for a causal model.
+    """
+
+    needs = (
+        Need(
+            "position_dropout",
+            words="positions=transformer_xl", holds=lambda site, _: by_distance(site),
+        ),
+    )  # fmt: skip
+
+    def __init__(self, site: Site, *, position_dropout: float = 0.0, bias: bool = True) -> None:
+        if site.causal:
+            raise Unsupported(
+                "Funnel-Transformer pools each token with the next, and has no causal form: choose "
+                "a task with the whole sequence in view, or model=transformer_xl"
+            )
+        if not 0 <= position_dropout < 1:
+            raise ValueError(f"position_dropout must lie in [0, 1): got {position_dropout}")
+        relative = FunnelScores(site, dropout=position_dropout) if by_distance(site) else None
+        memory = Growth(2.0 if site.positions in SCORED else 1.0)
+        core = ExactCore(site, attend, memory=memory, relative=relative)
+        super().__init__(site, core, bias=bias)

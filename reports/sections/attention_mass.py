@@ -1,0 +1,175 @@
+"""Attention mass by region and age: bars for each bucket of keys, points for each layer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, save, style
+from reports.figures.layout import arrange, sheet
+from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.tables import Column, Entry, Table, TableRow
+
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+REGIONS = ("compressed", "memory", "segment")
+COLORS = {"compressed": "#CC79A7", "memory": "#0072B2", "segment": "#E69F00"}
+ALL = "all"
+COLUMNS = (
+    *TASK, "model", "layer", "region", "bucket", "mass", "error", "seeds", "status", "reason",
+)  # fmt: skip
+_PLOT = (3.3, 2.0)
+"""Inches."""
+
+
+def mass_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return mass and standard error by task, model, layer, region and bucket: means over seeds.
+
+    A cell that failed has a line with the reason.
+    """
+    own = rows[rows["runner"] == "attention_mass"].copy()
+    for label in ("layer", "region", "bucket"):
+        own[label] = [found.get(label, ALL) for found in own["labels"]]
+    errors = own[own["metric"] == "attention_mass_error"]
+    keys = [*TASK, "name", "layer", "region", "bucket"]
+    known = errors.groupby(keys, dropna=False)["value"].mean().to_dict()
+    records: list[dict[str, Any]] = []
+    masses = own[own["metric"] == "attention_mass"]
+    for key, part in masses.groupby(keys, sort=True, dropna=False):
+        record: dict[str, Any] = dict(zip(keys, key, strict=True))
+        record["model"] = record.pop("name")
+        good = part[part["status"] == "ok"]
+        if good.empty:
+            bad = part.iloc[0]
+            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
+        else:
+            record |= {"mass": good["value"].astype(float).mean(), "error": known.get(key)}
+            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
+        records.append(record)
+    return pd.DataFrame(records, columns=list(COLUMNS))
+
+
+def mass_figure(data: pd.DataFrame) -> Figure:
+    """Draw what `mass_data` returned: one panel per task and model, oldest keys first."""
+    drawn = data[data["mass"].notna() & (data["bucket"] != ALL)]
+    panel = [*TASK, "model"]
+    keys = list(dict.fromkeys(drawn[panel].itertuples(index=False, name=None)))
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = drawn[(drawn[panel] == list(key)).all(axis=1)]
+            _draw(axes, own)
+            task, _, source, length, *marks, model = key
+            facts = [str(source), f"length {shown(length)}", *(str(m) for m in marks if m)]
+            axes.set_title(f"{model}, {task} ({', '.join(facts)})", size=8.5)
+        seen = [region for region in REGIONS if region in set(drawn["region"])]
+        handles: list[Any] = [Patch(color=COLORS[region], label=region) for region in seen]
+        handles.append(Line2D([], [], linestyle="none", marker=".", color="0.3", label="a layer"))
+        return arrange(
+            made,
+            title="Attention by age of what is attended to",
+            subtitle="oldest keys at the left; bars: mean of layers, with standard errors over "
+            "sequences",
+            handles=handles,
+        )
+
+
+def _draw(axes: Axes, own: pd.DataFrame) -> None:
+    first, ticks = 0, []
+    for region in REGIONS:
+        part = own[own["region"] == region]
+        buckets = sorted({int(bucket) for bucket in part["bucket"]})
+        for layer, line in part.groupby("layer"):
+            x = first + np.array([buckets.index(int(bucket)) for bucket in line["bucket"]])
+            mass = line["mass"].astype(float)
+            if layer == ALL:
+                axes.bar(
+                    x, mass, width=0.9, color=COLORS[region], zorder=2,
+                    yerr=line["error"].astype(float).fillna(0.0), ecolor="black",
+                    error_kw={"linewidth": 0.8},
+                )  # fmt: skip
+            else:
+                axes.plot(
+                    x, mass, linestyle="none", marker=".", markersize=5, color="0.15", zorder=4
+                )
+        if buckets:
+            ticks.append((first + (len(buckets) - 1) / 2, region))
+            first += len(buckets)
+            axes.axvline(first - 0.5, color="0.7", linewidth=0.7, zorder=1)
+    axes.set_xlim(-0.6, first - 0.4)
+    axes.set_ylim(bottom=0)
+    axes.set_xticks([place for place, _ in ticks], [region for _, region in ticks])
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("attention mass")
+
+
+def mass_table(data: pd.DataFrame) -> Table:
+    """Build the table of the mass of each region, by model and layer."""
+    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    columns = tuple(
+        Column(
+            group=", ".join([str(task[0]), f"length {shown(task[3])}", *filter(None, task[4:])]),
+            title=region,
+            key=f"{task[0]} {region}",
+        )
+        for task in tasks
+        for region in REGIONS
+    )
+    rows = []
+    for name in model_order([str(n) for n in data["model"]]):
+        mine = data[data["model"] == name]
+        layers = sorted(set(mine["layer"]) - {ALL}, key=int)
+        for layer in [*layers, ALL]:
+            entries = tuple(
+                _entry(mine[(mine[list(TASK)] == list(task)).all(axis=1)], layer, region)
+                for task in tasks
+                for region in REGIONS
+            )
+            title = "all layers" if layer == ALL else f"layer {layer}"
+            rows.append(TableRow(title=title, entries=entries, section=name))
+    return Table(
+        title="Attention mass by region",
+        caption="Shares of attention, mean over heads, queries, sequences and seeds, behind full "
+        "memories.",
+        stub="layer",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _entry(own: pd.DataFrame, layer: str, region: str) -> Entry:
+    found = own[(own["layer"] == layer) & (own["region"] == region) & (own["bucket"] == ALL)]
+    good = found[found["mass"].notna()]
+    if len(good):
+        row = good.iloc[0]
+        facts = {} if pd.isna(row["error"]) else {"standard_error": float(row["error"])}
+        return Entry(text=f"{row['mass']:.3f}", value=float(row["mass"]), facts=facts)
+    lost = own[own["status"] != "ok"]
+    if lost.empty:
+        return Entry(text="–", status=MISSING)
+    status = str(lost["status"].iloc[0])
+    return Entry(text=MARKS[status], status=status, notes=(str(lost["reason"].iloc[0]),))
+
+
+def mass_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # colours are of regions
+    data = mass_data(frame)
+    if data.empty:
+        return
+    yield "attention-mass", "Attention mass by region", mass_table(data)
+    if data["mass"].notna().any():
+        parts = [p for p in pages(data, (*TASK, "model")) if p["mass"].notna().any()]
+        names = page_names("attention-mass-by-age", "Attention mass by age", len(parts))
+        for part, (stem, title) in zip(parts, names, strict=True):
+            save(mass_figure(part), folder, stem, part)
+            yield stem, title, "attention to compressed memory, memory and segment, by age"

@@ -1,0 +1,100 @@
+"""Spans that heads have learned: a point for each, and the operations that they spare."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, save
+from reports.rows import MISSING, model_order, shown
+from reports.sections.efficiency import significant
+from reports.sections.spans import ALL, TASK, span_data, span_figure
+from reports.tables import Column, Entry, Table, TableRow
+
+COLUMNS = (
+    "mean span", "longest head", "flop of a window", "× full spans", "flop per token",
+    "× full spans",
+)  # fmt: skip
+COUNTED, PER_TOKEN = "span_flops", "span_flops_per_token"
+
+
+def learned_span_table(rows: pd.DataFrame) -> Table | None:
+    """Build the table of learned spans and of operations; None where no row has any.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+    """
+    data = span_data(rows, "learned_span")
+    if data.empty:
+        return None
+    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    columns = tuple(
+        Column(
+            group=f"{task[0]}, length {shown(task[3])}", title=title, key=f"{task[0]} {n} {title}"
+        )
+        for task in tasks
+        for n, title in enumerate(COLUMNS)
+    )
+    found = []
+    for name in model_order([str(n) for n in data["model"]]):
+        entries: list[Entry] = []
+        for task in tasks:
+            spans = data[(data[list(TASK)] == list(task)).all(axis=1) & (data["model"] == name)]
+            own = rows[(rows[list(TASK)] == list(task)).all(axis=1) & (rows["name"] == name)]
+            entries += _spans(spans)
+            for metric in (COUNTED, PER_TOKEN):
+                entries += _operations(own[own["metric"] == metric])
+        found.append(TableRow(title=name, entries=tuple(entries)))
+    return Table(
+        title="Learned spans",
+        caption="Tokens, without the ramp, mean over seeds. A window: counted operations of one "
+        "pass, with keys as far as the longest head of each layer. Per token: every head by its "
+        "own span, without positions and the model's head; a multiply-add is 2.",
+        stub="model",
+        columns=columns,
+        rows=tuple(found),
+    )
+
+
+def _spans(spans: pd.DataFrame) -> list[Entry]:
+    heads = spans[spans["head"] != ALL]["span"].dropna().astype(float)
+    if heads.empty:
+        return [_nothing()] * 2
+    return [Entry(text=f"{v:.1f}", value=float(v)) for v in (heads.mean(), heads.max())]
+
+
+def _operations(rows: pd.DataFrame) -> list[Entry]:
+    """Return the operations at learned spans, and their share of those at full spans."""
+    good = rows[rows["status"] == "ok"]
+    words = pd.Series([found.get("spans", "") for found in good["labels"]], index=good.index)
+    means = good["value"].astype(float).groupby(words).mean()
+    if not {"learned", "full"} <= set(means.index):
+        return [_nothing()] * 2
+    own, share = float(means["learned"]), float(means["learned"] / means["full"])
+    return [Entry(text=significant(own), value=own), Entry(text=f"{share:.2f}", value=share)]
+
+
+def _nothing() -> Entry:
+    return Entry(text="–", status=MISSING, notes=("not measured",))
+
+
+def learned_span_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    table = learned_span_table(frame)
+    if table is None:
+        return
+    yield "learned-spans", "Learned spans", table
+    parts = pages(span_data(frame, "learned_span"), TASK)
+    names = page_names("learned-spans-by-layer", "Learned spans by layer", len(parts))
+    for part, (stem, title) in zip(parts, names, strict=True):
+        figure = span_figure(
+            part,
+            looks,
+            title="Learned spans",
+            subtitle="a point for each head, without its ramp",
+        )
+        save(figure, folder, stem, part)
+        yield stem, title, "spans in tokens that the heads of each layer have learned"

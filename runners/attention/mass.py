@@ -1,0 +1,88 @@
+"""Where the weights of attention lie in what a segment is read behind, by mixers with a memory.
+
+The weights of a mixer are read by handing it unit vectors for values: o[q, j] = A[q, j].
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.backbone.stack import Stack, family
+from models.mixer import Unsupported
+from models.ops.segment_memory import Segment
+from models.ops.segment_recurrence import SegmentRecurrence
+
+KEYS_AT_ONCE = 256
+
+
+def recurrent_mixers(stack: nn.Module) -> dict[int, SegmentRecurrence]:
+    """Return the mixers that read segments behind a memory, by layer.
+
+    Raises:
+        Unsupported: There is none, or one serves several layers.
+    """
+    blocks = list(stack.blocks) if isinstance(stack, Stack) else []
+    mixers = {layer: cast(Any, block).mixer for layer, block in enumerate(blocks)}
+    found = {n: mixer for n, mixer in mixers.items() if isinstance(mixer, SegmentRecurrence)}
+    if not found:
+        names = ", ".join(sorted({family(each) for each in mixers.values()})) or family(stack)
+        raise Unsupported(
+            f"{names}: no memory of segments, whose share of attention could be read; choose "
+            "transformer_xl, compressive_transformer, shortformer or adaptive_span"
+        )
+    if len(set(map(id, found.values()))) < len(found):
+        raise Unsupported(
+            "layers that are one module cannot be distinguished by their calls: set "
+            "model.backbone.layer_groups=null"
+        )
+    return found
+
+
+@contextmanager
+def recorded_masses(
+    mixers: Mapping[int, SegmentRecurrence],
+) -> Iterator[dict[int, Float[Tensor, "b s"]]]:
+    """Record the weight that each key gets, mean over heads and queries, in the next segment.
+
+    Keys are in the order of the mixer's row: compressed memory, memory, the segment. A segment that
+    is read behind a memory with empty rows is not recorded. Clear the answer to record another one.
+    """
+    masses: dict[int, Tensor] = {}
+
+    def recorder(layer: int, read: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def recording(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
+            (segment,) = rest
+            full = segment.empty is None or not bool(segment.empty.any())
+            if full and layer not in masses:
+                masses[layer] = _mass(read, q, k, segment)
+            return read(q, k, v, *rest)
+
+        return recording
+
+    for layer, mixer in mixers.items():
+        cast(Any, mixer).read = recorder(layer, mixer.read)
+    try:
+        yield masses
+    finally:
+        for mixer in mixers.values():
+            del cast(Any, mixer).read
+
+
+def _mass(
+    read: Callable[..., Tensor],
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    segment: Segment,
+) -> Float[Tensor, "b s"]:
+    keys, pieces = k.shape[2], []
+    for first in range(0, keys, KEYS_AT_ONCE):
+        last = min(first + KEYS_AT_ONCE, keys)
+        unit = torch.zeros(keys, last - first, dtype=k.dtype, device=k.device)
+        unit[first:last].fill_diagonal_(1.0)
+        weights = read(q, k, unit.expand(*k.shape[:2], -1, -1), segment)
+        pieces.append(weights.double().mean((1, 2)))
+    return torch.cat(pieces, dim=1)

@@ -1,0 +1,42 @@
+"""What runners share that look at a trained model: the run's own training, or one that is named."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from models.backbone.model import Backbone
+from models.transfer.weights import transfer
+from runners.records import Measurement
+from runners.runner import OWN, Runner, Work
+from runners.training.initial import initial_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedRunner(Runner):
+    """Base of runners whose model comes with trained weights."""
+
+    incidental: ClassVar[frozenset[str]] = frozenset({"weights"})
+    # The key of what it names stands in the identity.
+
+    weights: str | None = None
+    """A completed training: its key or folder; None: the run's own model, trained first."""
+
+    @property
+    def stored_weights(self) -> str | None:
+        """A completed training whose weights a run starts from."""
+        return self.weights
+
+    def starts_from(self) -> list[str]:
+        """Return the trainings that must be there: the run's own model, unless one is named."""
+        return [OWN] if self.weights is None else []
+
+    def model_of(self, work: Work) -> tuple[Backbone, Iterator[Measurement]]:
+        """Return the model with its weights, and rows of what these were copied from.
+
+        Raises:
+            Unsupported: Weights of the named training have no place in the model.
+        """
+        if self.weights is None:
+            return work.trained(), iter(())
+        model = work.build()
+        return model, initial_parameters(transfer(work.stored(), model))

@@ -1,0 +1,73 @@
+"""Queries and keys at positions of their own: what every family that takes them makes of them."""
+
+import pytest
+import torch
+
+from lra.catalogue import choices
+from lra.compose import core_of
+from lra.yaml_text import load
+from models.mixer import INSIDE, Layout, Positions, Site, Unsupported
+from models.positions import At, Spacing
+
+LENGTH, WIDTH = 12, 8
+HERE = Spacing()
+
+
+def mixers():
+    """Return every mixer that attends at positions, by family and encoding, as it is drawn."""
+    found = {}
+    for file in choices("model", []):
+        node = load(file)
+        if "mixer" not in node:
+            continue
+        (make,), _, _ = core_of(node, [], file.stem)
+        for positions in (Positions.none, *INSIDE):
+            try:
+                torch.manual_seed(0)
+                mixer = make(Site(width=WIDTH, heads=2, max_length=LENGTH, positions=positions))
+            except (Unsupported, ValueError):
+                continue
+            offered = positions not in INSIDE or positions.value in mixer.traits.positions
+            if offered and getattr(mixer, "attends_at", False):
+                found[f"{file.stem}, {positions}"] = mixer.double().eval()
+    return found
+
+
+MIXERS = mixers()
+
+
+def test_exact_attention_is_among_them_with_every_encoding():
+    for family in ("softmax", "sdpa", "funnel", "transformer_xl"):
+        assert {f"{family}, {positions}" for positions in INSIDE} < MIXERS.keys()
+    assert "linear, rotary" in MIXERS
+    assert not any(name.startswith(("cosformer", "linformer", "fnet")) for name in MIXERS)
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_other_query_gets_what_it_got_among_all(name):
+    mixer, x = MIXERS[name], torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    keep = torch.arange(LENGTH) < torch.tensor([[LENGTH], [7]])
+    wanted = mixer(x, Layout(keep=keep))[:, ::2]
+    found = mixer.attend(
+        x[:, ::2], Layout(keep=keep[:, ::2]), x, Layout(keep=keep), At(Spacing(0, 2), HERE)
+    )
+    real = keep[:, ::2, None]
+    torch.testing.assert_close(found.where(real, 0.0), wanted.where(real, 0.0))
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_tokens_three_apart_are_those_with_padding_between(name):
+    mixer, x = MIXERS[name], torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    keep = (torch.arange(LENGTH) % 3 == 0).expand(2, -1)
+    wanted = mixer(x, Layout(keep=keep))[:, ::3]
+    steps = Spacing(0, 3)
+    near = x[:, ::3]
+    found = mixer.attend(near, Layout(), near, Layout(), At(steps, steps))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_who_does_not_attend_at_positions_says_so():
+    make = core_of(load(next(f for f in choices("model", []) if f.stem == "cosformer")), [], "x")[0]
+    mixer, x = make[0](Site(width=WIDTH, heads=2, max_length=LENGTH)), torch.zeros(1, 4, WIDTH)
+    with pytest.raises(Unsupported, match="Cosformer does not attend at positions"):
+        mixer.attend(x, Layout(), x, Layout(), At(HERE, HERE))
