@@ -8,12 +8,18 @@ What the scale makes small is one of these labels and no change.
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
+from lra.configuration import ConfigError
 from lra.yaml_text import load
+from models.idle import defaults
+from runners.training.optim import OptimConfig
+
+if TYPE_CHECKING:
+    from tasks.task import Task
 
 NONE = "none"
 PUBLISHED = "published"
@@ -73,6 +79,8 @@ def changes(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
             continue
         wanted = flat(published.get(group, {}), group)
         own = flat(node, group)
+        if group == "optim":  # whose files leave out what their optimiser does not have
+            wanted, own = ({**_USUAL, **each} for each in (wanted, own))
         limits = {*own, *wanted} if group in COMPARED else flat(layer.get(group, {}), group)
         for key in sorted(limits):
             if own.get(key) != wanted.get(key) and not _incidental(key, config):
@@ -127,6 +135,21 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"changed by other words, as each row says: {', '.join(spelt[:MOST])}{more}"]
 
 
+def check_name(config: Mapping[str, Any], task: "Task") -> None:
+    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
+
+    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
+    """
+    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
+    if protocol == "none" or name not in own:
+        return
+    if (made := task.spec.name) != name and made in own:
+        raise ConfigError(
+            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
+            f"{made}: choose task={made}, or leave the protocol out"
+        )
+
+
 @lru_cache(maxsize=512)
 def _published(protocol: str, scale: str, task: str, model: str, runner: str) -> tuple[Any, Any]:
     """Return what files, protocol and scale give, and what the protocol alone sets."""
@@ -160,6 +183,9 @@ def _published(protocol: str, scale: str, task: str, model: str, runner: str) ->
 def _ours(group: str) -> list[str]:
     """Return the names of a group that come with the program, which stay while it runs."""
     return names(group)
+
+
+_USUAL = {f"optim.{name}": value for name, value in defaults(OptimConfig).items()}
 
 
 @lru_cache(maxsize=256)

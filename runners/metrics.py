@@ -59,6 +59,7 @@ METRICS: dict[str, Metric] = {
     "perplexity": _metric("1", False, "exp(loss), an item being a token"),
     "word_perplexity": _metric("1", False, "exp(summed loss / words of the original text)"),
     "loss_by_position": _metric("nat", False, "mean loss of items at these places of a window"),
+    "loss_by_document_position": _metric("nat", False, "mean loss at these places of a document"),
     "loss_by_frequency": _metric("nat", False, "mean loss of tokens so frequent in train"),
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
     # what a trained model looks at

@@ -85,6 +85,9 @@ class Batch(NamedTuple):
     """Like target: which positions count, and how much; None = all, once."""
     reset: Bool[Tensor, " b"] | None = None
     """Stream rows that begin anew."""
+    document: Int[Tensor, "b l"] | None = None
+    """Of each answer, how many tokens of its document come before it; None: there are no documents,
+    or nobody asks."""
 
 
 class Tally(NamedTuple):

@@ -1,6 +1,6 @@
 """From the backbone's options to its parts: blocks, the stack that holds them, the head."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -31,6 +31,7 @@ from models.backbone.pooled import Cut, PooledStack, PostNormPooledStack
 from models.backbone.reversible import ReversibleStack
 from models.backbone.stack import (
     FeedForward,
+    PlainBlock,
     PostNormBlock,
     PostNormStack,
     Stack,
@@ -40,10 +41,16 @@ from models.idle import Need, defaults, idle, spelt
 from models.mixer import INSIDE, MixerFactory, State, Unsupported
 from models.state import size_bytes
 
+BLOCKS: Mapping[Residual, type[TransformerBlock]] = {
+    Residual.post_norm: PostNormBlock,
+    Residual.none: PlainBlock,
+}
+"""Blocks by how inputs and outputs are joined; TransformerBlock elsewhere."""
+
 
 def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
     """Return a block around `mixer`; its network is drawn from the global random state."""
-    kind = PostNormBlock if config.residual == Residual.post_norm else TransformerBlock
+    kind = BLOCKS.get(config.residual, TransformerBlock)
     return kind(
         mixer,
         width=config.width,

@@ -41,6 +41,9 @@ class Residual(StrEnum):
     """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
     post_norm = auto()
     """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
+    none = auto()
+    """mixer(x), then network(x), without norms between them: a plain stack, as of recurrent
+    networks; a norm closes it."""
     reversible = auto()
     """Two streams, each changed by a function of the other: no activation is kept per layer."""
 
@@ -326,6 +329,10 @@ NEEDS = (
         feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
+    Need(
+        "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
+        holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,
+    ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
     Need(

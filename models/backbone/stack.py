@@ -197,6 +197,27 @@ class PostNormBlock(TransformerBlock):
         return joined
 
 
+class PlainBlock(TransformerBlock):
+    """One mixer, then one position-wise network: neither residuals nor norms."""
+
+    def __init__(self, mixer: nn.Module, **options: Any) -> None:
+        super().__init__(mixer, **options)
+        self.mixer_norm = nn.Identity()
+        self.network_norm = None
+
+    def forward(
+        self, flow: Flow, layout: Layout, blank: Blank = None, source: KeySource | None = None
+    ) -> Flow:
+        """Mix along the length, then transform each position."""
+        mixed = self.mixed(flow, layout, blank, source)
+        return mixed if self.network is None else mixed._replace(x=self.by_pieces(mixed.x))
+
+    def transformed(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:
+        """Return the block's output at each position."""
+        changed: Tensor = self.dropout(cast(Any, self.network)(x))
+        return changed
+
+
 def _readable(traits: Traits) -> frozenset[str]:
     """Return the facts of a layout that a mixer does not ignore."""
     return traits.supports | ({"keep"} if traits.hides_others else set())

@@ -95,7 +95,9 @@ def _draw(axes: Axes, own: pd.DataFrame) -> None:
                     error_kw={"linewidth": 0.8},
                 )  # fmt: skip
             else:
-                axes.plot(x, mass, linestyle="none", marker=".", markersize=4, color="0.3")
+                axes.plot(
+                    x, mass, linestyle="none", marker=".", markersize=5, color="0.15", zorder=4
+                )
         if buckets:
             ticks.append((first + (len(buckets) - 1) / 2, region))
             first += len(buckets)

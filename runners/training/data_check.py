@@ -19,22 +19,39 @@ def check_data(model: Backbone, task: Task, stages: TrainingStages, config: Trai
         config: Of the training.
 
     Raises:
-        ValueError: a stage has no whole batch.
+        ValueError: a stage has no whole batch, or lengths of its windows cannot be drawn.
         Unsupported: see `check_streams`.
     """
+    for part in stages.parts:
+        config.read(part.of(task))
     stages.check_batches(task)
     begun = 0
     for part in stages.parts:
         begun = part.first if part.anew else begun
         steps = part.end - begun
-        check_streams(model, part.of(task), "train", part.batch_size, training=True, steps=steps)
+        check_streams(
+            model,
+            part.of(task),
+            "train",
+            part.batch_size,
+            training=True,
+            steps=steps,
+            own=(f"{part.where}.memory", part.memory) if part.memory else None,
+        )
     judged = {*config.evaluate_splits} | ({"validation"} if config.evaluate_every_steps else set())
     for split in sorted(judged):
         check_streams(model, task, split, config.evaluation_batch_size, training=False)
 
 
 def check_streams(
-    model: Backbone, task: Task, split: str, rows: int, *, training: bool, steps: int | None = None
+    model: Backbone,
+    task: Task,
+    split: str,
+    rows: int,
+    *,
+    training: bool,
+    steps: int | None = None,
+    own: tuple[str, int] | None = None,
 ) -> None:
     """Refuse a memory that streams never fill, and positions that they outrun.
 
@@ -45,6 +62,7 @@ def check_streams(
         rows: Streams side by side.
         training: Whether the memory is that of training.
         steps: Batches that are read; None: the whole split.
+        own: The option that says another memory than model and task, and what it says.
 
     Raises:
         Unsupported: with the tokens of a stream, what was asked of it, and the way out.
@@ -53,12 +71,13 @@ def check_streams(
         return
     streams = "1 stream" if rows == 1 else f"{rows} streams"
     each = f"the {split} split of {task.spec.name} has {tokens:,} for each of {streams}"
-    memory = remembered(model.config, task, training=training)
+    memory = own[1] if own else remembered(model.config, task, training=training)
     least, wanted = (size_bytes(model.initial_state(1, size)) for size in (1, max(2, memory)))
     if memory > tokens and wanted > least:  # elsewhere a state has one size
         limits = ("memory",) if training else ("memory", "evaluation_memory")
         given = [name for name in limits if getattr(model.config, name)]
         name = f"model.backbone.{given[-1]}" if given else "task.memory"
+        name = own[0] if own else name
         fewer = ", or take a smaller batch" if rows > 1 else ""
         raise Unsupported(
             f"{name}={memory} is more tokens than there are to remember: {each}; type "

@@ -64,8 +64,6 @@ class Trainer:
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
-        for part in self.stages.parts:
-            config.read(part.of(task))
         self.stage = self.stages.at(0)
         half = hardware.precision is Precision.float16
         self.updates = WeightUpdates(self.model, optim, half=half)
@@ -116,7 +114,7 @@ class Trainer:
     def fit_stage(self, stage: TrainingStage, pace: Pace, stop: threading.Event) -> Iterator[Item]:
         """Take the steps that are left of one stage."""
         every_s = EVERY_S if self.device.type == "cpu" else MEASURING_S
-        self.stage = stage
+        self.stage, self.streams.own_memory = stage, stage.memory
         if stage.anew and self.step == stage.first:
             self.begin_epoch()
             pace.changed()
@@ -169,7 +167,8 @@ class Trainer:
 
     def empty_streams(self, step: int) -> State:
         """Return what the model remembers before the first token of a batch like that of `step`."""
-        return self.streams.empty(self.stages.at(step).batch_size)
+        stage = self.stages.at(step)
+        return self.streams.empty(stage.batch_size, stage.memory)
 
     def progress(self, pace: Pace, batch: Batch, loss: float) -> Progress:
         """Return what a person wants to see of the step just taken."""

@@ -33,6 +33,8 @@ class RecurrentStates:
     def __init__(self, model: Backbone, memory: int) -> None:
         self.model, self.memory = model, memory
         self.state: State = None
+        self.own_memory: int | None = None
+        """Of a stage, in place of `memory`."""
         self._parts: list[State] = []
 
     def begin(self, fresh: Bool[Tensor, " b"] | None) -> None:
@@ -41,12 +43,17 @@ class RecurrentStates:
             self.state = None
             return
         if self.state is None or bool(fresh.any()):
-            empty = self.empty(len(fresh))
+            empty = self.empty(len(fresh), self.own_memory)
             self.state = empty if self.state is None else reset(self.state, empty, fresh)
 
-    def empty(self, rows: int) -> State:
-        """Return the state of so many rows before their first token."""
-        return self.model.initial_state(rows, self.memory)
+    def empty(self, rows: int, memory: int | None = None) -> State:
+        """Return the state of so many rows before their first token.
+
+        Args:
+            rows: Of a batch.
+            memory: In place of the usual one.
+        """
+        return self.model.initial_state(rows, memory or self.memory)
 
     def of(self, rows: slice) -> State:
         """Return what some rows of the batch remember."""

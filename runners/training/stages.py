@@ -2,8 +2,8 @@
 
 Listed stages come one after the other; what they leave of `optim.steps` has the task's windows and
 the batches of `optim`. The optimiser, its state and the schedule go on through all of them. Where
-windows or rows change, an epoch of the new windows begins, and streams begin with an empty state;
-where neither does, text and state go on.
+windows, rows or memory change, an epoch of the new windows begins, and streams begin with an empty
+state; where none does, text and state go on.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,6 +27,8 @@ class Stage:
     """Tokens of a training window."""
     batch_size: int | None = None
     micro_batch_size: int | None = None
+    memory: int | None = None
+    """Tokens that a state remembers."""
     accumulate: int = 1
     """Batches in a row whose mean gradient moves the weights once."""
     learning_rate_scale: float = 1.0
@@ -34,7 +36,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, each with the way out."""
-        for name in ("steps", "length", "batch_size", "micro_batch_size", "accumulate"):
+        for name in ("steps", "length", "batch_size", "micro_batch_size", "memory", "accumulate"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if not self.learning_rate_scale > 0:
@@ -98,10 +100,12 @@ class TrainingStage(NamedTuple):
     """Tokens of a window; None: the task's."""
     batch_size: int
     micro_batch_size: int | None
+    memory: int | None
+    """Tokens that a state remembers; None: as model or task say."""
     accumulate: int
     learning_rate_scale: float
     anew: bool
-    """Whether its batches begin an epoch, for windows or rows are others than before."""
+    """Whether its batches begin an epoch, for windows, rows or memory are others than before."""
 
     def of(self, task: Task) -> Task:
         """Return the task with the windows of this stage."""
@@ -159,10 +163,12 @@ class TrainingStages:
                 length=stage.length,
                 batch_size=rows,
                 micro_batch_size=micro or optim.micro_batch_size,
+                memory=stage.memory,
                 accumulate=stage.accumulate,
                 learning_rate_scale=stage.learning_rate_scale,
                 anew=before is not None
-                and (before.length, before.batch_size) != (stage.length, rows),
+                and (before.length, before.batch_size, before.memory)
+                != (stage.length, rows, stage.memory),
             )
             self.parts.append(part)
             first = part.end
@@ -200,6 +206,12 @@ class TrainingStages:
         """
         longest = task.spec.max_length
         for part in self.parts:
+            if part.memory is not None and not (isinstance(task, Windowed) and task.spec.memory):
+                raise ValueError(
+                    f"{part.where}.memory={part.memory} needs a task that carries a state from "
+                    f"batch to batch: got task={task.spec.name} without one; leave memory out, or "
+                    "type task.regime=memory task.memory=N task.contiguous=true"
+                )
             if part.length is None:
                 continue
             given = f"{part.where}.length={part.length}"

@@ -281,10 +281,17 @@ class LanguageTask(StoredTask):
             )
         streams = self.carries(split)
         flat = self.split(split).tokens
+        documents = None if split == "train" else self.document_starts(split)
         for first in range(start * together, last, together):
             indices = np.arange(first, min(first + together, last))[rank::ranks]
             if len(indices):
-                yield self._batch(flat, plan, indices, reset=first == 0 if streams else None)
+                reset = first == 0 if streams else None
+                batch = self._batch(flat, plan, indices, reset=reset)
+                if documents is not None:
+                    place = plan.starts[indices, None] + 1 + np.arange(batch.target.shape[1])
+                    before = place - documents[np.searchsorted(documents, place, "right") - 1]
+                    batch = batch._replace(document=torch.from_numpy(before))
+                yield batch
 
     def _batch(
         self, flat: np.ndarray, plan: Windows, indices: Int[np.ndarray, " b"], reset: bool | None
@@ -308,6 +315,14 @@ class LanguageTask(StoredTask):
             reset=None if reset is None else torch.full((len(indices),), reset),
         )
 
+    def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
+        """Return where each document of a split begins, the first one at 0; None without documents.
+
+        Here there are none: a task that knows where its documents begin says so.
+        """
+        del split
+        return None
+
     def baselines(self, split: str) -> list[Baseline]:
         """Compute the unigram baseline: token frequencies of train, each count plus 1."""
         seen = counted(self.split(split).tokens[1:], self.spec.vocabulary)
@@ -315,7 +330,10 @@ class LanguageTask(StoredTask):
 
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""
-        return tally(nll, hit, batch, {"frequency": (self.counts[batch.target], 10)})
+        numbers = {"frequency": (self.counts[batch.target], 10)}
+        if batch.document is not None:
+            numbers["document_position"] = batch.document.cpu(), 2
+        return tally(nll, hit, batch, numbers)
 
     def derived(self, split: str, loss: float) -> dict[str, float]:
         """Return what follows from the mean loss in nats per token: perplexity."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int, Integer
 
 from tasks.data.lines import LineBlock, cut
 from tasks.data.prepared import GENERATED, identity_of
@@ -224,6 +224,11 @@ class PG19(TokenisedTask):
         if words != wanted:
             log.info("pg19, %s: %d words counted, %d published", split, words, wanted)
         return wanted
+
+    def document_starts(self, split: str) -> Int[np.ndarray, " d"]:
+        """Return where each book of a split begins."""
+        starts: Int[np.ndarray, " d"] = self.split(split).offsets[:-1]
+        return starts
 
     def decode(self, ids: Integer[np.ndarray, " n"]) -> str:
         """Return the text of some ids, with the ends of books."""

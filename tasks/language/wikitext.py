@@ -19,6 +19,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Int, Integer
+
 from tasks.data.lines import LineBlock
 from tasks.data.prepared import GENERATED, identity_of
 from tasks.data.published import check_partial, own_path, source_name
@@ -246,6 +249,19 @@ class WikiText(TokenisedTask):
         counted[split] = words
         yield end([], self.spec.vocabulary)
 
+    def document_starts(self, split: str) -> Int[np.ndarray, " d"] | None:
+        """Return where each article of a split begins, by its heading; None of sub-words.
+
+        A heading is a line ` = Title = ` behind an empty one; those of sections have `= =`.
+        """
+        if self.units is not Units.words:
+            return None
+        try:
+            sign, line_end = self.tokeniser.encode_text("=\n").tolist()
+        except ValueError:  # a part of the corpus without headings
+            return None
+        return article_starts(self.split(split).tokens, sign, line_end)
+
     def _check(self, split: str, words: int) -> None:
         """Raise `BadData` unless a split that should be whole is whole."""
         if self.partial or self.source is WikiTextSource.sample:
@@ -257,3 +273,26 @@ class WikiText(TokenisedTask):
                 f"wanted {wanted:,}: the file is truncated or another one; if it is a part on "
                 "purpose, set task.partial=true"
             )
+
+
+def article_starts(
+    tokens: Integer[np.ndarray, " t"], sign: int, line_end: int
+) -> Int[np.ndarray, " d"]:
+    """Return where articles begin: at 0, and at every other line `= Title =` behind an empty one.
+
+    Args:
+        tokens: Of whole lines.
+        sign: The id of `=`.
+        line_end: That of `<eos>`.
+    """
+    ends = np.flatnonzero(tokens == line_end)
+    starts = np.concatenate(([0], ends + 1))[:-1]
+    long = ends - starts >= 3
+    starts, ends = starts[long], ends[long]
+    heads = (tokens[starts] == sign) & (tokens[starts + 1] != sign)
+    heads &= (tokens[ends - 1] == sign) & (tokens[ends - 2] != sign)
+    # before a line that is not the first stands the end of another, and that one is empty
+    behind = (starts < 2) | (tokens[np.maximum(starts - 2, 0)] == line_end)
+    found = starts[heads & behind]
+    # What comes before the first heading belongs to its article.
+    return np.concatenate(([0], found[1:] if len(found) else found)).astype(np.int64)

@@ -15,7 +15,7 @@ from lra.binding import defaults
 from lra.compose import build_model, facts, group_file, locate, typed
 from lra.composition.hydra_entry import entries
 from lra.runner_class import bundled
-from models.backbone.config import TOKEN_HEADS
+from models.backbone.config import TOKEN_HEADS, Softmax
 
 
 def nodes(group):
@@ -25,7 +25,7 @@ def nodes(group):
 
 PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
 MODELS, RUNNERS = nodes("model"), bundled()
-STREAMS = {"enwik8", "text8", "wikitext103", "pg19"}
+STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19"}
 BESIDE = ("softmax", "linear", "fnet", "tlb")
 """Models that are tried beside its own under a protocol of language models."""
 LENGTH, DEPTH = 256, 1
@@ -104,7 +104,11 @@ WAYS = ways()
 def test_every_combination_is_built_or_refused(protocol):
     seen, refused, built, tasks = set(), {}, [], tasks_of(protocol)
     for plain in runs(protocol, tasks):
-        shallow = replace(plain.backbone, depth=min(plain.backbone.depth, DEPTH))
+        listed = [len(each) for each in plain.mixer_options.values() if isinstance(each, list)]
+        depth = min(plain.backbone.depth, max(DEPTH, *listed, 0))  # lists may be by layer
+        adaptive = plain.backbone.softmax == Softmax.adaptive
+        groups = {"softmax_cutoffs": [4, 8], "softmax_shrink": 1.0} if adaptive else {}
+        shallow = replace(plain.backbone, depth=depth, **groups)
         for runner in WAYS:
             run = replace(plain, backbone=shallow, runner=runner)
             known = shape(facts(run, LENGTH if runner.by_length else None))
@@ -122,6 +126,10 @@ def test_every_combination_is_built_or_refused(protocol):
             devices = {each.device.type for each in model.parameters()}
             assert devices == {"meta"}, run.model
             width = run.backbone.width
+            if adaptive:
+                assert model.embedding.weight.shape == (4, width)
+                assert model.head.groups.shape == (2, width)
+                continue
             assert model.embedding.weight.shape in {(11, width), (width, 1)}
             answers = model.head.weight if known.head in TOKEN_HEADS else model.head.out.weight
             assert answers.shape[0] == (11 if known.head in TOKEN_HEADS else 3)

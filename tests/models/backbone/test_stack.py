@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from models.backbone.requirements import checked_mixer
-from models.backbone.stack import FeedForward, Stack, TransformerBlock
+from models.backbone.stack import FeedForward, PlainBlock, Stack, TransformerBlock
 from models.mixer import Flow, Layout, Positions, Site, State, Traits, Unsupported
 
 WIDTH = 8
@@ -80,6 +80,22 @@ def test_a_block_without_network():
     wanted = x + block.mixer.linear(block.mixer_norm(x))
     torch.testing.assert_close(block(Flow(x), Layout()).x, wanted)
     assert len(list(block.parameters())) == 4
+
+
+def test_a_plain_block_has_neither_residuals_nor_norms():
+    torch.manual_seed(0)
+    block = PlainBlock(
+        LinearMixer(),
+        width=WIDTH,
+        feed_forward=FeedForward.gelu,
+        feed_forward_width=16,
+        dropout=0.0,
+    )
+    x = torch.randn(2, 5, WIDTH)
+    first, _, _, second = block.network
+    wanted = second(nn.functional.gelu(first(block.mixer.linear(x))))
+    torch.testing.assert_close(block(Flow(x), Layout()).x, wanted)
+    assert len(list(block.parameters())) == 6
 
 
 def test_stream_and_penalties_pass_through_every_layer():

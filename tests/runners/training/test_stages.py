@@ -12,7 +12,7 @@ import torch
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.model import Backbone
 from models.families.softmax import SoftmaxAttention
-from models.mixer import Positions
+from models.mixer import Positions, Unsupported
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Interrupted, Measurement
 from runners.train import Train, train
@@ -127,6 +127,38 @@ def test_what_is_read_and_remembered_in_each_stage(monkeypatch):
     assert found["examples_seen"] == 7 * 6 + 3 * 3
     assert found["tokens_seen"] == 7 * 6 * 8 + 3 * 3 * 16
     assert [step for step, _ in losses(rows)] == [3, 4, 7, 8, 10]  # no window of logs is of two
+
+
+def test_a_stage_remembers_as_much_as_it_says(tmp_path: Path, monkeypatch):
+    """The rows of a stage with another memory begin anew; the next stages are the model's."""
+    listed = [{"steps": 3, "length": 8, "batch_size": 6, "memory": 12}]
+    listed += [{"steps": 4, "length": 8, "batch_size": 6}]
+    sizes, whole = [], model_of()
+
+    def after(trainer, batch, loss):
+        _, ((keys, *_), *_) = trainer.streams.state
+        sizes.append((len(keys), 12 in keys.shape, MEMORY in keys.shape))
+        if trainer.checkpoints.folder and trainer.step in (2, 5):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watched(monkeypatch, after)
+    expected = losses(run(whole, stages=listed))
+    assert sizes == [(6, True, False)] * 3 + [(6, False, True)] * 4 + [(3, False, True)] * 3
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            list(run(model_of(), tmp_path, stages=listed))
+    resumed = model_of()
+    assert losses(run(resumed, tmp_path, stages=listed)) == expected
+    assert same(whole, resumed)
+
+
+def test_a_memory_of_a_stage_needs_a_state_and_streams_to_fill_it():
+    plain = task_of(regime=Regime.non_overlapping, memory=0)
+    listed = [{"steps": 2, "memory": 8}]
+    with pytest.raises(ValueError, match=r"stages\[0\].memory=8 needs a task that carries a state"):
+        next(run(model_of(), stages=listed, task=plain))
+    with pytest.raises(Unsupported, match=r"stages\[0\].memory=500 is more tokens than there are"):
+        next(run(model_of(), stages=[{"steps": 2, "memory": 500}]))
 
 
 def test_accumulation_is_the_mean_gradient_of_batches_that_follow_each_other(monkeypatch):

@@ -73,6 +73,13 @@ def test_the_rate_scales_with_the_window():
     assert len(seen) > 2
 
 
+class Go:
+    """No signal to stop."""
+
+    def is_set(self):
+        return False
+
+
 def test_resume_goes_on_to_the_bit(tmp_path):
     class Stop:
         def __init__(self):
@@ -81,10 +88,6 @@ def test_resume_goes_on_to_the_bit(tmp_path):
         def is_set(self):
             self.left -= 1
             return self.left <= 0
-
-    class Go:
-        def is_set(self):
-            return False
 
     task = task_of(**TEXT)
     whole, first = trainer_of(task), trainer_of(task, tmp_path)
@@ -111,7 +114,7 @@ def test_resume_goes_on_to_the_bit(tmp_path):
 )  # fmt: skip
 def test_what_cannot_vary_is_refused(make, options, message):
     with pytest.raises(ValueError, match=message):
-        trainer_of(make(), **options)
+        list(trainer_of(make(), **options).run(Go()))
 
 
 @pytest.mark.parametrize(

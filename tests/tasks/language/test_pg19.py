@@ -155,3 +155,11 @@ def test_bad_options():
         PG19(source=PG19Source.sample, path="x")
     with pytest.raises(ValueError, match=r"must be above 257, .* got 257"):
         _ = PG19(source=PG19Source.sample, subword_vocabulary=257).spec
+
+
+def test_tokens_are_counted_from_the_beginning_of_their_book(folder):
+    task = part(folder, length=1000)
+    task.prepare()
+    (batch,) = task.batches("test", batch_size=1, seed=0)
+    first, second = (len(book) for book in rows(task, "test"))
+    assert batch.document.tolist() == [[*range(1, first), *range(second)]]

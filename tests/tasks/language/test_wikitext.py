@@ -12,7 +12,7 @@ from tasks.errors import BadData, NotPrepared
 from tasks.language import wikitext_files
 from tasks.language.base import Regime
 from tasks.language.subwords import Algorithm
-from tasks.language.wikitext import Units, WikiText, WikiTextSource
+from tasks.language.wikitext import Units, WikiText, WikiTextSource, article_starts
 from tasks.language.wikitext_files import WikiTextCorpus, WikiTextForm
 from tasks.language.words import Unknown
 from tasks.task import SPLITS
@@ -307,3 +307,51 @@ def test_a_text_of_ones_own_is_read_and_written(folder):
     task = subwords(folder)
     task.prepare()
     assert task.decode(task.encode("any wörd\n at all")) == "any wörd\n at all"
+
+
+def test_articles_begin_with_a_heading_behind_an_empty_line():
+    sign, line_end = 1, 0
+    text = [
+        [], [1, 5, 1], [], [7, 8], [1, 1, 6, 1, 1], [],  # a section's heading begins none
+        [], [1, 5, 6, 1], [], [9], [1, 4, 1], [],  # behind a line with words, it is none either
+        [], [1, 2, 1], [1, 1, 2, 1],
+    ]  # fmt: skip
+    tokens = np.array([token for line in text for token in (*line, line_end)], np.uint16)
+    titles = [n for n, line in enumerate(text) if n in (7, 13) and line]
+    starts = [sum(len(line) + 1 for line in text[:n]) for n in titles]
+    assert article_starts(tokens, sign, line_end).tolist() == [0, *starts]
+    assert article_starts(tokens[:0], sign, line_end).tolist() == [0]
+
+
+def test_losses_by_position_in_the_document(folder):
+    task = words(folder)
+    task.prepare()
+    assert task.document_starts("test").tolist() == [0]
+    sample = WikiText(source=WikiTextSource.sample, corpus=WikiTextCorpus.wikitext2, length=16)
+    sample.prepare()
+    starts = sample.document_starts("test")
+    sign, line_end = sample.encode("=\n").tolist()
+    stream = sample.split("test").tokens
+    assert len(starts) > 3
+    assert {(int(stream[s]), int(stream[s - 1])) for s in starts[1:]} == {(sign, line_end)}
+    for options in ({}, {"regime": "memory", "memory": 8}, {"regime": "sliding", "stride": 5}):
+        task = WikiText(
+            source=WikiTextSource.sample, corpus=WikiTextCorpus.wikitext2, length=16, **options
+        )
+        task.prepare()
+        items = {}
+        for batch in task.batches("test", batch_size=3, seed=0):
+            nll = batch.document.double()  # so that a class's mean tells its members
+            for (kind, part), (total, count) in task.tally(nll, nll > 0, batch).parts.items():
+                if kind == "document_position":
+                    before = items.get(part, (0.0, 0.0))
+                    items[part] = before[0] + total, before[1] + count
+        place = np.arange(1, len(stream))
+        expected = place - np.array([max(s for s in starts if s <= p) for p in place])
+        for first, last, part in ((0, 0, "0"), (1, 1, "1"), (8, 15, "8–15"), (64, 127, "64–127")):
+            own = expected[(expected >= first) & (expected <= last)]
+            assert items[part] == (own.sum(), len(own))
+    assert next(task.batches("train", batch_size=1, seed=0)).document is None
+    with_subwords = subwords(folder)
+    with_subwords.prepare()
+    assert next(with_subwords.batches("test", batch_size=1, seed=0)).document is None
