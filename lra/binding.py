@@ -126,7 +126,7 @@ def _bound(target: Callable[..., Any], spelt: _Spelt, where: str) -> dict[str, A
             raise ConfigError(f"{where}: " + unknown("option", str(key), names))
     storable(given, where)
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(wanted), given)
+        merged = OmegaConf.unsafe_merge(OmegaConf.structured(wanted), given)  # both are new
         bound = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         key = error.full_key or "?"

@@ -20,6 +20,7 @@ from lra.configuration import (
     check,
 )
 from lra.option_sources import GIVEN
+from lra.protocol import check_name
 from lra.runner_class import runner_class
 from lra.suggest import unknown
 from lra.yaml_text import load
@@ -172,7 +173,8 @@ def core_of(
 ) -> "tuple[list[MixerFactory], StackFactory | None, dict[str, Any]]":
     """Return a model's mixers, or its own stack, with options bound, and the options.
 
-    `layers` names a family for each layer, the model's own or another with its default options.
+    `layers` names a family for each layer, the model's own or another, whose options are its
+    defaults but for what `layer_options` says under its name.
     """
     if "stack" in model:
         if model.get("layers"):
@@ -184,9 +186,15 @@ def core_of(
     mixer, options = mixer_factory(model["mixer"], plugins, f"{where}.mixer")
     names = [str(name) for name in model.get("layers") or ()]
     foreign = sorted({*names} - {model.get("name")})
+    given = model.get("layer_options") or {}
+    for name in sorted({*given} - {*foreign}):
+        raise ConfigError(
+            f"{where}.layer_options: {unknown('layer', name, foreign)}. It holds options of the "
+            f"other families of {where}.layers; the model's own stand under {where}.mixer"
+        )
+    others = {name: other_family(name, where, given.get(name) or {}) for name in foreign}
     if not foreign:
         return [mixer], None, options
-    others = {name: other_family(name, f"{where}.layers") for name in foreign}
     mixers = [others[name][0] if name in others else mixer for name in names]
     added = {name: bound for name, (_, bound) in others.items()}
     return mixers, None, {**options, "layers": names, "others": added}
@@ -208,12 +216,16 @@ def bundled_family(name: str, where: str) -> dict[str, Any]:
     return group_file("model", name)
 
 
-def other_family(name: str, where: str) -> "tuple[MixerFactory, dict[str, Any]]":
-    """Return the mixer of another family with its default options, for some layers of a model."""
-    node = bundled_family(name, where)
+def other_family(
+    name: str, where: str, given: Mapping[str, Any]
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return the mixer of another family with its defaults and `given`, for layers of a model."""
+    node = bundled_family(name, f"{where}.layers")
     if "mixer" not in node:
-        raise ConfigError(f"{where}: {name} is a stack of its own and no layer of another model")
-    return mixer_factory(node["mixer"], (), f"{where}: {name}")
+        raise ConfigError(
+            f"{where}.layers: {name} is a stack of its own and no layer of another model"
+        )
+    return mixer_factory({**node["mixer"], **given}, (), f"{where}.layer_options.{name}")
 
 
 def build_task(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "Task":
@@ -306,21 +318,6 @@ def typed(config: Mapping[str, Any], tasks: "dict[str, Task] | None" = None) -> 
         seed=config["seed"],
         sweep=config["sweep"],
     )
-
-
-def check_name(config: Mapping[str, Any], task: "Task") -> None:
-    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
-
-    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
-    """
-    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
-    if protocol == "none" or name not in own:
-        return
-    if (made := task.spec.name) != name and made in own:
-        raise ConfigError(
-            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
-            f"{made}: choose task={made}, or leave the protocol out"
-        )
 
 
 def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:

@@ -95,6 +95,7 @@ INSIDE = {
         "mixer": MAPPING,
         "stack": MAPPING,
         "layers": Wanted(NAMES.words, lambda v: v is None or NAMES.suits(v), list[str]),
+        "layer_options": OPTIONS,
         "backbone": OPTIONS,
         "about": ANYTHING,
     },
@@ -109,7 +110,7 @@ INSIDE = {
 """The keys that are read by themselves; `lra.compose` types the options beside them."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations", "scale"}
-    | {f"model.{key}" for key in ("mixer", "stack", "layers", "backbone", "about")}
+    | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 
 

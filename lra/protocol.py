@@ -8,14 +8,18 @@ What the scale makes small is one of these labels and no change.
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra.catalogue import names, roots
 from lra.class_path import locate
 from lra.composition.own_options import TABLES, merged, own_options
+from lra.configuration import ConfigError
 from lra.yaml_text import load
 from models.idle import defaults
 from runners.training.optim import OptimConfig
+
+if TYPE_CHECKING:
+    from tasks.task import Task
 
 NONE = "none"
 PUBLISHED = "published"
@@ -129,6 +133,21 @@ def _of_changes(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     spelt = [f"{key}={'|'.join(sorted(values))}" for key, values in now.items()]
     more = f" and {len(spelt) - MOST} more" if len(spelt) > MOST else ""
     return [f"changed by other words, as each row says: {', '.join(spelt[:MOST])}{more}"]
+
+
+def check_name(config: Mapping[str, Any], task: "Task") -> None:
+    """Raise ConfigError where a protocol's settings are for one task, and its options make another.
+
+    A protocol knows tasks by their names: `task=pathfinder task.side=128` is `task=pathx`.
+    """
+    protocol, name, own = config["protocol"], config["task"]["name"], names("task")
+    if protocol == "none" or name not in own:
+        return
+    if (made := task.spec.name) != name and made in own:
+        raise ConfigError(
+            f"+protocol={protocol} has its settings for task={name}, and these options of it make "
+            f"{made}: choose task={made}, or leave the protocol out"
+        )
 
 
 @lru_cache(maxsize=512)

@@ -21,6 +21,7 @@ PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
     "lra.sweep.cells",
     "lra.sweep.work",
+    "runners.train",  # with what trains, which other runners need, too
 )
 """What the fork server imports once, beside torch, so that a cell starts in milliseconds."""
 GOES_ON = "the same command goes on from here (training continues at its last checkpoint)"

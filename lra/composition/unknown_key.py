@@ -26,6 +26,8 @@ SYNONYMS = {
     "out": "results", "gpu": "hardware", "gpus": "hardware", "random_seed": "seed",
 }  # fmt: skip
 """What other programs call our keys."""
+OWN_KEYS = ("mixer", "stack", "backbone", "layers", "layer_options")
+"""What a model has beside the options of its mixer."""
 COUNTED = ("epoch", "epochs")
 MOST = 12
 
@@ -89,7 +91,7 @@ def _of_one_choice(key: str, value: str) -> str | None:
     for owner in ("model", "task", "runner"):
         if group in (owner, None) and len(parts) > 1 and parts[0] in names(owner):
             name, rest = parts[0], ".".join(parts[1:])
-            if owner == "model" and parts[1] not in ("mixer", "stack", "backbone", "layers"):
+            if owner == "model" and parts[1] not in OWN_KEYS:
                 rest = f"mixer.{rest}"
             return (
                 f"its options stand without its name: {owner}={name} {owner}.{rest}={value}; in a "

@@ -88,6 +88,7 @@ class OptimConfig:
     momentum: float = 0.0
     nesterov: bool = False
     initial_accumulator: float = 0.0
+    tensor_clip: float | None = None
     beta2_decay: float = -0.8
     update_clip: float = 1.0
     least_scale: float = 1e-3
@@ -130,7 +131,7 @@ class OptimConfig:
         for name, (suits, wanted) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not suits(value):
-                off = "; null switches it off" if name in ("clip", "clip_value") else ""
+                off = "; null switches it off" if name in NULLABLE else ""
                 raise ValueError(f"{name} {wanted}: got {value}{off}")
         if self.warmup_steps > self.steps and self.schedule not in OPEN_ENDED:
             raise ValueError(
@@ -167,7 +168,7 @@ RANGES: Mapping[str, Range] = {
     "betas": (_decays, "are two numbers from 0 to below 1"), "momentum": SHARE,
     "initial_accumulator": AT_LEAST_0, "update_clip": AT_LEAST_1, "least_scale": POSITIVE,
     "beta2_decay": (lambda value: value <= 0, "must be at most 0"),
-    "clip": POSITIVE, "clip_value": POSITIVE,
+    "clip": POSITIVE, "clip_value": POSITIVE, "tensor_clip": POSITIVE,
     "final_fraction": FRACTION, "cycle_steps": AT_LEAST_1, "cycle_multiplier": AT_LEAST_1,
     "power": POSITIVE, "start_divisor": AT_LEAST_1, "end_divisor": AT_LEAST_1,
     "momentum_range": (
@@ -181,6 +182,8 @@ RANGES: Mapping[str, Range] = {
     "average_after": AT_LEAST_1,
 }  # fmt: skip
 """Which values an option may have; null is allowed where its type says so."""
+NULLABLE = ("clip", "clip_value", "tensor_clip")
+"""Limits of the gradient, which null takes away."""
 
 WITH_BETAS = (
     Optimiser.adamw, Optimiser.adam, Optimiser.radam, Optimiser.lion, Optimiser.lamb,
@@ -201,7 +204,7 @@ NEEDS = (
         words="optimiser=sgd with momentum above 0",
         holds=lambda _, chosen: chosen.optimiser == Optimiser.sgd and chosen.momentum > 0,
     ),
-    Need("initial_accumulator", optimiser=Optimiser.adagrad),
+    Need("initial_accumulator", "tensor_clip", optimiser=Optimiser.adagrad),
     Need("beta2_decay", "update_clip", "least_scale", optimiser=Optimiser.adafactor),
     Need(
         "decayed_weights",

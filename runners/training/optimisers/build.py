@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from runners.training.optim import OptimConfig, Optimiser
+from runners.training.optimisers.adagrad import ClippedAdagrad
 from runners.training.optimisers.groups import parameter_groups
 from runners.training.optimisers.lamb import Lamb
 from runners.training.optimisers.lion import Lion
@@ -82,6 +83,14 @@ def _radam(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
 
 
 def _adagrad(groups: Groups, config: OptimConfig) -> torch.optim.Optimizer:
+    if config.tensor_clip is not None:
+        return ClippedAdagrad(
+            groups,
+            lr=config.peak_learning_rate,
+            limit=config.tensor_clip,
+            epsilon=config.epsilon,
+            initial=config.initial_accumulator,
+        )
     return torch.optim.Adagrad(
         groups,
         lr=config.peak_learning_rate,

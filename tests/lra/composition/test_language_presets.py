@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra.compose import facts, mixer_factory, typed
+from lra.compose import facts, typed
 from lra.composition.hydra_entry import entries
+from lra.protocol import changes
 from models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"
@@ -16,6 +17,16 @@ COUNTED = [
      {"ids that enwik8 lacks": 52 * 512, "output biases": -204}),
     ("transformer_xl", "text8", 27, 40_964_635, {"output biases": -27}),
     ("transformer_xl", "wikitext103", 267_735, 151_107_538, {"output biases": -(267_735 + 3)}),
+    ("adaptive_span", "enwik8", 256, 38_538_541,
+     {"ids that enwik8 lacks": 51 * 2 * 512, "output biases": -205}),
+    ("adaptive_span", "text8", 27, 38_357_116,
+     {"ends of lines": -2 * 512, "output biases": -28}),
+    ("compressive", "enwik8", 256, 277_231_820,
+     {"compression": 75_522_048, "ids that enwik8 lacks": 52 * 1024, "output biases": -204}),
+    ("compressive", "pg19", 32_768, 524_654_592,
+     {"compression": 75_534_336, "output biases": -32_768}),
+    ("reformer", "enwik8", 256, 149_182_722,
+     {"ids that never occur": -2 * 3 * 1024, "output biases": -258}),
     ("baevski_auli", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
     ("shortformer", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
     ("longformer_lm", "text8", 27, 40_964_635,
@@ -26,20 +37,23 @@ COUNTED = [
       "wider layer 3": 4 * (1150 * (400 + 1150) - 400 * (1150 + 400) + 2 * 750),
       "output biases": -33_278}),
 ]  # fmt: skip
-"""Of transformer_xl: counted by building the model of the released code with its run_*_base.sh. Of
-the second and third, fairseq's transformer_lm_wiki103 with 267,744 ids; of longformer_lm, whose
-paper says 41 M, the released Transformer-XL of the same widths; of awd_lstm, its RNNModel."""
+"""Of transformer_xl and adaptive_span: counted by building the models of the released code with
+the options of its run_*_base.sh and experiments/*.sh; of compressive, which has none, and
+longformer_lm, whose paper says 41 M, the released Transformer-XL of the same widths; of reformer,
+by the shapes in its code; of baevski_auli and shortformer, fairseq's transformer_lm_wiki103 with
+267,744 ids; of awd_lstm, its RNNModel."""
 
 
 @pytest.mark.parametrize(("preset", "task", "vocabulary", "published", "terms"), COUNTED)
 def test_counts(preset, task, vocabulary, published, terms) -> None:
-    words = [f"+experiment={preset}", f"task={task}", "logger=none", "task.source=sample"]
+    words = [f"+experiment={preset}", f"task={task}", "runner=train", "logger=none"]
+    words += ["task.source=sample"]
     entry, *_ = entries(words, execute=list)
+    assert {*changes(entry.config)} == {"task.source"}
     run = typed(entry.config, {})
     known = replace(facts(run), vocabulary=vocabulary)
-    factory, _ = mixer_factory(entry.config["model"]["mixer"], ())
     with torch.device("meta"):
-        model = Backbone(run.backbone, known, [factory], seed=0)
+        model = Backbone(run.backbone, known, run.mixers, seed=0)
     assert sum(p.numel() for p in model.parameters()) == published + sum(terms.values())
     text = DOCS.read_text()
     assert f"{published:,}" in text

@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from runners.isolation import isolate
+
+isolate.prepare("models.families.linear", "tasks.classification.listops.task")  # of most cells
+
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -49,6 +49,9 @@ def radam(w: Array, g: Array, rate: float, o: Any, past: Past) -> Array:
 def adagrad(w: Array, g: Array, rate: float, o: Any, past: Past) -> Array:
     g = g + o.weight_decay * w
     past["sum"] = past.get("sum", o.initial_accumulator) + g * g
+    norm = float(np.sqrt((g * g).sum()))
+    if o.tensor_clip is not None and norm > o.tensor_clip:
+        rate = rate * o.tensor_clip / norm
     return w - rate * g / (np.sqrt(past["sum"]) + o.epsilon)
 
 

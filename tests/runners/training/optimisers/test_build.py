@@ -24,7 +24,7 @@ FOLDER = Path(*conf.__path__)
 BETAS = ("betas", "epsilon")
 OWN: dict[str, tuple[str, ...]] = {
     "adamw": BETAS, "adam": BETAS, "radam": BETAS, "lamb": BETAS, "lion": ("betas",),
-    "sgd": ("momentum", "nesterov"), "adagrad": ("epsilon", "initial_accumulator"),
+    "sgd": ("momentum", "nesterov"), "adagrad": ("epsilon", "initial_accumulator", "tensor_clip"),
     "adafactor": ("epsilon", "beta2_decay", "update_clip", "least_scale"),
 }  # fmt: skip
 """The options of each optimiser, by its paper."""
@@ -39,7 +39,8 @@ OF_SCHEDULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "betas": [0.5, 0.6], "epsilon": 5.0, "momentum": 0.5, "nesterov": True,
-    "initial_accumulator": 0.3, "beta2_decay": -0.5, "update_clip": 1.5, "least_scale": 0.9,
+    "initial_accumulator": 0.3, "tensor_clip": 0.2, "beta2_decay": -0.5, "update_clip": 1.5,
+    "least_scale": 0.9,
     "cycle_steps": 4, "cycle_multiplier": 2, "power": 3.0, "anneal": "cos", "start_divisor": 3.0,
     "end_divisor": 5.0, "momentum_range": [0.1, 0.2], "plateau_factor": 0.5,
     "plateau_patience": 3, "plateau_threshold": 0.1, "plateau_cooldown": 2, "plateau_least": 0.5,
@@ -89,6 +90,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sgd nesterov": {"nesterov": True},
     "sgd plain": {"momentum": 0.0},
     "adagrad begun": {"initial_accumulator": 0.2},
+    "adagrad clipped": {"tensor_clip": 5.0, "initial_accumulator": 0.1},
     "adafactor coarse": {"update_clip": 1.02, "least_scale": 2.0, "epsilon": 0.5},
     "radam soon": {"betas": [0.9, 0.5]},
 }
@@ -137,10 +139,11 @@ def test_a_weight_of_zeros_is_moved_by_lamb() -> None:
     torch.testing.assert_close(weight.weight.detach(), torch.tensor([[-0.1, 0.1, 0.0]]))
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_state_goes_through_a_checkpoint(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", [*OWN, "adagrad clipped"])
+def test_a_state_goes_through_a_checkpoint(variant: str, tmp_path: Path) -> None:
     """Read without trust, it goes on to the bit, and it is what is checked before."""
-    config = config_of(name, steps=9, warmup_steps=0, weight_decay=0.1)
+    name = variant.partition(" ")[0]
+    config = config_of(name, steps=9, warmup_steps=0, weight_decay=0.1, **VARIANTS[variant])
     models, optimisers = [Quadratic(), Quadratic()], []
     for model in models:
         optimisers.append(build_optimiser(model, config))
@@ -200,11 +203,14 @@ class Reads(TorchDispatchMode):
         return call(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_an_update_waits_for_no_device(name: str) -> None:
+@pytest.mark.parametrize("variant", [*OWN, "adagrad clipped"])
+def test_an_update_waits_for_no_device(variant: str) -> None:
     """But for PyTorch's Adafactor, and its two numbers of each parameter."""
-    model = Quadratic()
-    config = config_of(name, steps=99, ema_decay=0.9, clip=1.0, clip_value=0.5, weight_decay=0.1)
+    model, name = Quadratic(), variant.partition(" ")[0]
+    config = config_of(
+        name, steps=99, ema_decay=0.9, clip=1.0, clip_value=0.5, weight_decay=0.1,
+        **VARIANTS[variant],
+    )  # fmt: skip
     updates = WeightUpdates(model, config, half=False)
     for step in range(8):
         updates.begin(step)
