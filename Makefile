@@ -27,7 +27,9 @@ help:
 quickstart: $(VENV)/.runtime
 	$(BIN)/lra run -m +experiment=quickstart
 
-test: lint types rules pytest
+# Types are checked beside the tests, which leave a core idle now and then.
+test: lint $(VENV)/.dev
+	$(MAKE) --no-print-directory -j 2 types rules pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

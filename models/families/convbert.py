@@ -30,11 +30,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, blanked
+from models.mixer import Family, Flow, Growth, Layout, Need, Site, State, Traits, blanked
 from models.multi_head import MultiHead, biases, projection
 from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.convolution.layer import normalised
 from models.ops.exact import ExactCore, sdpa
+
+KERNEL = 9
+"""Taps by default, for inputs of any length."""
 
 
 class MixedAttention(Family):
@@ -45,18 +48,27 @@ class MixedAttention(Family):
     Args:
         site: Where it is built.
         kernel: Taps of both convolutions, an odd number.
-        head_ratio: gamma: heads of the model to those of each half; at least one remains.
+        head_ratio: gamma: heads of the model to those of each half; by default at least one
+            remains, else no more than there are heads.
         bias: Whether projections have biases.
 
     Raises:
         ValueError: The kernel is even or wider than the longest input, or a ratio below 1.
     """
 
+    needs = (
+        Need(
+            "head_ratio",
+            words="as many heads",
+            holds=lambda site, chosen: site is None or chosen.head_ratio <= site.heads,
+        ),
+    )
+
     def __init__(
-        self, site: Site, *, kernel: int = 9, head_ratio: int = 2, bias: bool = True
+        self, site: Site, *, kernel: int = KERNEL, head_ratio: int = 2, bias: bool = True
     ) -> None:
         reach = site.max_length if site.causal else 2 * site.max_length - 1
-        if not 1 <= kernel <= reach or kernel % 2 == 0:
+        if kernel < 1 or kernel % 2 == 0 or (kernel > reach and kernel != KERNEL):
             raise ValueError(
                 f"kernel counts taps, an odd number of at most {reach} for inputs of up to "
                 f"{site.max_length} tokens: got {kernel}"

@@ -63,6 +63,8 @@ SAME = {
     "SparseTransformer.summary": "the number that null means",
     "SparseTransformer.variant": "causal, it is the paper's fixed pattern",
     "Synthesizer.variant": "one component has no alpha in either",
+    "TalkingHeads.key_heads": "as many as heads is what null means",
+    "TalkingHeads.value_heads": "as many as heads is what null means",
     "Yoso.tau": "log2 of the length is what null means",
 }
 """Options of which some value means, for so short an input, the same as the default."""

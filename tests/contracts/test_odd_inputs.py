@@ -146,7 +146,7 @@ def mean_weights(mixer, x, **layout):
     """Return the sums of the rows' weights: the output where every value is 1."""
     with torch.no_grad():
         mixer.v_proj.weight.zero_()
-        mixer.v_proj.bias = torch.nn.Parameter(torch.ones(WIDTH))
+        mixer.v_proj.bias = torch.nn.Parameter(torch.ones(mixer.v_proj.out_features))
         mixer.out_proj.weight.copy_(torch.eye(WIDTH))
         mixer.out_proj.bias = None
         return mixer(x, Layout(**layout))

@@ -61,8 +61,9 @@ SIZES = {
 """Sizes at which what is near becomes all there is."""
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
 BLIND = {
-    "compressive_transformer", "funnel", "identity", "linear", "luna", "performer", "sdpa",
-    "shortformer", "softmax", "transformer_xl", "yoso",
+    "compressive_transformer", "funnel", "grouped_query", "identity", "linear", "luna",
+    "multi_query", "performer", "sdpa", "shortformer", "softmax", "talking_heads",
+    "transformer_xl", "yoso",
 }  # fmt: skip
 
 

@@ -21,6 +21,9 @@ from models.ops.convolution.dynamic import dynamic_convolution
 from models.ops.convolution.shared import shared_convolution
 from models.ops.numerics import sum_dtype
 
+KERNEL = [31]
+"""Taps by default, for inputs of any length."""
+
 
 class GatedConvolution(Family):
     """Projection and gate, a convolution of every head's channels, a projection back.
@@ -46,7 +49,7 @@ class GatedConvolution(Family):
             )
         taps = site.at(kernel)
         reach = site.max_length if site.causal else 2 * site.max_length - 1
-        if not 1 <= taps <= reach:
+        if taps < 1 or (taps > reach and kernel != KERNEL):
             raise ValueError(
                 f"kernel counts taps, of which no token of up to {site.max_length} reaches more "
                 f"than {reach}: got {taps}; use 1 to {reach}"
@@ -123,7 +126,7 @@ class LightConvolution(GatedConvolution):
         self,
         site: Site,
         *,
-        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
+        kernel: list[int] = KERNEL,
         glu: bool = True,
         input_dropout: float = 0.0,
     ) -> None:
@@ -149,7 +152,7 @@ class DynamicConvolution(GatedConvolution):
         self,
         site: Site,
         *,
-        kernel: list[int] = [31],  # noqa: B006  read, never written; the schema is this signature
+        kernel: list[int] = KERNEL,
         glu: bool = True,
         input_dropout: float = 0.0,
     ) -> None:
