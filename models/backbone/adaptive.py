@@ -109,8 +109,7 @@ class TiedAdaptiveHead(TokenHead):
         for group in range(1, len(self.embedding.tables)):
             column = self.frequent + group - 1
             parts.append(first[:, column : column + 1] + self.within(flat, group))
-        found = torch.cat(parts, dim=-1)
-        return found.view(*x.shape[:-1], found.shape[-1])
+        return torch.cat(parts, dim=-1).view(*x.shape[:-1], self.embedding.edges[-1])
 
     def piece(self) -> int:
         """Return how many positions are judged at once."""

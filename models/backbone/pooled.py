@@ -11,10 +11,10 @@ block is repeated 2^(blocks - 1) times and added to the first block's output; mo
 Where mixers apply positions themselves, those of a pooled sequence are those of the tokens it is
 made of: at step 2^b, after b times, the first token of each; the CLS vector stands one step before.
 
-Cost       a layer of block b has n / 2^b tokens, the first with keys of n / 2^(b-1): with blocks of
-           equal numbers of layers, three blocks do 7 / 12 of the linear work of as many layers over
-           all tokens, and 7 / 16 of the quadratic (a quarter more of the first layers'; decoder
-           layers at full length besides).
+Cost       a layer of block b has n / 2^b tokens, the first keys of n / 2^(b-1): three blocks of
+           equal numbers of layers do 7 / 12 of the linear work of as many layers over all tokens,
+           and 7 / 16 of the quadratic, a pooled block's first layer counting twice. Layers of a
+           decoder have all tokens.
 Source     Dai, Lai, Yang and Le 2020, "Funnel-Transformer", arXiv:2006.03236, sections 2.2 and 2.3,
            and the code published with it.
 Differs    A pool leaves padding out of the mean, which the published code counts, and is real where

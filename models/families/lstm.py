@@ -9,18 +9,17 @@ each of half the width (BiLSTM, as in ELMo, arXiv:1802.05365).
 Cost       8 (d + h) h operations a token and direction forward, twice that backward, n steps one
            after the other; memory O(n h). State: h and c, whatever the length.
 Source     Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000); the cell is
-           `torch.nn.LSTM`. Regularisation: AWD-LSTM, Merity et al. 2017, arXiv:1708.01009, and its
+           `torch.nn.LSTM`. Regularisation: AWD-LSTM, Merity et al. 2017, arXiv:1708.02182, and its
            code, salesforce/awd-lstm-lm: DropConnect on U, one mask for all rows and tokens of a
            pass; locked dropout; penalties of activation and of its change.
 Notation   wdrop is `weight_drop`; dropouti, dropouth and dropout are `input_dropout` of the first
            layer, of the others, and `output_dropout` of the last; alpha and beta are
            `activation_penalty` and `change_penalty`.
-Published  as a plain stack without positions and without networks between the layers:
-           model.backbone.positions=none model.backbone.feed_forward=none.
-Differs    AWD-LSTM has neither residuals nor norms, and its inner layers are wider than its
-           embedding; in a model here every layer has a norm before it and is added to its input,
-           and `hidden_width` brings a linear map with it. Of the paper's other parts, dropped rows
-           of the embedding, segments of random length and NT-ASGD are none of a layer's.
+Published  as a plain stack without positions, norms and networks between the layers:
+           model.backbone.positions=none, feed_forward=none, residual=none and stack_norm=false.
+Differs    AWD-LSTM's inner layers are wider than its embedding; here `hidden_width` brings a
+           linear map with it. The paper's other parts are none of a layer's: `word_dropout` of
+           the backbone, `window_deviation` of a training, `average_after` of an optimiser.
 """
 
 from functools import partial

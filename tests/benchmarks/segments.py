@@ -2,13 +2,14 @@
 
     PYTHONPATH=. python tests/benchmarks/segments.py --layer CHECKOUT --json ROWS
     PYTHONPATH=. python tests/benchmarks/segments.py --evaluation --json ROWS
+    PYTHONPATH=. python tests/benchmarks/segments.py --shortformer --json ROWS
 
 CHECKOUT is a clone of github.com/kimiyoung/transformer-xl. `--layer`: one training step of the
 attention layer (segment and memory of 512, width 512, 8 heads), the same weights' shapes, and the
 bytes that it keeps for backward. `--evaluation`: seconds per token of a model of the size of that
 code's enwik8 base, reading segments of 128 behind a memory, and of one without memory that reads a
 whole window for every token (the procedures of table 5 of arXiv:1901.02860's appendix). All samples
-are interleaved.
+are interleaved. `--shortformer`: the same with Shortformer, a token and 512 at a time behind 512.
 """
 
 import argparse
@@ -24,8 +25,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.sdpa import SDPA
+from models.families.shortformer import Shortformer
 from models.families.transformer_xl import SameLength, TransformerXL
-from models.mixer import Flow, Layout, Positions, Site
+from models.mixer import Flow, Layout, MixerFactory, Positions, Site
 from tests.models.families.released.transformer_xl import loaded
 
 ROWS, LENGTH, WIDTH, HEADS = 2, 512, 512, 8
@@ -38,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layer", type=Path, metavar="CHECKOUT")
     parser.add_argument("--evaluation", action="store_true")
+    parser.add_argument("--shortformer", action="store_true")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--json", type=Path, help="append rows, one JSON object a line")
     arguments = parser.parse_args()
@@ -45,7 +48,11 @@ def main() -> None:
     if arguments.layer:
         rows.append(layer(arguments.layer, arguments.samples))
     if arguments.evaluation:
-        rows += [evaluation(window, arguments.samples) for window in WINDOWS]
+        kind = (Positions.transformer_xl, TransformerXL)
+        rows += [evaluation(window, arguments.samples, kind, SEGMENT) for window in WINDOWS]
+    if arguments.shortformer:
+        kind = (Positions.position_infused, Shortformer)
+        rows += [evaluation(512, arguments.samples, kind, segment) for segment in (1, 512)]
     for row in rows:
         low, middle, high = statistics.quantiles(row["ratios"], n=4)
         print(f"{row['what']}: {middle:.4g} [{low:.4g}, {high:.4g}]", flush=True)
@@ -123,30 +130,34 @@ def built(positions: Positions, mixer: type, window: int) -> Backbone:
     return Backbone(config, facts, [mixer], seed=0).eval()
 
 
-def evaluation(window: int, samples: int) -> dict[str, object]:
+def evaluation(
+    window: int, samples: int, kind: tuple[Positions, MixerFactory], segment: int
+) -> dict[str, object]:
     """Return how many times as fast a token is with a memory of `window` tokens."""
-    with_memory = built(Positions.transformer_xl, TransformerXL, window)
+    with_memory = built(*kind, window)
     without = built(Positions.sinusoidal, SDPA, window)
     generator = torch.Generator().manual_seed(0)
-    text = torch.randint(0, VOCABULARY, (1, 1, window + SEGMENT), generator=generator)
+    text = torch.randint(0, VOCABULARY, (1, 1, window + segment), generator=generator)
     with torch.no_grad():
         state = with_memory.initial_state(1, window)
         for piece in text[..., :window].split(SEGMENT, dim=-1):
             _, state = with_memory.predict(piece, state=state)
 
-        def segment() -> float:
+        def behind() -> float:
             began = time.perf_counter()
             with_memory.predict(text[..., window:], state=state)
-            return (time.perf_counter() - began) / SEGMENT
+            return (time.perf_counter() - began) / segment
 
         def anew() -> float:
             began = time.perf_counter()
             without.predict(text[..., :window])
             return time.perf_counter() - began
 
-        pairs = [(segment(), anew()) for _ in range(samples + 1)][1:]
+        pairs = [(behind(), anew()) for _ in range(samples + 1)][1:]
     return {
         "what": f"a token with a memory of {window}, times as fast as a window read anew",
+        "positions": kind[0].value,
+        "segment": segment,
         "window": window,
         "ratios": [there / here for here, there in pairs],
         "seconds": pairs,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from lra.binding import bind, make, schema
@@ -15,6 +16,7 @@ from lra.compose import (
     TASK,
     ConfigError,
     Control,
+    build_model,
     build_task,
     core_of,
     group_file,
@@ -218,6 +220,17 @@ def test_every_yaml_is_a_mapping(group: str) -> None:
         assert isinstance(
             yaml.safe_load((files("conf") / group / f"{name}.yaml").read_text()), dict
         )
+
+
+def test_a_reference_of_a_pooled_model_keeps_its_length():
+    words = ["model=funnel", "runner=scaling", "model.backbone.depth=3"]
+    (entry,) = entries(words, pytest.fail)
+    run = typed(entry.config)
+    with torch.device("meta"):
+        own, reference = (build_model(run, max_length=64, name=name) for name in ("model", "sdpa"))
+        tokens = torch.zeros(2, 1, 63, dtype=torch.long)
+        lengths = [model.run(tokens, None, None).x.shape[1] for model in (own, reference)]
+    assert lengths == [1 + 16, 64]
 
 
 def test_layers_of_another_family_have_options_of_their_own() -> None:

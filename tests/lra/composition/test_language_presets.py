@@ -8,6 +8,7 @@ import torch
 
 from lra.compose import facts, typed
 from lra.composition.hydra_entry import entries
+from lra.protocol import changes
 from models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"
@@ -48,6 +49,7 @@ def test_counts(preset, task, vocabulary, published, terms) -> None:
     words = [f"+experiment={preset}", f"task={task}", "runner=train", "logger=none"]
     words += ["task.source=sample"]
     entry, *_ = entries(words, execute=list)
+    assert {*changes(entry.config)} == {"task.source"}
     run = typed(entry.config, {})
     known = replace(facts(run), vocabulary=vocabulary)
     with torch.device("meta"):

@@ -348,3 +348,8 @@ def test_three_quarters_of_the_quadratic_work_go_where_a_sequence_is_long():
             flops.append(counter.get_total_flops())
         ratios.append(flops[1] / flops[0])
     assert ratios[1] == pytest.approx((1 + 1 / 2 + 1 / 8) / 3, abs=0.005)
+
+
+def test_what_it_is_compared_with_keeps_its_length():
+    config = dataclasses.replace(CONFIG, depth=4, pool_blocks=3, pool_layers=[2, 1, 1])
+    assert config.at_full_length() == dataclasses.replace(CONFIG, depth=4)
