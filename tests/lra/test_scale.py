@@ -139,11 +139,17 @@ def test_every_model_of_the_code_s_protocol_is_built_at_tiny_scale():
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in PROTOCOLS if PROTOCOLS[name]["published_models"] and name != "lra_code"],
+    [
+        name
+        for name, layer in PROTOCOLS.items()
+        if layer["published_models"] and {*TASKS}.intersection(layer["for_task"])
+        if name != "lra_code"
+    ],
 )
 def test_every_protocol_is_built_at_tiny_scale(name):
     layer = PROTOCOLS[name]
-    tasks = [task for task in layer["for_task"] if task in TASKS] or [*layer["for_task"]]
+    own = [*layer["for_task"]]
+    tasks = [task for task in own if task in TASKS] or [task for task in own if task != "pg19"]
     models = [model for model in layer["published_models"] if model != "sdpa"]
     models = random.Random(name).sample(models, min(3, len(models)))
     words = [f"+protocol={name}", f"task={','.join(tasks)}", f"model={','.join(models)}"]

@@ -26,7 +26,7 @@ PICTURES = {
 SAMPLE = {"source": "sample"}
 LISTS = {**PICTURES, "min_length": 20, "max_length": 60, "padded_length": 60}
 STREAMS = ("enwik8", "text8", "wikitext103", "wikitext2", "pg19")
-SHORT = {**SAMPLE, "length": 32, "evaluation_length": 32}
+SHORT = {**SAMPLE, "length": 32, "evaluation_length": 48}
 DATA = {
     "listops": LISTS, **dict.fromkeys(("text", "retrieval", "image"), SAMPLE),
     **dict.fromkeys(STREAMS, SHORT), "pg19": {**SHORT, "subword_vocabulary": None},
@@ -51,10 +51,12 @@ def test_a_step_is_trained_on_every_task(protocol: str, data: Path, monkeypatch:
     words = [f"+protocol={protocol}", f"model={MODELS.get(protocol, first)}", "logger=none"]
     words += ["scale=tiny", "optim.steps=1", "optim.batch_size=2", f"task={','.join(names)}"]
     words += ["runner.evaluate_splits=[]", "runner.stages=[]"]
-    words += ["runner.evaluation_batch_size=2"] if streams else ["runner.validation_examples=2"]
+    words += [f"runner.{'evaluation_batch_size' if streams else 'validation_examples'}=2"]
     for entry in entries(["-m", *words], execute=list):
         own = entry.config["task"]
         task = {**own, **DATA.get(own["name"], PICTURES)}
+        if own.get("stride"):
+            task["stride"] = 16
         if entry.config["model"]["backbone"]["softmax"] == "adaptive":
             entry.config["model"]["backbone"] |= WORDS
         run = typed({**entry.config, "task": task})
