@@ -21,7 +21,7 @@ def mixers():
         if "mixer" not in node:
             continue
         (make,), _, _ = core_of(node, [], file.stem)
-        for positions in (Positions.none, *INSIDE):
+        for positions in (Positions.none, *sorted(INSIDE)):
             try:
                 torch.manual_seed(0)
                 mixer = make(Site(width=WIDTH, heads=2, max_length=LENGTH, positions=positions))
