@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from models.state import detach
 from runners.training.optim import OptimConfig
 from runners.training.optimisers.groups import parameter_groups
 from tests.attention import drawn
+from tests.models.families.released import adaptive_span as released
 
+STORED = np.load(released.OUTPUTS)
 WIDTH, HEADS, K, SPAN, RAMP = 12, 3, 4, 20, 4
 
 
@@ -30,7 +33,7 @@ def build(spans: list[float] | None = None, *, causal: bool = True, **options) -
 
 
 def literal(mixer: AdaptiveSpan, x: Tensor, first: int = 0) -> Tensor:
-    """The sheet's loops; outputs from token `first` on."""
+    """The equations in loops; outputs from token `first` on."""
     q, k, v = (
         layer(x).view(*x.shape[:2], HEADS, K)
         for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj)
@@ -182,3 +185,41 @@ def test_what_cannot_be_is_refused(options, words: str) -> None:
 def test_both_sides_have_no_state() -> None:
     with pytest.raises(Unsupported, match="set causal"):
         build(causal=False).initial_state(1, 4)
+
+
+@pytest.mark.parametrize("case", released.CASES)
+def test_equals_the_released_code(case: str) -> None:
+    """But for 1e-8 that it adds to sums of weights, which are small where spans are short."""
+    spans, persistent = released.CASES[case]
+    mixer, theirs = build(spans, persistent=persistent), released.weights(persistent)
+    core = mixer.core
+    ours = {
+        f"proj_{name}.weight": layer.weight
+        for name, layer in {
+            "query": mixer.q_proj, "key": mixer.k_proj, "val": mixer.v_proj, "out": mixer.out_proj,
+        }.items()
+    }  # fmt: skip
+    if persistent:
+        ours["attn.persistent_memory.key"] = core.keys
+        ours["attn.persistent_memory.val"] = core.values
+    with torch.no_grad():
+        for layer in (mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj):
+            assert layer.bias is None
+        for name, parameter in ours.items():
+            value = theirs[name]
+            parameter.copy_(value.mT if name.endswith("memory.key") else value)
+        core.table.weight[:SPAN].copy_(theirs["key_pe"][0].T)
+    x = released.tokens().requires_grad_()
+    y = mixer(x, Layout())[:, SPAN:]
+    np.testing.assert_allclose(y.detach(), STORED[f"{case}: y"], atol=1e-6)
+    y.backward(released.direction())
+    found = {name: parameter.grad for name, parameter in ours.items()}
+    if persistent:
+        found["attn.persistent_memory.key"] = core.keys.grad.mT
+    found |= {
+        "x": x.grad, "key_pe": core.table.weight.grad[:SPAN].T[None],
+        "spans": core.spans.grad[:, None, None],
+    }  # fmt: skip
+    for name, value in found.items():
+        wanted = STORED[f"{case}: {name}"]
+        np.testing.assert_allclose(value, wanted, atol=1e-5, rtol=1e-6, err_msg=name)
