@@ -13,8 +13,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OURS := lra models tasks runners reports
-# One test process per core, each with one thread: more threads than cores make tests slower.
-PROCESSES ?= auto
+# Test processes with one thread each, one more than there are cores: those that run sweeps wait now and then.
+PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 

@@ -106,12 +106,15 @@ class Costs:
         if key not in self._passes and key in self.ready:
             self._passes[key] = cost_of(self.ready[key])
         if key not in self._passes:
-            if time.monotonic() > self.until:
-                raise Uncounted("there was no time to count it: lra plan counts every cell")
             try:
+                if time.monotonic() > self.until:
+                    raise TimeoutError
                 self._passes[key] = self._counted(run, passes, known)
             except Unsupported:
                 raise
+            except TimeoutError as error:
+                late = "there was no time to count it: lra plan counts every cell"
+                raise Uncounted(late) from error
             except Exception as error:  # noqa: BLE001 - what needs contents fails in its own way
                 reason = f"its passes cannot be counted without contents: {text_of(error)}"
                 self._passes[key] = Uncounted(" ".join(reason.split())[:300])
@@ -173,7 +176,7 @@ class Costs:
         model.train(passes.step)
         try:
             with torch.set_grad_enabled(passes.step):
-                trace: Trace = tracer.trace(call)
+                trace: Trace = tracer.trace(call, until=self.until)
         finally:
             model.zero_grad(set_to_none=True)
         tensors = [p.numel() for p in model.parameters() if p.requires_grad]

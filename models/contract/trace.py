@@ -6,6 +6,8 @@ PyTorch's shape functions for the meta device take longer than small operators t
 `Tracer` asks them once for each operator and shape, which layers and models share.
 """
 
+import math
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,13 +83,19 @@ class Tracer:
         self.kind = kind
         self._seen: dict[Any, _Made] = {}
 
-    def trace(self, run: Callable[[], object]) -> Trace:
+    def trace(self, run: Callable[[], object], *, until: float = math.inf) -> Trace:
         """Return what `run` does with tensors on the device `meta`, backward passes included.
 
+        Args:
+            run: The pass.
+            until: `time.monotonic()` at which it is given up.
+
         Raises:
-            Whatever `run` raises, and what PyTorch raises where a shape depends on contents.
+            TimeoutError: It took longer than `until`.
+            Exception: Whatever `run` raises, and what PyTorch raises where a shape depends on
+                contents.
         """
-        recorder = _Recorder(self._seen)
+        recorder = _Recorder(self._seen, until)
         with ExitStack() as stack:
             stack.enter_context(assuming(self.kind))
             stack.enter_context(_fused_attention())
@@ -97,9 +105,9 @@ class Tracer:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, seen: dict[Any, _Made]) -> None:
+    def __init__(self, seen: dict[Any, _Made], until: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen = seen
+        self.seen, self.until = seen, until
         self.calls: Counter[Operator] = Counter()
         self.views = self.live = self.peak = 0
         self.storages: dict[int, weakref.ref[Any]] = {}
@@ -113,6 +121,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         """Record one operator, and return what it makes."""
+        if time.monotonic() > self.until:
+            raise TimeoutError("the pass has more operators than there was time to record")
         kwargs = kwargs or {}
         if func.is_view:
             self.views += 1

@@ -144,6 +144,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("LRA_DEBUG", raising=False)
     monkeypatch.setattr(lra.sweep.execution, "execute", lambda sweep: pytest.fail("a dry run ran"))
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 0.0)  # how long is not looked at
     return folder
 
 

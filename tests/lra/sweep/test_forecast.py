@@ -1,5 +1,6 @@
 """What a cell will take: more for more, corrected by what was stored, and unknown by name."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,15 @@ def test_a_runner_may_say_nothing_or_fail_without_harm() -> None:
     assert [p.step for p in one.run.runner.passes(work)] == [True, False, False]
     with pytest.raises(Uncounted, match="Certify"):
         planned("runner=certify")[0].run.runner.passes(work)
+
+
+def test_a_count_that_takes_too_long_ends_in_the_middle_of_a_pass() -> None:
+    run = planned("model=linear", "model.backbone.depth=4")[0].run
+    passes = Passes(1, 2, 64, True)
+    costs = Costs(until=time.monotonic() + 3600)
+    costs.of(run, passes)
+    begun = Costs(until=time.monotonic() + 0.001)
+    with pytest.raises(Uncounted, match="there was no time to count it: lra plan counts"):
+        begun.of(run, passes)
+    begun.until = float("inf")
+    assert begun.of(run, passes) == costs.of(run, passes)

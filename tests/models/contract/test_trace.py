@@ -1,5 +1,7 @@
 """A pass without contents: operations, bytes and peak memory, by hand and beside a real pass."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -99,6 +101,17 @@ def test_numbers_of_other_types_make_other_tensors():
     tracer = Tracer("cpu")
     tracer.trace(lambda: made.extend((x * 1, x * 1.0, x * True)))
     assert [each.dtype for each in made] == [torch.long, torch.float32, torch.long]
+
+
+def test_a_pass_that_takes_too_long_is_given_up():
+    x, until = torch.empty(4, device="meta"), time.monotonic() + 0.05
+
+    def forever():
+        while True:
+            x.mul(2.0)
+
+    with pytest.raises(TimeoutError, match="more operators than there was time to record"):
+        Tracer("cpu").trace(forever, until=until)
 
 
 def test_in_place_operators_return_what_they_changed():
