@@ -220,8 +220,9 @@ class ReversibleStack(Stack):
         for block in blocks:
             if not cast(Any, block.mixer).traits.reversible:
                 raise Unsupported(
-                    f"{family(block.mixer)} carries more than one stream from layer to layer, "
-                    "which reversible residuals cannot: choose residual=pre_norm"
+                    f"{family(block.mixer)} carries more than one stream from layer to layer, or "
+                    "a penalty of its activations, which reversible residuals cannot: choose "
+                    "residual=pre_norm"
                 )
 
     def forward(self, flow: Flow, layout: Layout) -> Flow:
