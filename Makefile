@@ -47,7 +47,7 @@ pytest: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity"
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m compile $$(grep -rl mark.compile tests --include=*.py)
 
-FUZZ ?= 10
+FUZZ ?= 25
 campaign: $(VENV)/.dev
 	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m fuzz
 

@@ -7,6 +7,8 @@ as some of ours are. Of `lra run` the cells are listed, of `lra data` the task i
 
 import re
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,7 +88,7 @@ def commands() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Make the folder, with a store of one training that every command finds."""
     folder = tmp_path_factory.mktemp("home")
     for name in ("models", "tasks", "my_package", "my_conf/model"):
@@ -102,7 +104,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = ("task.source=sample", "optim.steps=2", "optim.warmup_steps=0", "logger=none")
         assert main(["run", *words, "sweep=quickstart"]) == 0
         assert main(["report", "--sweep", "quickstart", "--publish", "rows.jsonl"]) == 0
-    return folder
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
+        del sys.modules[name]  # other tests know that there is none
 
 
 @pytest.mark.usefixtures("one_format")

@@ -137,7 +137,7 @@ def test_malformed_files(plain, tmp_path, capsys):
     ]  # fmt: skip
     path, out = tmp_path / "rows.jsonl", tmp_path / "out"
     refused = 0
-    for _ in range(cases(300)):
+    for _ in range(cases(150)):
         if path.is_dir():
             path.rmdir()
         path.unlink(missing_ok=True)
@@ -160,7 +160,7 @@ def test_malformed_files(plain, tmp_path, capsys):
         except BaseException as error:
             error.add_note(f"{kind.__name__}: {path.read_bytes()[:3000] if path.is_file() else ''}")
             raise
-    assert refused > cases(300) / 2
+    assert refused > cases(150) / 2
 
 
 @pytest.mark.fuzz

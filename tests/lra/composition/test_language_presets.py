@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra.compose import facts, typed
-from lra.composition.hydra_entry import entries
+from lra.composition.hydra_entry import Composed, entries
 from lra.protocol import changes
 from models.backbone.model import Backbone
 
@@ -61,27 +61,27 @@ released code has with run_enwik8_large.sh and run_wt103_large.sh; the paper pri
 
 @pytest.mark.parametrize(("words", "vocabulary", "published", "terms"), LARGE)
 def test_larger_models_are_words_away(words, vocabulary, published, terms) -> None:
-    assert counted("transformer_xl", words, vocabulary) == published + sum(terms.values())
+    entry = composed("transformer_xl", words)
+    assert counted(entry, vocabulary) == published + sum(terms.values())
     assert_documented(published, terms)
 
 
 @pytest.mark.parametrize(("preset", "task", "vocabulary", "published", "terms"), COUNTED)
 def test_counts(preset, task, vocabulary, published, terms) -> None:
-    entry, *_ = entries(composed(preset, [f"task={task}"]), execute=list)
+    entry = composed(preset, [f"task={task}"])
     assert {*changes(entry.config)} == {"task.source"}
-    found = counted(preset, [f"task={task}"], vocabulary)
-    assert found == published + sum(terms.values())
+    assert counted(entry, vocabulary) == published + sum(terms.values())
     assert_documented(published, terms)
 
 
-def composed(preset: str, words: list[str]) -> list[str]:
+def composed(preset: str, words: list[str]) -> Composed:
     shared = ["runner=train", "logger=none", "task.source=sample"]
-    return [f"+experiment={preset}", *words, *shared]
+    entry, *_ = entries([f"+experiment={preset}", *words, *shared], execute=list)
+    return entry
 
 
-def counted(preset: str, words: list[str], vocabulary: int) -> int:
+def counted(entry: Composed, vocabulary: int) -> int:
     """Return the parameters of a preset's model for so many ids."""
-    entry, *_ = entries(composed(preset, words), execute=list)
     run = typed(entry.config, {})
     known = replace(facts(run), vocabulary=vocabulary)
     with torch.device("meta"):
