@@ -117,7 +117,7 @@ TYPED = (
     ("results=", "results: got ''; wanted the path of a folder, as in results=results"),
     ("results=~/x", "results=$HOME/x"),
     ("report=yes", "report=true"),
-    ("plugins=my_package", "there is no package 'my_package'"),
+    ("plugins=absent_package", "there is no package 'absent_package'"),
     ("task=table task.labels=[0,1]", "a list of texts: \"task.labels=['0','1']\""),
     ("task=table task.labels=[1.5,2]", "got [1.5, 2] (list); wanted a list of texts"),
     ("shard=1/8", "Then type runner.shard=1/8"),
