@@ -109,9 +109,7 @@ class MixedAttention(Family):
         )
         attended = self.attention.extend(Flow(flow.x, before), layout)
         x = blanked(flow.x, layout, self.traits)
-        c = self.values_proj(x)
-        if layout.keep is not None:
-            c = c.masked_fill(~layout.keep[..., None], 0)
+        c = blanked(self.values_proj(x), layout, self.traits)
         x_seen, c_seen = self._behind(tokens, x), self._behind(values, c)
         span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))

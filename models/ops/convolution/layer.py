@@ -11,7 +11,7 @@ from abc import abstractmethod
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -39,7 +39,14 @@ class GatedConvolution(Family):
         ValueError: Heads do not divide the width, or a value is out of range.
     """
 
-    def __init__(self, site: Site, *, kernel: list[int], glu: bool, input_dropout: float) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kernel: list[int] = KERNEL,
+        glu: bool = True,
+        input_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         if site.width % site.heads:
             raise ValueError(
@@ -61,12 +68,17 @@ class GatedConvolution(Family):
         self.input_dropout, self.tap_dropout = input_dropout, site.attention_dropout
         self.in_proj = projection(site.width, (2 if glu else 1) * site.width, bias=True)
         self.out_proj = projection(site.width, site.width, bias=True)
+        self.add_taps(site.width)
         self.traits = Traits(
             causal=site.causal,
             weight_dropout=True,
             training_noise=input_dropout > 0,
             sees_order=taps > 1,
         )
+
+    @abstractmethod
+    def add_taps(self, width: int) -> None:
+        """Make the parameters that taps come from."""
 
     @abstractmethod
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
@@ -82,10 +94,10 @@ class GatedConvolution(Family):
         x = F.dropout(x, self.input_dropout, self.training)
         z = self.in_proj(x)
         z = F.glu(z, dim=-1) if self.glu else z
-        z, keep = self._at_real_tokens(z, layout.keep), layout.keep
+        z = blanked(z, layout, self.traits)
         state, past = flow.state, 0
         if state is not None:
-            if keep is not None:
+            if layout.keep is not None:
                 raise ValueError("extend with a state takes full rows: pass keep=None")
             before = cast(Tensor, state)
             z, past = torch.cat((before.to(z.dtype), z), dim=1), before.shape[1]
@@ -112,25 +124,13 @@ class GatedConvolution(Family):
         """Return whether this pass drops taps."""
         return self.training and self.tap_dropout > 0
 
-    @staticmethod
-    def _at_real_tokens(
-        z: Float[Tensor, "b l d"], keep: Bool[Tensor, "b l"] | None
-    ) -> Float[Tensor, "b l d"]:
-        return z if keep is None else z.masked_fill(~keep[..., None], 0)
-
 
 class LightConvolution(GatedConvolution):
     """A gated convolution with one kernel per head."""
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        kernel: list[int] = KERNEL,
-        glu: bool = True,
-        input_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
+    def add_taps(self, width: int) -> None:
+        """Make one kernel per head."""
+        del width
         # Drawn as for a convolution of one channel per head.
         self.weight = nn.Parameter(torch.empty(self.heads, 1, self.taps))
         nn.init.xavier_uniform_(self.weight)
@@ -148,16 +148,9 @@ class LightConvolution(GatedConvolution):
 class DynamicConvolution(GatedConvolution):
     """A gated convolution with one kernel per token and head."""
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        kernel: list[int] = KERNEL,
-        glu: bool = True,
-        input_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(site, kernel=kernel, glu=glu, input_dropout=input_dropout)
-        self.kernel_proj = nn.Linear(site.width, self.heads * self.taps, bias=False)
+    def add_taps(self, width: int) -> None:
+        """Make the map from a token to its kernels."""
+        self.kernel_proj = nn.Linear(width, self.heads * self.taps, bias=False)
 
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
         """Convolve every head's channels with the kernels of its tokens."""

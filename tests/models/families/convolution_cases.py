@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.mixer import Layout, Site
+from models.mixer import Flow, Layout, Site
 from models.ops.convolution.layer import GatedConvolution
 from models.ops.convolution.reference import convolution
+from models.state import size_bytes
 from tests.attention import drawn
 from tests.models.families.released import convolutions as released
 
@@ -77,3 +78,15 @@ def constant_taps(mixer: GatedConvolution, x: Tensor) -> Tensor:
     z = gated(mixer, x).transpose(1, 2).flatten(2).mT
     z = F.pad(z, (mixer.left, mixer.taps - 1 - mixer.left))
     return mixer.out_proj(F.avg_pool1d(z, mixer.taps, stride=1).mT)
+
+
+def however_cut(mixer: GatedConvolution, cut: list[int]) -> None:
+    """Compare a stream in pieces with the whole, and its state with the tokens that taps see."""
+    x = drawn(2, LENGTH, 6)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split(cut, dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+        assert size_bytes(state) == 8 * 2 * (mixer.taps - 1) * 6
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)

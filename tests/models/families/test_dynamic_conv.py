@@ -5,8 +5,7 @@ import torch
 
 from models.families.dynamic_conv import DynamicConv
 from models.families.light_conv import LightConv
-from models.mixer import Flow, Layout
-from models.state import size_bytes
+from models.mixer import Layout
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
@@ -16,6 +15,7 @@ from tests.models.families.convolution_cases import (
     constant_taps,
     equal_with_gradients,
     gated,
+    however_cut,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -69,11 +69,4 @@ def test_kernels_that_no_token_changes_are_those_of_light_conv():
 
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
-    mixer, x = built(DynamicConv, causal=True), drawn(2, LENGTH, 6)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-        assert size_bytes(state) == 8 * 2 * 4 * 6
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    however_cut(built(DynamicConv, causal=True), cut)

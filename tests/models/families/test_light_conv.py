@@ -5,8 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from models.families.light_conv import LightConv
-from models.mixer import Flow, Layout, Site, Unsupported
-from models.state import size_bytes
+from models.mixer import Layout, Site, Unsupported
 from tests.attention import drawn
 from tests.models.families.convolution_cases import (
     LENGTH,
@@ -17,6 +16,7 @@ from tests.models.families.convolution_cases import (
     constant_taps,
     equal_with_gradients,
     gated,
+    however_cut,
     literal,
 )
 from tests.models.families.released import convolutions as released
@@ -66,14 +66,7 @@ def test_a_head_for_each_channel_is_a_depthwise_convolution():
 
 @pytest.mark.parametrize("cut", [[LENGTH], [1] * LENGTH, [2, 1, LENGTH - 3]])
 def test_however_a_stream_is_cut_the_outputs_are_the_same(cut):
-    mixer, x = built(LightConv, causal=True), drawn(2, LENGTH, 6)
-    state, found = mixer.initial_state(2, LENGTH), []
-    for piece in x.split(cut, dim=1):
-        flow = mixer.extend(Flow(piece, state), Layout())
-        state = flow.state
-        found.append(flow.x)
-        assert size_bytes(state) == 8 * 2 * 4 * 6
-    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    however_cut(built(LightConv, causal=True), cut)
 
 
 def test_taps_of_every_token_are_dropped_by_themselves():
