@@ -46,17 +46,32 @@ def softmax_attention(
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         bias: Added to the scores.
     """
-    if causal and visible is None:
-        length, keys = q.shape[2], k.shape[2]
-        visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.to(precise)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+
+
+def weighted_values(
+    scores: Float[Tensor, "b h l s"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool,
+    visible: Bool[Tensor, "#b 1 #l s"] | None,
+    dropout: float,
+    bias: Float[Tensor, "#b h l s"] | None,
+) -> Float[Tensor, "b h l v"]:
+    """Return the mean of the values by the softmax of the scores, which may be written over.
+
+    Scores are precise, and scaled; the other arguments are those of `softmax_attention`.
+    """
+    if causal and visible is None:
+        length, keys = scores.shape[-2:]
+        visible = torch.ones(length, keys, dtype=torch.bool, device=v.device).tril_()[None, None]
     if bias is not None:
         scores = scores + bias
     if visible is not None:
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
-        scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
+        scores = scores.masked_fill_(~visible, torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.softmax(-1), dropout)
     o = weights.to(v.dtype) @ v
     if visible is not None:
