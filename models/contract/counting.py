@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    mm_flop,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
@@ -63,6 +68,7 @@ _LEFT_OUT: dict[Any, Any] = {
     torch.ops.aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
     torch.ops.aten._cudnn_rnn: _recurrent,
     torch.ops.aten._cudnn_rnn_backward: _twice(_recurrent),
+    torch.ops.aten._int_mm: mm_flop,
     torch.ops.aten._fft_c2c: _fourier,
     torch.ops.aten._fft_r2c: _fourier,
     torch.ops.aten._fft_c2r: _fourier,
