@@ -53,7 +53,7 @@ def softmax_attention(
 
 def weighted_values(
     scores: Float[Tensor, "b h l s"],
-    v: Float[Tensor, "b h s v"],
+    v: Float[Tensor, "b #h s v"],
     *,
     causal: bool,
     visible: Bool[Tensor, "#b 1 #l s"] | None,
