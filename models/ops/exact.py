@@ -84,7 +84,8 @@ def visibility(
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
     """Say which key each query may see; None when `causal` alone decides."""
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
-    if keep is None and document is None and prefix is None:
+    order = layout.order
+    if keep is None and document is None and prefix is None and order is None:
         return None
     position = torch.arange(length, device=device)
     if keep is not None and keep.shape[1] != length:  # cross attention: every query, these keys
@@ -97,6 +98,8 @@ def visibility(
         visible = visible | (position < prefix[:, None, None, None])
     if document is not None:
         visible = visible & (document[:, None, :, None] == document[:, None, None, :])
+    if order is not None:
+        visible = visible & (order[:, None, None, :] <= order[:, None, :, None])
     if keep is not None:
         visible = visible & keep[:, None, None, :]
     return visible
@@ -165,7 +168,8 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document", "prefix"}),
+            supports=frozenset({"keep", "start", "document", "prefix"})
+            | ({"order"} if not site.causal else set()),
             positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
             operations=Growth(2.0),
