@@ -81,7 +81,5 @@ def test_refusals():
     with pytest.raises(ValueError, match="embedding_width has nothing to act on under embedding="):
         BackboneConfig(embedding_width=4, embedding="adaptive", softmax="adaptive")
     numbers = replace(facts(), scalars=True)
-    with pytest.raises(
-        Unsupported, match=r"embedding_width .* whose tokens are ids"
-    ):
+    with pytest.raises(Unsupported, match=r"embedding_width .* whose tokens are ids"):
         check_task(BackboneConfig(embedding_width=4), numbers)
