@@ -1,9 +1,9 @@
 """The four projections around an attention core, written once: weights load across families."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.mixer import (
@@ -18,7 +18,7 @@ from models.mixer import (
     Unsupported,
     blanked,
 )
-from models.positions import At, infused, rotate
+from models.positions import At, Spacing, infused, rotate
 
 
 @runtime_checkable
@@ -96,6 +96,20 @@ def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
     return Biases(requested.get("qkv_bias", bias), requested.get("output_bias", bias))
 
 
+class Heads(NamedTuple):
+    """How many heads are projected to, and back from, where these are not all `site.heads`."""
+
+    queries: int
+    keys: int
+    values: int
+    outputs: int
+    """Of what the core returns."""
+
+
+Place: TypeAlias = Int[Tensor, " b"] | Spacing | None
+"""Where the first token of each row stands, or all of them; None: at position 0."""
+
+
 class MultiHead(Family):
     """q, k and v projections from `site.width` to all heads, `core`, and a projection back.
 
@@ -110,6 +124,9 @@ class MultiHead(Family):
         mean_at_padding: Whether a padded token, whose output is otherwise what real keys give it,
             gets the mean of the values at all positions, padding among them. It is what a bias of
             -1e10 on every score does in float32, and so the Long Range Arena's code.
+        heads: How many each projection has; None: `site.heads` of each kind.
+        key_width: Width of a head of queries and of keys; None: `site.head_width`, which heads of
+            values have.
     """
 
     q_proj: nn.Linear
@@ -127,23 +144,33 @@ class MultiHead(Family):
         bias: bool = True,
         bias_default: bool = True,
         mean_at_padding: bool = False,
+        heads: Heads | None = None,
+        key_width: int | None = None,
     ) -> None:
         super().__init__()
         self.mean_at_padding = mean_at_padding
         self.heads, self.head_width = site.heads, site.head_width
+        self.head_counts = Heads(*4 * [site.heads]) if heads is None else heads
+        self.key_width = site.head_width if key_width is None else key_width
         self.rotary = site.positions == Positions.rotary
         self.infused = site.positions == Positions.position_infused
         self.scored = site.positions in SCORED
         self.positions_inside = site.positions != Positions.none
-        if self.rotary and self.head_width % 2:
+        if self.rotary and self.key_width % 2:
+            origin = _origin(site) if key_width is None else f"key_width={key_width}"
             raise ValueError(
-                f"rotary positions need an even head width: got {_origin(site)}; change heads, "
+                f"rotary positions need an even head width: got {origin}; change heads, "
                 "head_width, or positions"
             )
-        has = biases(site, bias, default=bias_default)
-        for name in ("q_proj", "k_proj", "v_proj"):
-            self.add_module(name, projection(site.width, site.inner_width, bias=has.qkv))
-        self.out_proj = projection(site.inner_width, site.width, bias=has.output)
+        has, of = biases(site, bias, default=bias_default), self.head_counts
+        inward = (
+            of.queries * self.key_width,
+            of.keys * self.key_width,
+            of.values * self.head_width,
+        )
+        for name, width in zip(("q_proj", "k_proj", "v_proj"), inward, strict=True):
+            self.add_module(name, projection(site.width, width, bias=has.qkv))
+        self.out_proj = projection(of.outputs * self.head_width, site.width, bias=has.output)
         self.core = cast(nn.Module, core)
         offered = core.traits.positions | {Positions.rotary.value}
         if self.infusible:
@@ -171,25 +198,35 @@ class MultiHead(Family):
         """
         return cast(Core, self.core)
 
-    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
-        """Fold the width of all heads, of which keys and values may have others, into heads."""
-        heads = x.shape[-1] // self.head_width
-        return x.reshape(*x.shape[:2], heads, self.head_width).transpose(1, 2)
+    def split(
+        self, x: Float[Tensor, "b l d"], width: int | None = None
+    ) -> Float[Tensor, "b h l k"]:
+        """Fold the width of all heads, of which each kind may have others, into heads.
+
+        Args:
+            x: Heads side by side.
+            width: Of one head; None: `head_width`.
+        """
+        width = self.head_width if width is None else width
+        return x.reshape(*x.shape[:2], x.shape[-1] // width, width).transpose(1, 2)
+
+    def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
+        """Project tokens, into which positions are infused already, to queries, and rotate them."""
+        q = self.split(self.q_proj(placed), self.key_width)
+        return rotate(q, place) if self.rotary else q
+
+    def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b g l k"]:
+        """Project tokens, into which positions are infused already, to keys, and rotate them."""
+        k = self.split(self.k_proj(placed), self.key_width)
+        return rotate(k, place) if self.rotary else k
 
     def project(
         self, x: Float[Tensor, "b l d"], layout: Layout
-    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l k"]]:
-        """Return queries, keys and values by head, with the positions that are applied here.
-
-        Numbers of heads differ only in a family that makes projections of its own.
-        """
-        x = blanked(x, layout, self.traits)
-        placed = infused(x, layout.start) if self.infused else x
-        q, k = self.split(self.q_proj(placed)), self.split(self.k_proj(placed))
-        v = self.split(self.v_proj(x))
-        if self.rotary:
-            q, k = rotate(q, layout.start), rotate(k, layout.start)
-        return q, k, v
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "b g l k"], Float[Tensor, "b c l v"]]:
+        """Return queries, keys and values by head, with the positions that are applied here."""
+        x, place = blanked(x, layout, self.traits), layout.start
+        placed = infused(x, place) if self.infused else x
+        return self.queries(placed, place), self.keys(placed, place), self.split(self.v_proj(x))
 
     def merge(self, o: Float[Tensor, "b h l k"]) -> Float[Tensor, "b l d"]:
         """Join the heads and project."""
@@ -233,13 +270,12 @@ class MultiHead(Family):
                 f"{name} at a site with causal=False, positions=none"
             )
         x, source = blanked(x, layout, traits), blanked(source, source_layout, traits)
+        of_queries, of_keys = (None, None) if at is None else at
         placed, placed_source = x, source
-        if at is not None and self.infused:
-            placed, placed_source = infused(x, at.queries), infused(source, at.keys)
-        q, k = self.split(self.q_proj(placed)), self.split(self.k_proj(placed_source))
+        if self.infused:
+            placed, placed_source = infused(x, of_queries), infused(source, of_keys)
+        q, k = self.queries(placed, of_queries), self.keys(placed_source, of_keys)
         v = self.split(self.v_proj(source))
-        if at is not None and self.rotary:
-            q, k = rotate(q, at.queries), rotate(k, at.keys)
         seen = Layout(keep=source_layout.keep)
         if at is not None and self.scored:
             return self.merge(cast(Any, core)(q, k, v, seen, at))
@@ -264,9 +300,8 @@ class MultiHead(Family):
         if not hasattr(core, "initial_state"):
             raise Unsupported(f"{type(core).__name__} has no state along time: it cannot decode")
         like = self.q_proj.weight.new_empty(0)
-        heads = self.k_proj.out_features // self.head_width
         state: State = core.initial_state(
-            (batch_size, heads, memory, self.head_width, self.head_width), like
+            (batch_size, self.head_counts.keys, memory, self.key_width, self.head_width), like
         )
         return state
 

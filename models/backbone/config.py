@@ -1,13 +1,22 @@
 """What a user chooses about the backbone around the mixers, and the facts of its task."""
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum, auto
 from typing import TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from conf.choices import by_name
+from models.backbone.choices import (
+    TOKEN_HEADS as TOKEN_HEADS,  # noqa: PLC0414  # handed on
+    ClsKeep as ClsKeep,  # noqa: PLC0414  # handed on
+    Embedding as Embedding,  # noqa: PLC0414  # handed on
+    Head as Head,  # noqa: PLC0414  # handed on
+    Padding as Padding,  # noqa: PLC0414  # handed on
+    Residual as Residual,  # noqa: PLC0414  # handed on
+    Softmax as Softmax,  # noqa: PLC0414  # handed on
+    StreamsOut as StreamsOut,  # noqa: PLC0414  # handed on
+)
 from models.backbone.heads import ORDERLESS, Interaction, Pooling
 from models.backbone.norms import NORM_EPSILON, NormKind
 from models.backbone.pooled import PoolMode, check_blocks, even
@@ -17,82 +26,6 @@ from models.mixer import Positions
 
 Tokens: TypeAlias = Int[Tensor, "b p l"] | Float[Tensor, "b p l"]
 """Ids of tokens, or real numbers: b examples of p sequences."""
-
-
-class Head(StrEnum):
-    """What the model answers."""
-
-    classification = auto()
-    pair = auto()
-    language_modelling = auto()
-    """One token for every position, which sees what stands before it."""
-    masked_modelling = auto()
-    """One token for every position, which sees both sides."""
-
-
-TOKEN_HEADS = frozenset({Head.language_modelling, Head.masked_modelling})
-"""Those that answer at every position."""
-
-
-class Residual(StrEnum):
-    """How a block's input and output are joined."""
-
-    pre_norm = auto()
-    """x + mixer(LN x), then x + network(LN x); a norm closes the stack."""
-    post_norm = auto()
-    """LN(x + mixer(x)), then LN(x + network(x)); a norm opens the stack, as in BERT."""
-    none = auto()
-    """mixer(x), then network(x), without norms between them: a plain stack, as of recurrent
-    networks; a norm closes it."""
-    reversible = auto()
-    """Two streams, each changed by a function of the other: no activation is kept per layer."""
-
-
-class StreamsOut(StrEnum):
-    """What a reversible stack makes of its two streams."""
-
-    mean = auto()
-    concat = auto()
-    """Twice the width for the head (trax, transformers)."""
-
-
-class Softmax(StrEnum):
-    """How a token is drawn from the vocabulary."""
-
-    full = auto()
-    adaptive = auto()
-    """Frequent ones at once, rare ones in groups (arXiv:1609.04309): for large vocabularies."""
-
-
-class Embedding(StrEnum):
-    """How ids become vectors."""
-
-    full = auto()
-    """One table."""
-    adaptive = auto()
-    """Narrower vectors for rarer ids, in the groups of `softmax_cutoffs` (arXiv:1809.10853)."""
-
-
-class Padding(StrEnum):
-    """How padding reaches the mixers."""
-
-    masked = auto()
-    """As a mask, which every mixer must support."""
-    zeroed = auto()
-    """As zeros in place of its vectors before each mixer, which sees no mask: it still counts."""
-    attended = auto()
-    """As tokens like all others: no mask reaches a mixer. `pooling` alone tells them apart."""
-    passed = auto()
-    """As a mask, also to mixers that hide other tokens by it (`Traits.hides_others`)."""
-
-
-class ClsKeep(StrEnum):
-    """Whether mixers see the CLS vector as a real token."""
-
-    always = auto()
-    first_token = auto()
-    """Where the first token is one (the Long Range Arena's code: not before a black pixel, which is
-    padding there)."""
 
 
 @by_name

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    FlopCounterMode,
+    mm_flop,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 
 def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
@@ -53,6 +58,10 @@ def _recurrent_layer(x: Any, w_input: Any, w_hidden: Any, *_: Any, **__: Any) ->
     return _recurrent(x, (w_input, w_hidden))
 
 
+def _product(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    return int(cast(Any, mm_flop)(a, b))
+
+
 def _twice(forward: Callable[..., int]) -> Callable[..., int]:
     """Return what a backward pass costs: gradients of inputs, and of weights."""
     return lambda *args, **kwargs: 2 * forward(*args, **kwargs)
@@ -63,6 +72,7 @@ _LEFT_OUT: dict[Any, Any] = {
     torch.ops.aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
     torch.ops.aten._cudnn_rnn: _recurrent,
     torch.ops.aten._cudnn_rnn_backward: _twice(_recurrent),
+    torch.ops.aten._int_mm: _product,
     torch.ops.aten._fft_c2c: _fourier,
     torch.ops.aten._fft_r2c: _fourier,
     torch.ops.aten._fft_c2r: _fourier,
@@ -89,8 +99,8 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
     return int(formula(*args, **kwargs, out_val=made)) if formula else 0
 
 
-class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what torch's own `FlopCounterMode` counts.
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
     which takes longer than the operator itself where tensors have no contents.
@@ -127,7 +137,7 @@ def count_operations(run: Callable[[], object]) -> int:
     usual 5 n log2 n), forward and backward; not element-wise work, softmax, sorts, scans. Causal
     attention through a fused kernel counts as full attention, whatever the kernel skips.
     """
-    with _OperationCounter() as counter:
+    with OperationCounter() as counter:
         run()
     return int(counter.operations)
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from models.mixer import Growth, Site
-from models.multi_head import MultiHead, biases, projection
+from models.multi_head import Heads, MultiHead
 from models.ops.exact import ExactCore, sdpa
 
 
@@ -58,14 +58,14 @@ class GroupedQueryAttention(MultiHead):
         ValueError: They do not divide.
     """
 
+    version = 2  # no projections are drawn but those that are used
+
     def __init__(self, site: Site, *, key_value_heads: int = 1, bias: bool = True) -> None:
         if key_value_heads < 1 or site.heads % key_value_heads:
             raise ValueError(
                 f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
                 f"{site.heads}; 1 is multi-query attention"
             )
-        super().__init__(site, ExactCore(site, grouped_sdpa, memory=Growth(1.0)), bias=bias)
-        has = biases(site, bias)
-        for name in ("k_proj", "v_proj"):
-            width = key_value_heads * self.head_width
-            self.add_module(name, projection(site.width, width, bias=has.qkv))
+        heads = Heads(site.heads, key_value_heads, key_value_heads, site.heads)
+        core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
+        super().__init__(site, core, bias=bias, heads=heads)

@@ -16,15 +16,15 @@ Differs    P and R begin as the identity, so that a model begins as softmax atte
 
 from dataclasses import replace
 from enum import StrEnum, auto
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models.mixer import Growth, Positions, Site, State
-from models.multi_head import MultiHead, biases, projection
+from models.mixer import Growth, Positions, Site
+from models.multi_head import Heads, MultiHead
 from models.ops.exact import ExactCore
 from models.ops.numerics import sum_dtype
 from models.relative import drawn
@@ -79,7 +79,7 @@ class TalkingCore(ExactCore):
     """The maps across heads, and what positions add behind the first."""
 
     def __init__(self, site: Site, key_heads: int, value_heads: int, mixing: Mixing) -> None:
-        super().__init__(site, self.talk, memory=Growth(2.0))
+        super().__init__(site, self.talk, memory=Growth(2.0), value_heads=value_heads)
         self.logits_map = mixing_map(site, site.heads, key_heads, mixing)
         self.weights_map = mixing_map(site, value_heads, site.heads, mixing)
         added = frozenset({Positions.alibi.value, Positions.t5.value})
@@ -120,6 +120,8 @@ class TalkingHeads(MultiHead):
         bias: Whether projections have biases.
     """
 
+    version = 2  # no projections are drawn but those that are used
+
     def __init__(
         self,
         site: Site,
@@ -135,17 +137,6 @@ class TalkingHeads(MultiHead):
         for name, value in (("key_heads", of_keys), ("value_heads", of_values)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, or null: got {value}")
-        width = site.head_width
         core = TalkingCore(site, of_keys, of_values, mixing)
-        super().__init__(replace(site, heads=of_keys, own_head_width=width), core, bias=bias)
-        self.value_heads = of_values
-        if of_values != of_keys:
-            has = biases(site, bias)
-            self.v_proj = projection(site.width, of_values * width, bias=has.qkv)
-            self.out_proj = projection(of_values * width, site.width, bias=has.output)
-
-    def initial_state(self, batch_size: int, memory: int) -> State:
-        """Return an empty memory, of keys and values with heads of their own."""
-        state = super().initial_state(batch_size, memory)
-        keys, values, seen = cast(tuple[Tensor, Tensor, Tensor], state)
-        return keys, values.new_zeros(batch_size, self.value_heads, *values.shape[2:]), seen
+        heads = Heads(of_keys, of_keys, of_values, of_values)
+        super().__init__(site, core, bias=bias, heads=heads)

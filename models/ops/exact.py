@@ -123,6 +123,13 @@ class ExactCore(nn.Module):
     """Everything around the attention function of an exact family: masks, dropout, memory.
 
     Keys and values have as many heads as that function takes.
+
+    Args:
+        site: Where it is built.
+        attend: That function.
+        memory: How what it keeps for the backward pass grows.
+        relative: What positions add to the scores; None: as the site says.
+        value_heads: Heads of values that a state remembers; None: as many as of keys.
     """
 
     slopes: Tensor | None
@@ -134,9 +141,11 @@ class ExactCore(nn.Module):
         *,
         memory: Growth,
         relative: RelativeScores | None = None,
+        value_heads: int | None = None,
     ) -> None:
         super().__init__()
         self.attend, self.dropout = attend, site.attention_dropout
+        self.value_heads = value_heads
         alibi = site.positions == Positions.alibi
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
@@ -201,7 +210,7 @@ class ExactCore(nn.Module):
         """Return an empty memory of the last tokens; `Unsupported` for a core that looks ahead."""
         if not self.traits.causal:
             raise Unsupported("bidirectional attention has no state along time: set causal")
-        return kv_cache.empty(shape, like)
+        return kv_cache.empty(shape, like, value_heads=self.value_heads)
 
     def extend(
         self,

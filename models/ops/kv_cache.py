@@ -31,14 +31,22 @@ class CacheView(NamedTuple):
     state: State
 
 
-def empty(shape: tuple[int, int, int, int, int], like: Tensor) -> State:
-    """Return the state of no tokens; `shape` = (b, h, memory, k, v)."""
+def empty(
+    shape: tuple[int, int, int, int, int], like: Tensor, *, value_heads: int | None = None
+) -> State:
+    """Return the state of no tokens.
+
+    Args:
+        shape: (b, h, memory, k, v).
+        like: Gives type and device.
+        value_heads: Heads of values; None: h, as of keys.
+    """
     batch, heads, memory, key_width, value_width = shape
     if memory < 1:
         raise ValueError(f"memory counts tokens, at least the newest: got {memory}")
     return (
         like.new_zeros(batch, heads, memory, key_width),
-        like.new_zeros(batch, heads, memory, value_width),
+        like.new_zeros(batch, heads if value_heads is None else value_heads, memory, value_width),
         torch.zeros(batch, dtype=torch.int64, device=like.device),
     )
 

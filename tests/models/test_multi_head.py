@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from models.families.reformer import Reformer
 from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
-from models.multi_head import MultiHead
+from models.multi_head import Heads, MultiHead, projection
 from models.positions import rotate
 
 
@@ -68,6 +68,18 @@ def test_heads_of_a_width_of_their_own_equal_the_literal_form(positions):
     x = torch.randn(2, 5, 14, dtype=torch.float64)
     wanted = literal(module, x, rotary=positions is Positions.rotary, width=6)
     torch.testing.assert_close(module(x, Layout()), wanted)
+
+
+def test_heads_of_each_kind_are_drawn_at_their_own_width():
+    torch.manual_seed(0)
+    module = MultiHead(site(), Explicit(), heads=Heads(6, 2, 3, 1), key_width=5)
+    torch.manual_seed(0)
+    shapes = {"q_proj": (12, 30), "k_proj": (12, 10), "v_proj": (12, 12), "out_proj": (4, 12)}
+    for name, ends in shapes.items():
+        wanted = projection(*ends, bias=True).weight
+        assert torch.equal(getattr(module, name).weight, wanted), name
+    parts = module.project(torch.randn(2, 7, 12), Layout())
+    assert [tuple(part.shape) for part in parts] == [(2, 6, 7, 5), (2, 2, 7, 5), (2, 3, 7, 4)]
 
 
 def test_start_moves_rotary_positions_only_relatively():

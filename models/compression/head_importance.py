@@ -1,0 +1,276 @@
+"""How much a trained model owes to each attention head, and what is left without some.
+
+    I_h = E_x | d L(x) / d xi_h |,        xi_h = 1 multiplies the output of head h
+
+The absolute value is taken for each example x, before the mean; the scores of a layer are divided
+by their L2 norm. xi stands before the projection back, where the heads' outputs lie side by side:
+xi_h = 0 is the same function as a layer that never had head h, which is what `keep_heads` makes.
+
+Source: Michel et al. 2019, arXiv:1905.10650, sections 2.2, 4.1 and equation 2.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.backbone.model import Backbone
+from models.backbone.stack import Stack, family
+from models.mixer import Layout, Unsupported
+from models.multi_head import MultiHead
+
+PROBE = 24
+"""Tokens of the random input on which a layer without some heads is compared with closed gates."""
+TOLERANCE = 1e-4
+"""Of the largest output."""
+_INTO = ("q_proj", "k_proj", "v_proj")
+
+
+class Examples(NamedTuple):
+    """A batch that importance is estimated on."""
+
+    tokens: Tensor
+    """[b, p, l]: ids, or real numbers."""
+    target: Tensor
+    keep: Tensor | None = None
+    weight: Tensor | None = None
+    """Like the target: 0 for items that are not judged; None = ones."""
+
+
+def attention_layers(model: Backbone) -> dict[int, MultiHead]:
+    """Return the mixers whose heads can be told apart, by their first layer, a shared one once.
+
+    Raises:
+        Unsupported: There is none.
+    """
+    found: dict[int, MultiHead] = {}
+    blocks = model.stack.blocks if isinstance(model.stack, Stack) else ()
+    for layer, block in enumerate(blocks):
+        mixer = cast(Any, block).mixer
+        if isinstance(mixer, MultiHead) and mixer not in found.values():
+            found[layer] = mixer
+    if not found:
+        names = ", ".join({family(cast(Any, block).mixer): None for block in blocks})
+        raise Unsupported(
+            f"head pruning needs attention heads between projections: {names or 'this stack'} has "
+            "none (no subclass of MultiHead); choose a family with heads, or another method"
+        )
+    return found
+
+
+@contextmanager
+def gated(layers: Mapping[int, MultiHead], gates: Mapping[int, Tensor]) -> Iterator[None]:
+    """Multiply the output of every head by its gate inside.
+
+    Args:
+        layers: Of `attention_layers`.
+        gates: By layer: [h], or [b, h] for each row of a batch.
+    """
+
+    def hook(layer: int) -> Any:
+        def scale(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            gate = gates[layer]
+            heads = torch.unflatten(arguments[0], -1, (gate.shape[-1], -1))
+            gate = gate[:, None] if gate.ndim == 2 else gate
+            return ((heads * gate[..., None]).flatten(-2), *arguments[1:])
+
+        return scale
+
+    handles = [layers[at].out_proj.register_forward_pre_hook(hook(at)) for at in gates]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def head_importance(
+    model: Backbone, batches: Iterable[Examples], *, normalised: bool = True
+) -> dict[int, Float[Tensor, " h"]]:
+    """Return I_h of every head, by layer, with dropout off.
+
+    The loss of an example is the mean over its items that count. A state along time is not
+    carried: every row of a batch is an example of its own.
+
+    Args:
+        model: Trained; its mode is left as it was.
+        batches: Of examples.
+        normalised: Whether the scores of a layer are divided by their L2 norm.
+
+    Raises:
+        Unsupported: The model has no heads, or no gradient reaches their gates.
+        ValueError: There are no examples.
+    """
+    layers = attention_layers(model)
+    sums = {at: torch.zeros(heads_of(mixer), dtype=torch.float64) for at, mixer in layers.items()}
+    count, training = 0, model.training
+    model.eval()
+    try:
+        for batch in batches:
+            for at, each in _gradients(model, layers, batch).items():
+                sums[at] += each.abs().double().sum(0).cpu()
+            count += len(batch.tokens)
+    finally:
+        model.train(training)
+    if not count:
+        raise ValueError("importance is a mean over examples: got none")
+    found = {at: total / count for at, total in sums.items()}
+    if not normalised:
+        return found
+    return {at: each / each.norm().clamp_min(1e-30) for at, each in found.items()}
+
+
+def _gradients(
+    model: Backbone, layers: Mapping[int, MultiHead], batch: Examples
+) -> dict[int, Float[Tensor, "b h"]]:
+    """Return d L(x) / d xi_h of every example of a batch, by layer."""
+    rows, parts = batch.tokens.shape[:2]
+    like = next(model.parameters())
+    gates = {
+        at: torch.ones(rows, heads_of(mixer), dtype=like.dtype, device=like.device)
+        for at, mixer in layers.items()
+    }
+    for gate in gates.values():
+        gate.requires_grad_()
+    # The sequences of a pair are rows of one example.
+    by_row = {at: gate.repeat_interleave(parts, 0) for at, gate in gates.items()}
+    with torch.enable_grad(), gated(layers, by_row):
+        nll = model(batch.tokens, batch.target, batch.keep).nll
+        weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
+        own, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
+        loss = (own.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
+        found = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
+    if lost := [at for at, each in zip(gates, found, strict=True) if each is None]:
+        raise Unsupported(
+            f"no gradient reaches the heads of layer {lost[0]} ({family(layers[lost[0]])}): a "
+            "reversible stack computes its layers again; set model.backbone.residual=pre_norm"
+        )
+    return dict(zip(gates, found, strict=True))
+
+
+def heads_of(mixer: MultiHead) -> int:
+    """Return how many heads stand before the projection back."""
+    return mixer.out_proj.in_features // mixer.head_width
+
+
+def least_important(
+    importance: Mapping[int, Float[Tensor, " h"]], count: int
+) -> dict[int, list[int]]:
+    """Return the `count` heads of least importance over all layers, by layer.
+
+    Every layer keeps its most important head.
+
+    Raises:
+        ValueError: Fewer heads can go.
+    """
+    free = [
+        (float(score), at, head)
+        for at, scores in importance.items()
+        for head, score in enumerate(scores)
+        if head != int(scores.argmax())
+    ]
+    if not 0 <= count <= len(free):
+        total = sum(len(scores) for scores in importance.values())
+        raise ValueError(
+            f"every layer keeps at least one head: got {count} to remove, and {len(free)} of "
+            f"{total} in {len(importance)} layers can go; remove at most {len(free)}"
+        )
+    found: dict[int, list[int]] = {at: [] for at in importance}
+    for _, at, head in sorted(free)[:count]:
+        found[at].append(head)
+    return found
+
+
+def remove_heads(model: Backbone, removed: Mapping[int, Sequence[int]]) -> None:
+    """Take heads out of a model: rows of its projections, and columns of the one back.
+
+    Args:
+        model: Changed.
+        removed: Heads by layer, of `attention_layers`.
+
+    Raises:
+        Unsupported: The heads of a family are not independent of each other; nothing was changed
+            in its layer.
+        ValueError: A head that is not there, or all of a layer.
+    """
+    layers = attention_layers(model)
+    for at, heads in removed.items():
+        mixer = layers[at]
+        total = heads_of(mixer)
+        if wrong := [head for head in heads if not 0 <= head < total]:
+            raise ValueError(f"layer {at} has heads 0 to {total - 1}: got {wrong[0]}")
+        kept = [head for head in range(total) if head not in heads]
+        if not kept:
+            raise ValueError(
+                f"layer {at} keeps at least one head: got all of its {total} to remove; leave "
+                "one, or choose model=identity to have none"
+            )
+        if len(kept) < total:
+            longest = model.facts.max_length + model.has_cls
+            keep_heads(mixer, kept, tokens=min(PROBE, longest))
+
+
+def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) -> None:
+    """Leave a mixer with some of its heads, in the order given.
+
+    The layer is compared with the one whose other gates are closed, on a random input: a core that
+    mixes heads, or has parameters for each, would be another function.
+
+    Raises:
+        Unsupported: It is another function; nothing was changed.
+    """
+    before = {name: getattr(mixer, name, None) for name in (*_INTO, "out_proj")}
+    total, width = heads_of(mixer), mixer.head_width
+    ends = [getattr(before[name], "out_features", 0) for name in _INTO]
+    if ends != [total * width] * len(_INTO):
+        raise Unsupported(
+            f"heads of {family(mixer)} are no equal parts of its projections of queries, keys and "
+            f"values (widths {ends}, wanted {total} x {width} of each): its heads share keys or "
+            "values, and cannot be removed one by one; choose another method"
+        )
+    training, generator = mixer.training, torch.Generator().manual_seed(0)
+    like = mixer.out_proj.weight
+    x = torch.randn(2, tokens, mixer.q_proj.in_features, generator=generator).to(like)
+    gate = torch.zeros(total).to(like)
+    gate[list(kept)] = 1.0
+    mixer.eval()
+    index = torch.cat([torch.arange(head * width, (head + 1) * width) for head in kept])
+    try:
+        with torch.no_grad():
+            with gated({0: mixer}, {0: gate}):
+                wanted = mixer(x, Layout())
+            for name, layer in before.items():
+                part = _part(cast(nn.Linear, layer), index, columns=name == "out_proj")
+                setattr(mixer, name, part)
+            mixer.heads = len(kept)
+            try:
+                apart = float((mixer(x, Layout()) - wanted).abs().max() / wanted.abs().max())
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                apart, why = float("inf"), f"it cannot run with fewer ({str(error)[:80]})"
+            else:
+                why = f"without them it gives another output (relative error {apart:.1e})"
+    finally:
+        mixer.train(training)
+    if not apart <= TOLERANCE:
+        for name, layer in before.items():
+            setattr(mixer, name, layer)
+        mixer.heads = total
+        raise Unsupported(
+            f"heads of {family(mixer)} are not independent of each other: {why}; it has parameters "
+            "or positions by head, or mixes heads; choose another family or method"
+        )
+
+
+def _part(layer: nn.Linear, index: Tensor, *, columns: bool) -> nn.Linear:
+    """Return a linear map with some of its rows, or of its columns."""
+    weight, bias = layer.weight.detach(), layer.bias
+    index = index.to(weight.device)
+    weight = weight[:, index] if columns else weight[index]
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
+    made.weight = nn.Parameter(weight.clone())
+    if bias is not None:
+        made.bias = nn.Parameter((bias if columns else bias[index]).detach().clone())
+    return made

@@ -1,0 +1,65 @@
+"""The linear maps of a model that a compression acts on.
+
+They are the projections of queries, keys, values and output, both maps of the networks, and those
+of the head. What a family has besides (spans, gates, mixing maps, recurrences, the parameters of an
+attention core) keeps its precision, as do norms, embeddings and positions; a head that answers by
+the embedding is one.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from torch import nn
+
+from models.backbone.model import Backbone
+from models.mixer import Unsupported
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "qk_proj", "out_proj")
+CORE = "core"
+
+
+def linear_maps(model: Backbone) -> dict[str, nn.Linear]:
+    """Return the maps by name, a shared one once.
+
+    Raises:
+        Unsupported: There is none.
+    """
+    found = {
+        name: part
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Linear) and _ordinary(name)
+    }
+    if not found:
+        raise Unsupported(
+            "compression acts on projections, networks and the head: this model has no such linear "
+            "map; choose a family with projections, or model.backbone.feed_forward=gelu"
+        )
+    return found
+
+
+def _ordinary(name: str) -> bool:
+    first, *path = name.split(".")
+    if first == "head":
+        return True
+    return CORE not in path and (path[-1:] != [] and (path[-1] in PROJECTIONS or "network" in path))
+
+
+def replace_maps(
+    model: Backbone, make: Callable[[nn.Linear], nn.Module], *, head: bool = True
+) -> list[str]:
+    """Put another module in the place of every map; return their names.
+
+    Args:
+        model: Changed.
+        make: Returns the module that stands for a map.
+        head: Whether those of the head are replaced, too.
+    """
+    names = [name for name in linear_maps(model) if head or not name.startswith("head.")]
+    for name in names:
+        _put(model, name, make(cast(nn.Linear, model.get_submodule(name))))
+    return names
+
+
+def _put(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, module)
