@@ -1,0 +1,240 @@
+"""Compression of a trained model: what it costs in quality, and what it saves.
+
+A cell is one method with some amounts: heads removed by importance, weights pruned by magnitude,
+linear maps in 8 bits or with codebooks. Each variant, and first the model as it was trained, has
+its scores, the bytes of its file, its numbers, its operations, and its time beside that of the
+uncompressed model. With `steps`, a copy of each variant is fine-tuned by the one training loop and
+measured again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
+from typing import Any, ClassVar
+
+from conf.choices import by_name
+from models.backbone.model import Backbone
+from models.compression.int8 import Int8Form, Int8Library
+from models.compression.magnitude import MagnitudePruning, Scope, check_sparsity
+from models.idle import Need, defaults, idle
+from runners.compression.measured import Variant, VariantMeasurement
+from runners.compression.variants import (
+    COMPRESSED,
+    STAGE,
+    TUNED,
+    copied,
+    in_eight_bits,
+    with_codebooks,
+    without_heads,
+    without_weights,
+)
+from runners.isolation.progress import within
+from runners.measurement.timing import Timing
+from runners.records import Measurement
+from runners.runner import Work
+from runners.train import train
+from runners.trained import TrainedRunner
+from runners.training.config import TrainConfig
+from tasks.task import SPLITS
+
+
+class Method(StrEnum):
+    """What is done to the model."""
+
+    heads = auto()
+    """Heads removed by importance (arXiv:1905.10650)."""
+    magnitude = auto()
+    """Small weights set to zero (arXiv:1506.02626, arXiv:1710.01878)."""
+    int8 = auto()
+    """Linear maps in 8 bits."""
+    codebook = auto()
+    """Linear maps with a codebook of 256 numbers each (arXiv:1510.00149)."""
+
+
+USUAL = {
+    Method.heads: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+    Method.magnitude: [0.5, 0.75, 0.9, 0.95],
+}
+"""Amounts of the methods that have some."""
+NEEDS = (
+    Need("amounts", "steps", "learning_rate", method=tuple(USUAL)),
+    Need("importance_examples", method=Method.heads),
+    Need("scope", "gradual", method=Method.magnitude),
+    Need("prune_every", gradual=True),
+    Need("form", "library", method=Method.int8),
+    Need("calibration_examples", form=Int8Form.static),
+    Need("learning_rate", "gradual", words="steps above 0", holds=lambda _, own: own.steps > 0),
+)
+
+
+@by_name
+@dataclass(frozen=True, kw_only=True)
+class Compress(Timing, TrainedRunner):
+    """What is done to the trained model, and how it is measured."""
+
+    incidental: ClassVar[frozenset[str]] = Timing.incidental | TrainedRunner.incidental
+    trains: ClassVar[bool] = True
+    timed: ClassVar[bool] = True
+
+    method: Method = Method.heads
+    amounts: list[float] | None = None
+    """Shares of the heads or of the weights that go; None: those usual for the method, as many as
+    every layer can lose."""
+    importance_examples: int = 256
+    """Of the training split, on which importance is estimated before each removal."""
+    scope: Scope = Scope.overall
+    gradual: bool = False
+    """The share rises over three quarters of the fine-tuning; False: it is there before it."""
+    prune_every: int = 10
+    """Steps after which a gradual pruning decides anew."""
+    form: Int8Form = Int8Form.weight_only
+    library: Int8Library = Int8Library.own
+    calibration_examples: int = 256
+    """Of the training split, for the static form."""
+    steps: int = 0
+    """Of fine-tuning a copy of each variant; 0: none."""
+    learning_rate: float = 3e-4
+    """Its peak; all else is that of the training."""
+    evaluate_splits: list[str] = field(default_factory=lambda: ["validation", "test"])
+    evaluation_batch: int = 64
+    batch_size: int = 8
+    """Sequences of the pass that is timed and counted, each as long as the task's longest."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, each with the way out."""
+        super().__post_init__()
+        for sentence in idle(NEEDS, vars(self), defaults(Compress)).values():
+            raise ValueError(sentence)
+        for name, least in (
+            ("importance_examples", 1), ("calibration_examples", 1), ("prune_every", 1),
+            ("steps", 0), ("evaluation_batch", 1), ("batch_size", 1),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}: got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive: got {self.learning_rate}")
+        for split in self.evaluate_splits:
+            if split not in SPLITS[1:]:
+                raise ValueError(
+                    f"evaluate_splits: got {split!r}; wanted some of {', '.join(SPLITS[1:])}"
+                )
+        self._check_amounts()
+
+    def _check_amounts(self) -> None:
+        if self.amounts is None:
+            return
+        if not self.amounts or sorted(set(self.amounts)) != self.amounts:
+            raise ValueError(f"amounts are one or more, ascending: got {self.amounts}")
+        for share in self.amounts:
+            if self.method is Method.magnitude:
+                check_sparsity(share)
+            elif not 0 < share < 1:
+                raise ValueError(
+                    f"amounts of method=heads are shares of all heads, above 0 and below 1: got "
+                    f"{share}; every layer keeps one, and model=identity has none"
+                )
+
+    @property
+    def shares(self) -> list[float]:
+        """Amounts that are gone through, ascending."""
+        return self.amounts if self.amounts is not None else USUAL[self.method]
+
+    def run(self, work: Work) -> Iterator[Measurement]:
+        """Yield everything about the trained model and each of its variants.
+
+        Raises:
+            Unsupported: The method has nothing to act on in this model, or its library or
+                processor is not there.
+            ValueError: An amount leaves a layer without a head.
+        """
+        model, origins = self.model_of(work)
+        yield from origins
+        measurement = VariantMeasurement(
+            model,
+            work.task,
+            work.facts(),
+            splits=self.evaluate_splits,
+            sequences=self.batch_size,
+            evaluation_batch=self.evaluation_batch,
+            timing=self,
+            hardware=work.hardware,
+            seed=work.seed,
+        )
+        named = {"method": self.method.value}
+        whole = Variant(model=model, labels={**named, "amount": "0", STAGE: "trained"})
+        yield from measurement.rows(whole)
+        for made in self.variants(model, work):
+            if isinstance(made, Measurement):
+                yield made
+                continue
+            labels = {**named, **made.labels, STAGE: COMPRESSED}
+            yield from measurement.rows(replace(made, labels=labels))
+            if self.steps:
+                tuned = self.tuned(model, made, work)
+                yield from measurement.rows(Variant(model=tuned, labels={**labels, STAGE: TUNED}))
+
+    def variants(self, model: Backbone, work: Work) -> Iterator[Variant | Measurement]:
+        """Yield what the method makes of the model."""
+        if self.method is Method.heads:
+            yield from without_heads(model, work.task, self, work.hardware)
+        elif self.method is Method.magnitude:
+            yield from without_weights(model, self)
+        elif self.method is Method.int8:
+            yield from in_eight_bits(model, work.task, self, work.hardware)
+        else:
+            yield from with_codebooks(model)
+
+    def tuned(self, whole: Backbone, variant: Variant, work: Work) -> Backbone:
+        """Return a fine-tuned copy; what was pruned stays zero, or becomes so on the way."""
+        model = copied(whole if self.gradual else variant.model)
+        if self.method is Method.magnitude:
+            rising = max(1, 3 * self.steps // 4) if self.gradual else 0
+            pruning = MagnitudePruning(
+                model, float(variant.labels["amount"]), self.scope,
+                steps=rising, every=self.prune_every,
+            )  # fmt: skip
+            model.add_module(PRUNING, pruning)
+        optim = replace(
+            work.optim,
+            steps=self.steps,
+            peak_learning_rate=self.learning_rate,
+            warmup_steps=min(work.optim.warmup_steps, self.steps // 10),
+        )
+        with within("fine-tuning"):
+            for _ in train(
+                model,
+                work.task,
+                optim=optim,
+                config=TrainConfig(evaluate_splits=[]),
+                hardware=work.hardware,
+                seed=work.seed,
+                checkpoints=None,
+            ):
+                pass
+        if hasattr(model, PRUNING):
+            delattr(model, PRUNING)
+        return model
+
+    @classmethod
+    def headline(cls, rows: Sequence[Measurement]) -> str:
+        """Return the accuracy and the size of the trained model and of the last variant."""
+        sizes, scores = dict[Any, float](), dict[Any, float]()
+        for row in rows:
+            if row.labels.get("storage") == "sparse":
+                sizes[_key(row)] = row.value or 0.0
+            elif row.metric == "accuracy" and row.labels.get("split") == "test":
+                scores[_key(row)] = row.value or 0.0
+        ends = [key for key in sizes if key in scores]
+        said = []
+        for key in (ends[0], ends[-1]) if len(ends) > 1 else ends:
+            name = " ".join(key)
+            said.append(f"{name}: accuracy {scores[key]:.3f}, {sizes[key] / 1024:,.0f} KiB")
+        return "; ".join(said)
+
+
+def _key(row: Measurement) -> tuple[Any, ...]:
+    return tuple(row.labels.get(name, "") for name in ("amount", STAGE))
+
+
+PRUNING = "pruning"
+"""Name of what keeps weights at zero among the parts of a model that is fine-tuned."""
