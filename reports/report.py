@@ -41,6 +41,7 @@ from reports.sections.accuracy import score_tables, splits
 from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
 from reports.sections.attention_mass import mass_parts
+from reports.sections.compression import compression_parts
 from reports.sections.context import context_parts
 from reports.sections.decoding import decode_parts
 from reports.sections.efficiency import (
@@ -69,6 +70,7 @@ SECTIONS: Mapping[str, Parts] = {
     "span": span_parts,
     "context": context_parts,
     "attention_mass": mass_parts,
+    "compress": compression_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})

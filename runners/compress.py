@@ -171,7 +171,9 @@ class Compress(Timing, TrainedRunner):
             yield from measurement.rows(replace(made, labels=labels))
             if self.steps:
                 tuned = self.tuned(model, made, work)
-                yield from measurement.rows(Variant(model=tuned, labels={**labels, STAGE: TUNED}))
+                way = {"way": "gradual"} if self.gradual else {}
+                labels = {**labels, **way, STAGE: TUNED}
+                yield from measurement.rows(Variant(model=tuned, labels=labels))
 
     def variants(self, model: Backbone, work: Work) -> Iterator[Variant | Measurement]:
         """Yield what the method makes of the model."""
