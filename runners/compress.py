@@ -17,7 +17,7 @@ from models.backbone.model import Backbone
 from models.compression.int8 import Int8Form, Int8Library
 from models.compression.magnitude import MagnitudePruning, Scope, check_sparsity
 from models.idle import Need, defaults, idle
-from runners.compression.measured import Variant, VariantMeasurement
+from runners.compression.measured import CompressedModel, VariantMeasurement
 from runners.compression.variants import (
     COMPRESSED,
     STAGE,
@@ -38,7 +38,7 @@ from runners.training.config import TrainConfig
 from tasks.task import SPLITS
 
 
-class Method(StrEnum):
+class CompressionMethod(StrEnum):
     """What is done to the model."""
 
     heads = auto()
@@ -52,16 +52,16 @@ class Method(StrEnum):
 
 
 USUAL = {
-    Method.heads: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-    Method.magnitude: [0.5, 0.75, 0.9, 0.95],
+    CompressionMethod.heads: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
+    CompressionMethod.magnitude: [0.5, 0.75, 0.9, 0.95],
 }
 """Amounts of the methods that have some."""
 NEEDS = (
     Need("amounts", "steps", "learning_rate", method=tuple(USUAL)),
-    Need("importance_examples", method=Method.heads),
-    Need("scope", "gradual", method=Method.magnitude),
+    Need("importance_examples", method=CompressionMethod.heads),
+    Need("scope", "gradual", method=CompressionMethod.magnitude),
     Need("prune_every", gradual=True),
-    Need("form", "library", method=Method.int8),
+    Need("form", "library", method=CompressionMethod.int8),
     Need("calibration_examples", form=Int8Form.static),
     Need("learning_rate", "gradual", words="steps above 0", holds=lambda _, own: own.steps > 0),
 )
@@ -76,7 +76,7 @@ class Compress(Timing, TrainedRunner):
     trains: ClassVar[bool] = True
     timed: ClassVar[bool] = True
 
-    method: Method = Method.heads
+    method: CompressionMethod = CompressionMethod.heads
     amounts: list[float] | None = None
     """Shares of the heads or of the weights that go; None: those usual for the method, as many as
     every layer can lose."""
@@ -126,7 +126,7 @@ class Compress(Timing, TrainedRunner):
         if not self.amounts or sorted(set(self.amounts)) != self.amounts:
             raise ValueError(f"amounts are one or more, ascending: got {self.amounts}")
         for share in self.amounts:
-            if self.method is Method.magnitude:
+            if self.method is CompressionMethod.magnitude:
                 check_sparsity(share)
             elif not 0 < share < 1:
                 raise ValueError(
@@ -161,7 +161,7 @@ class Compress(Timing, TrainedRunner):
             seed=work.seed,
         )
         named = {"method": self.method.value}
-        whole = Variant(model=model, labels={**named, "amount": "0", STAGE: "trained"})
+        whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
         yield from measurement.rows(whole)
         for made in self.variants(model, work):
             if isinstance(made, Measurement):
@@ -173,23 +173,23 @@ class Compress(Timing, TrainedRunner):
                 tuned = self.tuned(model, made, work)
                 way = {"way": "gradual"} if self.gradual else {}
                 labels = {**labels, **way, STAGE: TUNED}
-                yield from measurement.rows(Variant(model=tuned, labels=labels))
+                yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
 
-    def variants(self, model: Backbone, work: Work) -> Iterator[Variant | Measurement]:
+    def variants(self, model: Backbone, work: Work) -> Iterator[CompressedModel | Measurement]:
         """Yield what the method makes of the model."""
-        if self.method is Method.heads:
+        if self.method is CompressionMethod.heads:
             yield from without_heads(model, work.task, self, work.hardware)
-        elif self.method is Method.magnitude:
+        elif self.method is CompressionMethod.magnitude:
             yield from without_weights(model, self)
-        elif self.method is Method.int8:
+        elif self.method is CompressionMethod.int8:
             yield from in_eight_bits(model, work.task, self, work.hardware)
         else:
             yield from with_codebooks(model)
 
-    def tuned(self, whole: Backbone, variant: Variant, work: Work) -> Backbone:
+    def tuned(self, whole: Backbone, variant: CompressedModel, work: Work) -> Backbone:
         """Return a fine-tuned copy; what was pruned stays zero, or becomes so on the way."""
         model = copied(whole if self.gradual else variant.model)
-        if self.method is Method.magnitude:
+        if self.method is CompressionMethod.magnitude:
             rising = max(1, 3 * self.steps // 4) if self.gradual else 0
             pruning = MagnitudePruning(
                 model, float(variant.labels["amount"]), self.scope,

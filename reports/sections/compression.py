@@ -18,12 +18,32 @@ from matplotlib.lines import Line2D
 from reports.figures.curves import page_names
 from reports.figures.drawing import PALETTE, Look, save, style
 from reports.figures.layout import arrange, chunks, sheet
-from reports.rows import DAGGER, MARKS, MISSING, disturbed, labels_of, model_order, short, shown
+from reports.rows import (
+    DAGGER,
+    MARKS,
+    MISSING,
+    disturbed,
+    labels_of,
+    model_order,
+    named,
+    short,
+    shown,
+)
 from reports.statistics import median_interval
 from reports.tables import Column, Entry, Table, TableRow
 
 RUNNER = "compress"
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+OPTIONS = frozenset(
+    f"runner.{name}"
+    for name in (
+        "weights", "method", "amounts", "importance_examples", "scope", "gradual", "prune_every",
+        "form", "library", "calibration_examples", "steps", "learning_rate", "distillation",
+        "teacher", "evaluate_splits", "evaluation_batch", "batch_size", "warmup_steps",
+        "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",
+    )
+)  # fmt: skip
+"""Of the runner: they tell variants apart, and not models."""
 TRAINED, TUNED = "trained", "fine-tuned"
 KEYS = (*TASK, "name", "method", "amount", "stage", "what")
 NUMBERS = ("parameters", "nonzero_parameters", "flops")
@@ -60,6 +80,7 @@ def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
     """Return a line for each variant: means over seeds; a cell that failed has its reason."""
     own = rows[rows["runner"] == RUNNER].copy()
     labels = [labels_of(found) for found in own["labels"]]
+    own["name"] = [named(row, without=OPTIONS) for row in own.to_dict("records")]
     own["method"] = [found.get("method", "") for found in labels]
     own["amount"] = [float(found.get("amount", "nan")) for found in labels]
     own["stage"] = [found.get("stage", "") for found in labels]

@@ -32,7 +32,7 @@ VARIANT, WHOLE = "variant", "whole"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class CompressedModel:
     """A model after a compression."""
 
     model: Backbone
@@ -75,7 +75,7 @@ class VariantMeasurement:
         tokens, target = random_inputs(sequences, facts.max_length, facts, seed)
         self.inputs = tokens.to(self.device), target.to(self.device)
 
-    def rows(self, variant: Variant) -> Iterator[Measurement]:
+    def rows(self, variant: CompressedModel) -> Iterator[Measurement]:
         """Yield everything about one variant, which may be the whole model itself."""
         model = variant.model.to(self.device).eval()
         labels = dict(variant.labels)

@@ -20,7 +20,7 @@ from models.compression.head_importance import (
 from models.compression.int8 import Int8Form, quantise
 from models.compression.magnitude import prune_weights, share_of_zeros
 from models.mixer import Unsupported
-from runners.compression.measured import Variant
+from runners.compression.measured import CompressedModel
 from runners.isolation.progress import phase
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement
@@ -68,7 +68,7 @@ def examples_of(
 
 def without_heads(
     model: Backbone, task: Task, config: "Compress", hardware: HardwareProfile
-) -> Iterator[Variant | Measurement]:
+) -> Iterator[CompressedModel | Measurement]:
     """Yield models with fewer and fewer heads, and the importance that decided which go.
 
     Raises:
@@ -93,7 +93,7 @@ def without_heads(
             yield from importance_rows(importance)
         remove_heads(pruned, least_important(importance, count - removed))
         removed = count
-        yield Variant(
+        yield CompressedModel(
             model=copied(pruned),
             labels={"amount": f"{count / total:.4g}", "heads": f"{total - count} of {total}"},
         )
@@ -107,12 +107,12 @@ def importance_rows(importance: Mapping[int, torch.Tensor]) -> Iterator[Measurem
             yield Measurement(metric="head_importance", value=score, labels=labels)
 
 
-def without_weights(model: Backbone, config: "Compress") -> Iterator[Variant]:
+def without_weights(model: Backbone, config: "Compress") -> Iterator[CompressedModel]:
     """Yield models without their smallest weights."""
     for share in config.shares:
         pruned = copied(model)
         prune_weights(pruned, share, config.scope)
-        yield Variant(
+        yield CompressedModel(
             model=pruned,
             labels={
                 "amount": f"{share:g}",
@@ -125,7 +125,7 @@ def without_weights(model: Backbone, config: "Compress") -> Iterator[Variant]:
 
 def in_eight_bits(
     model: Backbone, task: Task, config: "Compress", hardware: HardwareProfile
-) -> Iterator[Variant]:
+) -> Iterator[CompressedModel]:
     """Yield the model with 8-bit linear maps."""
     coded = copied(model).eval()
     device = torch.device(str(hardware.device))
@@ -138,11 +138,11 @@ def in_eight_bits(
     with torch.no_grad():
         quantise(coded, config.form, library=config.library, calibration=calls, device=device)
     labels = {"amount": "8", "bits": "8", "form": config.form.value}
-    yield Variant(model=coded, labels={**labels, "library": config.library.value})
+    yield CompressedModel(model=coded, labels={**labels, "library": config.library.value})
 
 
-def with_codebooks(model: Backbone) -> Iterator[Variant]:
+def with_codebooks(model: Backbone) -> Iterator[CompressedModel]:
     """Yield the model with a codebook of 256 numbers for each linear map."""
     coded = copied(model)
     code_weights(coded)
-    yield Variant(model=coded, labels={"amount": "8", "bits": "8", "form": "codebook"})
+    yield CompressedModel(model=coded, labels={"amount": "8", "bits": "8", "form": "codebook"})

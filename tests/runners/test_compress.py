@@ -10,7 +10,7 @@ from models.backbone.model import Backbone
 from models.compression.int8 import Int8Form
 from models.compression.magnitude import Scope, share_of_zeros
 from models.families.linear import LinearAttention
-from runners.compress import Compress, Method
+from runners.compress import Compress, CompressionMethod
 from runners.measurement.hardware import HardwareProfile
 from runners.training.optim import OptimConfig
 
@@ -49,7 +49,9 @@ def by_variant(found, metric, **labels):
 
 
 def test_heads_leave_in_steps_and_take_their_weights_along():
-    found = rows(method=Method.heads, amounts=[0.25, 0.5], importance_examples=12, steps=2)
+    found = rows(
+        method=CompressionMethod.heads, amounts=[0.25, 0.5], importance_examples=12, steps=2
+    )
     variants = [("0", "trained"), ("0.25", "compressed"), ("0.25", "fine-tuned"),
                 ("0.5", "compressed"), ("0.5", "fine-tuned")]  # fmt: skip
     for metric in ("accuracy", "loss"):
@@ -77,18 +79,18 @@ def test_heads_leave_in_steps_and_take_their_weights_along():
 
 
 def test_usual_shares_of_heads_end_where_each_layer_has_one():
-    found = rows(method=Method.heads, importance_examples=4)
+    found = rows(method=CompressionMethod.heads, importance_examples=4)
     assert {row.labels["heads"] for row in found if "heads" in row.labels} == {
         f"{left} of 8" for left in range(2, 8)
     }
     with pytest.raises(ValueError, match="at least one head"):
-        rows(method=Method.heads, amounts=[0.9])
+        rows(method=CompressionMethod.heads, amounts=[0.9])
 
 
 @pytest.mark.parametrize("gradual", [False, True])
 def test_zeros_stay_in_a_fine_tuning_or_come_on_the_way(gradual):
     found = rows(
-        method=Method.magnitude,
+        method=CompressionMethod.magnitude,
         amounts=[0.5],
         steps=4,
         **({"gradual": True, "prune_every": 1} if gradual else {}),
@@ -112,8 +114,8 @@ def test_zeros_stay_in_a_fine_tuning_or_come_on_the_way(gradual):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        (Method.codebook, {}),
-        *((Method.int8, {"form": form}) for form in Int8Form),
+        (CompressionMethod.codebook, {}),
+        *((CompressionMethod.int8, {"form": form}) for form in Int8Form),
     ],
 )
 def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
@@ -121,7 +123,7 @@ def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
     sizes = by_variant(found, "disk_bytes", storage="dense")
     numbers, flops = by_variant(found, "parameters"), by_variant(found, "flops")
     one, other = ("0", "trained"), ("8", "compressed")
-    if method is Method.int8:
+    if method is CompressionMethod.int8:
         assert sizes[other] < sizes[one]
     assert numbers[one] == numbers[other]
     assert flops[one] == flops[other]
@@ -132,15 +134,15 @@ def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"method": Method.int8, "amounts": [0.5]}, "amounts"),
-        ({"method": Method.codebook, "steps": 5}, "steps"),
+        ({"method": CompressionMethod.int8, "amounts": [0.5]}, "amounts"),
+        ({"method": CompressionMethod.codebook, "steps": 5}, "steps"),
         ({"scope": Scope.layer}, "scope"),
-        ({"calibration_examples": 5, "method": Method.int8}, "calibration_examples"),
-        ({"gradual": True, "method": Method.magnitude}, "gradual"),
+        ({"calibration_examples": 5, "method": CompressionMethod.int8}, "calibration_examples"),
+        ({"gradual": True, "method": CompressionMethod.magnitude}, "gradual"),
         ({"learning_rate": 0.1}, "learning_rate"),
         ({"amounts": [1.0]}, "every layer keeps one"),
         ({"amounts": [0.5, 0.25]}, "ascending"),
-        ({"amounts": [1.0], "method": Method.magnitude}, "zeros alone"),
+        ({"amounts": [1.0], "method": CompressionMethod.magnitude}, "zeros alone"),
         ({"evaluate_splits": ["train"]}, "evaluate_splits"),
         ({"steps": -1}, "steps must be at least 0"),
         ({"timed_steps": 1}, "timed_steps"),
