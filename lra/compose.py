@@ -349,6 +349,7 @@ def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
         scalars=spec.scalars and not answers_tokens,
         memory=0 if max_length else spec.memory,
         added_ids=spec.added_ids,
+        masks=spec.masks if answers_tokens and max_length is None else frozenset(),
     )
 
 

@@ -214,10 +214,9 @@ class Traits:
 class Layout(NamedTuple):
     """Read-only facts of one pass. None means nothing special, and the fast path.
 
-    The model makes `keep` of a task's padding and `start` of a state along time. The other facts
-    have no producer among the tasks: whoever calls a stack or a mixer gives them, and a stack
-    refuses one that some mixer does not support. `document` and `prefix` are supported by exact
-    attention (softmax, SDPA), `document` by the identity as well, `is_global` by Longformer.
+    The model makes `keep` of a task's padding and `start` of a state along time; `document`,
+    `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
+    refuses a fact that some mixer does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -230,6 +229,12 @@ class Layout(NamedTuple):
     """Attend only among equals."""
     prefix: Int[Tensor, " b"] | None = None
     """Prefix language model: the first `prefix` tokens see each other."""
+    order: Int[Tensor, "b l"] | None = None
+    """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
+
+
+MASKS = ("document", "prefix", "order")
+"""Facts of a layout that say which tokens see each other, besides padding."""
 
 
 def blanked(x: Float[Tensor, "b l d"], layout: Layout, traits: Traits) -> Float[Tensor, "b l d"]:

@@ -96,7 +96,7 @@ def biases(site: Site, bias: bool, *, default: bool = True) -> Biases:
     return Biases(requested.get("qkv_bias", bias), requested.get("output_bias", bias))
 
 
-class Heads(NamedTuple):
+class HeadCounts(NamedTuple):
     """How many heads are projected to, and back from, where these are not all `site.heads`."""
 
     queries: int
@@ -144,13 +144,13 @@ class MultiHead(Family):
         bias: bool = True,
         bias_default: bool = True,
         mean_at_padding: bool = False,
-        heads: Heads | None = None,
+        heads: HeadCounts | None = None,
         key_width: int | None = None,
     ) -> None:
         super().__init__()
         self.mean_at_padding = mean_at_padding
         self.heads, self.head_width = site.heads, site.head_width
-        self.head_counts = Heads(*4 * [site.heads]) if heads is None else heads
+        self.head_counts = HeadCounts(*4 * [site.heads]) if heads is None else heads
         self.key_width = site.head_width if key_width is None else key_width
         self.rotary = site.positions == Positions.rotary
         self.infused = site.positions == Positions.position_infused

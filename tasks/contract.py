@@ -14,6 +14,8 @@ from tasks.task import SPLITS, TOKEN_KINDS, Batch, Certified, Task
 
 BATCH_SIZE = 16
 SEED = 7
+MASKS = ("document", "prefix", "order")
+"""Fields of a batch that say which tokens see each other."""
 MANY = 64
 """Batches that are compared where a whole epoch would add nothing."""
 
@@ -49,6 +51,7 @@ def check_task(task: Task) -> list[TaskFinding]:
         check_disjoint,
         check_tokens,
         check_keep,
+        check_masks,
         check_perfect,
         check_baselines,
     )
@@ -191,6 +194,22 @@ def check_tokens(task: Task) -> TaskFinding:
                 faults.add(f"{split}: longer than max_length={spec.max_length}")
     detail = "; ".join(sorted(faults)) or "tokens, targets and lengths are in range"
     return TaskFinding("tokens", not faults, detail)
+
+
+def check_masks(task: Task) -> TaskFinding:
+    """Batches carry the masks that the task names, and no others; a prefix ends in its row."""
+    faults = set()
+    for split in SPLITS:
+        for batch in islice(_batches(task, split), MANY):
+            found = {name for name in MASKS if getattr(batch, name) is not None}
+            if found != task.spec.masks:
+                faults.add(f"{split}: {sorted(found)}, and spec.masks={sorted(task.spec.masks)}")
+            if batch.prefix is not None:
+                length = batch.tokens.shape[-1]
+                if bool(((batch.prefix < 0) | (batch.prefix >= length)).any()):
+                    faults.add(f"{split}: a prefix outside 0 … {length - 1}")
+    detail = "; ".join(sorted(faults)) or f"batches carry {sorted(task.spec.masks) or 'no masks'}"
+    return TaskFinding("masks", not faults, detail)
 
 
 def check_keep(task: Task) -> TaskFinding:

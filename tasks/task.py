@@ -27,9 +27,12 @@ class Kind(StrEnum):
     """One token for every position, which sees what stands before it."""
     masked_modelling = auto()
     """One token for every position, which sees both sides; the batch's weight says which count."""
+    sequence_to_sequence = auto()
+    """One token for every position behind a source, which is the batch's `prefix`: it sees the
+    source and what stands before it."""
 
 
-TOKEN_KINDS = frozenset({Kind.language_modelling, Kind.masked_modelling})
+TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})
 """Those whose answers are tokens."""
 
 
@@ -67,6 +70,8 @@ class TaskSpec:
     every stored row. Empty: bytes, characters or symbols of the task's own."""
     memory: int = 0
     """Tokens that a state along time remembers; 0: no state is carried."""
+    masks: frozenset[str] = frozenset()
+    """Fields of every batch that say which tokens see each other: prefix, order, document."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, where known."""
 
@@ -85,9 +90,15 @@ class Batch(NamedTuple):
     """Like target: which positions count, and how much; None = all, once."""
     reset: Bool[Tensor, " b"] | None = None
     """Stream rows that begin anew."""
-    document: Int[Tensor, "b l"] | None = None
+    document_position: Int[Tensor, "b l"] | None = None
     """Of each answer, how many tokens of its document come before it; None: there are no documents,
     or nobody asks."""
+    document: Int[Tensor, "b l"] | None = None
+    """Numbers of documents: a token sees those of its own alone; None: all of the row."""
+    prefix: Int[Tensor, " b"] | None = None
+    """First tokens of each row that see each other, where others see what stands before them."""
+    order: Int[Tensor, "b l"] | None = None
+    """Ranks: a token sees those of no higher rank; None: all of the row."""
 
 
 class Tally(NamedTuple):

@@ -38,6 +38,7 @@ STANDS_FOR = {
 FRAGMENTS = {
     "lra run",
     "lra show",
+    "lra show --cost",
     "lra report",
     "lra report --rows",
     "lra verify",

@@ -197,7 +197,12 @@ def _results(before: Sequence[str]) -> Path:
 
 
 def _show(before: Sequence[str], current: str) -> list[str]:
-    """Return keys of cells; as long as the first two digits are open, these alone."""
+    """Return keys of cells; as long as the first two digits are open, these alone.
+
+    Behind --cost also the words of `lra run`.
+    """
+    if "--cost" in before and ("=" in current or "." in current or _positional(before)):
+        return _run(before, current)
     folder = _results(before) / "cells"
     if not folder.is_dir() or _positional(before):
         return []

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from lra.catalogue import table
+from lra.cli import CommandError
 from lra.sweep.stored_weights import NAME, OPTION
 from runners.records import Cell
 from runners.store import Store
@@ -33,12 +34,28 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--curves", action="store_true", help="print rows of every training step too")
     made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument(
+        "--cost",
+        action="store_true",
+        help="parameters and multiply-adds by layer instead, of CELL or of the words of lra run; "
+        "lra show --cost --help",
+    )
+    made.add_argument("--lengths", metavar="N,N", help="tokens of an example, for --cost")
     return made
 
 
 def main(argv: list[str]) -> int:
-    """Print the cell."""
+    """Print the cell, or what a model costs."""
+    if "--cost" in argv:
+        from lra.commands.cost import main as cost
+
+        return cost(argv)
     arguments = parser().parse_args(argv)
+    for word in (arguments.lengths and "--lengths", "=" in arguments.cell and arguments.cell):
+        if word:
+            raise CommandError(
+                f"{word} is for --cost: lra show --cost model=performer task=listops"
+            )
     if not arguments.results.is_dir():
         raise FileNotFoundError(
             f"no results folder {arguments.results.resolve()}: name yours by --results DIR"

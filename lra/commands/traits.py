@@ -46,6 +46,9 @@ def describe(
         facts = asdict(mixer.traits)
         facts.pop("causal")
         facts["cross"] |= found.get("cross", False)  # of another sequence, one direction can
+        # A prefix gives nothing to a mixer that looks both ways, and ranks are for such alone.
+        facts["supports"] = facts["supports"] - (set() if causal else {"prefix"})
+        facts["supports"] |= set(found.get("supports", ()))
         found |= {k: sorted(v) if isinstance(v, frozenset) else v for k, v in facts.items()}
         if isinstance(mixer, Remembers):
             try:

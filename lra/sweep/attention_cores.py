@@ -9,7 +9,7 @@ from torch import nn
 
 from lra.binding import schema
 from lra.compose import Run, facts, group_file, locate, mixer_factory
-from models.backbone.config import Head
+from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.seeding import derive, drawing
 from models.idle import idle_in
 from models.mixer import SCORED, Site, Unsupported
@@ -39,7 +39,7 @@ class FamilyCores:
         self.config = cast(Approximation, run.runner)
         self.run, self.length, self.node = run, length, dict(node["mixer"])
         self.option = self.config.budget_option(run.model)
-        self.causal = facts(run, length).head is Head.language_modelling
+        self.causal = facts(run, length).head in CAUSAL_HEADS
 
     def approximation(self, budget: int, *, draw: int, layer: int) -> Core:
         """Return the run's family with this budget and this draw."""

@@ -7,6 +7,7 @@ from typing import cast
 from torch import nn
 
 from models.backbone.adaptive import AdaptiveEmbedding, TiedAdaptiveHead
+from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -216,7 +217,7 @@ def check_pools(config: BackboneConfig, facts: TaskFacts, mixers: Sequence[Mixer
     """
     if len(config.block_layers) == 1:
         return 0
-    if facts.head == Head.language_modelling:
+    if facts.head in CAUSAL_HEADS:
         raise Unsupported(
             "a pooled position is made of a token and the next, which would see itself answered: "
             f"got a task that needs a causal model, and pool_blocks={config.pool_blocks}; set "
@@ -246,7 +247,7 @@ def check_norm(config: BackboneConfig, facts: TaskFacts) -> None:
     """Raise `Unsupported` where the statistics of a batch would tell what a model must not see."""
     if config.norm != NormKind.batch:
         return
-    if facts.head == Head.language_modelling:
+    if facts.head in CAUSAL_HEADS:
         raise Unsupported(
             "norm=batch takes statistics of all positions, so that earlier tokens would see later "
             "ones: got a task that needs a causal model; choose model.backbone.norm=layer, rms or "
@@ -272,7 +273,7 @@ OF_TASK = (
     ),
     Need(
         "order_blind", words="a task whose answers look both ways",
-        holds=lambda facts, _: facts.head != Head.language_modelling,
+        holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
         "interaction", words="a task of pairs, such as retrieval",

@@ -12,10 +12,15 @@ class Head(StrEnum):
     """One token for every position, which sees what stands before it."""
     masked_modelling = auto()
     """One token for every position, which sees both sides."""
+    sequence_to_sequence = auto()
+    """One token for every position behind a source, which sees the source and what stands before
+    it; tokens of the source see each other."""
 
 
-TOKEN_HEADS = frozenset({Head.language_modelling, Head.masked_modelling})
+TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
 """Those that answer at every position."""
+CAUSAL_HEADS = frozenset({Head.language_modelling, Head.sequence_to_sequence})
+"""Those whose answers see no later token."""
 
 
 class Residual(StrEnum):

@@ -305,11 +305,18 @@ class TaskFacts:
     """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
     added_ids: int = 0
     """Last ids of the vocabulary that other tasks over the same tokens do not have."""
+    masks: frozenset[str] = frozenset()
+    """Those of `models.mixer.MASKS` that come with every batch, which every mixer must support."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
         if self.scalars and self.head in TOKEN_HEADS:
             raise ValueError(f"head={self.head} predicts token ids: got scalars=True")
+        if self.masks and self.head not in TOKEN_HEADS:
+            raise ValueError(
+                f"masks are for models that answer at every position: got head={self.head}, "
+                f"masks={sorted(self.masks)}"
+            )
 
     def check(self, tokens: Tokens) -> None:
         """Raise ValueError for tokens that a model of these facts was not built for."""

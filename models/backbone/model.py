@@ -25,6 +25,7 @@ from models.backbone.assembly import (
     head_of,
     stack_of,
 )
+from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.config import (
     TOKEN_HEADS,
     BackboneConfig,
@@ -46,6 +47,7 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
+from models.backbone.placing import PLAIN, check_restarts, encoded_at, masks_of, sinusoid_like
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing, redraw
@@ -62,7 +64,7 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
+from models.positions import AxialPositions, LearnedPositions
 
 __all__ = [
     "Backbone",
@@ -136,11 +138,12 @@ class Backbone(nn.Module):
                 f"got {len(mixers)}"
             )
         self.config, self.facts = config, facts
-        self.causal = facts.head == Head.language_modelling
+        self.causal = facts.head in CAUSAL_HEADS
         self.per_token = facts.head in TOKEN_HEADS
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
         check_groups(config, mixers)
         check_norm(config, facts)
+        check_restarts(config, facts)
         self.decoder = check_pools(config, facts, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
@@ -211,6 +214,7 @@ class Backbone(nn.Module):
             passed=config.padding == Padding.passed,
             per_token=self.per_token,
             pooling=None if self.per_token else config.pooling,
+            masks=self.facts.masks,
         )
 
     def _own_stack(self, make: StackFactory, seed: int) -> nn.Module:
@@ -268,13 +272,15 @@ class Backbone(nn.Module):
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
         label_smoothing: float = 0.0,
+        *,
+        layout: Layout = PLAIN,
     ) -> Outcome:
         """Judge every item; with smoothed labels, `nll` is the cross entropy with these.
 
         At every position: `target[:, i]` is what position i is to answer, for language models the
-        token after `tokens[:, 0, i]`; the task shifts.
+        token after `tokens[:, 0, i]`; the task shifts. `layout` has the masks of the batch.
         """
-        flow = self.run(tokens, keep, state)
+        flow = self.run(tokens, keep, state, layout)
         hit: Tensor | None
         if isinstance(self.head, TokenHead):
             nll, hit = self.head.judge(flow.x, target, label_smoothing)
@@ -291,9 +297,10 @@ class Backbone(nn.Module):
         tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
+        layout: Layout = PLAIN,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
         """Return logits, [b c] or [b l c], and the next state where one is given."""
-        flow = self.run(tokens, keep, state)
+        flow = self.run(tokens, keep, state, layout)
         if isinstance(self.head, TokenHead):
             return self.head(flow.x), flow.state
         return self.classify(flow.x, keep, tokens.shape[1]), flow.state
@@ -317,13 +324,15 @@ class Backbone(nn.Module):
         tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None,
         state: State,
+        layout: Layout = PLAIN,
     ) -> Flow:
         """Return the stack's output with p folded into b, and the next state where one is given.
 
         The model's state is (tokens seen by row, the stack's state): the count is where the next
-        tokens stand.
+        tokens stand. Of `layout`, `models.mixer.MASKS` are read.
         """
         self.facts.check(tokens)
+        layout = masks_of(layout, self.facts, state)
         if state is not None and keep is not None:
             raise ValueError(
                 "a state continues full rows only: got a keep mask as well; group rows of equal "
@@ -345,36 +354,24 @@ class Backbone(nn.Module):
                 keep = torch.cat((first, keep), dim=1)
         if self.config.padding == Padding.attended:
             keep = None
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count)), layers)
-        flow = cast(Flow, self.stack(flow, Layout(keep=keep, start=count)))
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count, layout.document)), layers)
+        flow = cast(Flow, self.stack(flow, layout._replace(keep=keep, start=count)))
         flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
         return flow
 
     def add_positions(
-        self, x: Float[Tensor, "b l d"], start: Int[Tensor, " b"] | None
+        self,
+        x: Float[Tensor, "b l d"],
+        start: Int[Tensor, " b"] | None,
+        document: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        """Add the positions that belong to the input."""
-        if self.positions is not None:
-            # elsewhere a look at `start` would wait for the device, whose own index check is loud
-            if start is not None and start.device.type == "cpu" and len(start):
-                end, limit = int(start.max()) + x.shape[1], self.positions.max_length
-                if end > limit:
-                    raise ValueError(
-                        f"learned positions end at {limit} tokens: the stream would reach {end}; "
-                        "start anew, or choose positions=sinusoidal, rotary or none"
-                    )
-            if self.has_cls and isinstance(self.positions, AxialPositions):
-                # the grid begins behind the CLS vector, which is a position by itself
-                encoded = self.positions(position_ids(x.shape[1] - 1, None, x))
-                return x + nn.functional.pad(encoded, (0, 0, 1, 0))
-            placed: Tensor = x + self.positions(position_ids(x.shape[1], start, x))
-            return placed
-        if self.config.positions == Positions.sinusoidal:
-            ids = position_ids(x.shape[1], start, x)
-            return x + sinusoid(ids, x.shape[-1]).to(x.dtype)
-        return x
+        """Add the positions that belong to the input; they begin anew with each document."""
+        if self.positions is None and self.config.positions != Positions.sinusoidal:
+            return x
+        encode = self.positions or sinusoid_like
+        return encoded_at(x, encode, start=start, document=document, cls=self.has_cls)
 
     def classify(
         self, x: Float[Tensor, "n placed d"], keep: Bool[Tensor, "b p l"] | None, parts: int

@@ -9,6 +9,13 @@ from models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
 from models.backbone.stack import Stack, family
 from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
 
+MASKED = {
+    "document": "documents that do not see each other",
+    "prefix": "a prefix whose tokens see each other",
+    "order": "an order in which tokens see each other",
+}
+"""What each of `models.mixer.MASKS` asks of a mixer, for messages."""
+
 
 def checked_mixer(
     mixer: Mixer,
@@ -21,6 +28,7 @@ def checked_mixer(
     passed: bool = False,
     per_token: bool = False,
     pooling: Pooling | None = None,
+    masks: frozenset[str] = frozenset(),
 ) -> nn.Module:
     """Return `mixer` as a module, or raise where it cannot serve in this model.
 
@@ -34,6 +42,7 @@ def checked_mixer(
         passed: Whether they may hide other tokens than padding.
         per_token: Whether the model answers at every position.
         pooling: Of a model that answers once.
+        masks: Facts of the layout, of `models.mixer.MASKS`, that come with every batch.
 
     Raises:
         TypeError: It is no `nn.Module`, so its parameters would be lost.
@@ -72,6 +81,12 @@ def checked_mixer(
             f"{family(mixer)} cannot leave padding out (traits.supports lacks keep): got a task "
             f"that pads; choose model.backbone.padding={ways}, which change the function, or "
             "another family"
+        )
+    if lacking := sorted(masks - traits.supports):
+        raise Unsupported(
+            f"{family(mixer)} does not honour {' and '.join(map(MASKED.__getitem__, lacking))} "
+            f"(traits.supports lacks {', '.join(lacking)}): choose a family of exact attention, "
+            "such as softmax or sdpa, or another objective of the task"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(

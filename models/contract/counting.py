@@ -99,8 +99,8 @@ def operations_of(func: Any, args: Any, kwargs: Any, made: Any) -> int:
     return int(formula(*args, **kwargs, out_val=made)) if formula else 0
 
 
-class _OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what torch's own `FlopCounterMode` counts.
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what torch's own `FlopCounterMode` counts, in `operations`, multiply-add = 2.
 
     That one also keeps a table by module and asks of every call anew whether it is composite,
     which takes longer than the operator itself where tensors have no contents.
@@ -137,7 +137,7 @@ def count_operations(run: Callable[[], object]) -> int:
     usual 5 n log2 n), forward and backward; not element-wise work, softmax, sorts, scans. Causal
     attention through a fused kernel counts as full attention, whatever the kernel skips.
     """
-    with _OperationCounter() as counter:
+    with OperationCounter() as counter:
         run()
     return int(counter.operations)
 

@@ -16,6 +16,7 @@ EXERCISED: Mapping[str, str] = {
     "is_global": "is_global",
     "document": "document",
     "prefix": "prefix",
+    "order": "ranks",
 }
 """The check that holds a mixer to its claim to support a field of `Layout`."""
 BEYOND = 3

@@ -1,4 +1,4 @@
-"""The contract kit's checks of claims: what start, document, prefix and is_global must mean."""
+"""The contract kit's checks of claims: start, document, prefix, order and is_global."""
 
 from dataclasses import replace
 from typing import cast
@@ -194,19 +194,68 @@ def check_prefix(case: Case) -> Result:
     return found
 
 
-def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
-    """Return the mixer without causality, where it can be built with these weights.
+def check_ranks(case: Case) -> Result:
+    """A token sees those of no higher rank, and no others."""
+    mixer = case.mixer()
+    traits = traits_of(mixer)
+    if "order" not in traits.supports:
+        return NOT_CLAIMED
+    if traits.causal:
+        return Result(False, "order is supported by a causal mixer").because(
+            "ranks say what a mixer sees that looks both ways: leave order out where it is causal"
+        )
+    length = case.middling
+    x, generator = case.input(length), torch.Generator().manual_seed(case.seed + 7)
+    order = torch.randint(5, (ROWS, length), generator=generator)
+    order[0] = torch.randperm(length, generator=generator)
+    same = torch.full_like(order, 3)
+    seen = [case.agree("ranks that are all equal", call(mixer, x, order=same), call(mixer, x))]
+    y = call(mixer, x, order=order)
+    for row in range(ROWS):
+        alone = call(mixer, x[row : row + 1], order=order[row : row + 1])[0]
+        seen.append(case.agree(f"ranks of row {row} alone", alone, y[row]))
+    masks = [None, *([case.holes()[:, :length]] if "keep" in traits.supports else [])]
+    for mask in masks:
+        y = call(mixer, x, mask, order=order)
+        for rank in (0, 2, 3, length // 2):
+            own = order <= rank
+            loud = torch.where(own[..., None], x, case.noise(x))
+            own = own if mask is None else own & mask
+            there = call(mixer, loud, mask, order=order)
+            seen.append(case.agree(f"outliers above rank {rank}", there[own], y[own]))
+    found = worst(seen)
+    if not found.passed:
+        return found.because("layout.order is not applied, not each row's own, or shows too much")
+    twin = _twin(case, mixer, causal=True)
+    if twin is None:
+        return found
+    ascending = torch.arange(length).expand(ROWS, -1)
+    return case.agree(
+        "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
+    ).because("some token of no higher rank is not seen, or is weighed otherwise")
 
-    None where its first token does not see the last: a prefix then gives more sight than it has.
-    """
+
+def _twin(case: Case, mixer: nn.Module, *, causal: bool) -> nn.Module | None:
+    """Return the mixer in its other direction with these weights; None where there is none."""
     try:
-        twin = replace(case, causal=False).mixer()
+        twin = replace(case, causal=causal).mixer()
     except Unsupported:
         return None
     mine, other = mixer.state_dict(), twin.state_dict()
     if {n: t.shape for n, t in mine.items()} != {n: t.shape for n, t in other.items()}:
         return None
     twin.load_state_dict(mine)
+    return twin
+
+
+def _bidirectional(case: Case, mixer: nn.Module) -> nn.Module | None:
+    """Return the mixer without causality, where it can be built with these weights.
+
+    None where its first token does not see the last: a prefix then gives more sight than it has.
+    """
+    twin = _twin(case, mixer, causal=False)
+    if twin is None:
+        return None
     x = case.input(case.middling, rows=1)
     loud = torch.cat((x[:, :-1], case.noise(x)[:, -1:]), dim=1)
     return twin if (call(twin, loud) - call(twin, x))[0, 0].any() else None

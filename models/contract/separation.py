@@ -46,7 +46,9 @@ def check_heads(case: Case) -> Result:
     if not isinstance(value, nn.Linear) or not isinstance(out, nn.Linear):
         return Result(True, "skipped: it has no linear v_proj and out_proj to look between")
     heads = int(getattr(mixer, "heads", HEADS))
-    linear = [each for each in queries if isinstance(each, nn.Linear)]
+    counts = getattr(mixer, "head_counts", None)
+    shared = counts is not None and counts.queries == 1  # one of queries and keys for all heads
+    linear = [] if shared else [each for each in queries if isinstance(each, nn.Linear)]
     groups = heads * value.out_features // out.in_features
     # Where heads share keys and values in groups, queries are looked at by themselves.
     rounds = [([value, *linear], heads)]

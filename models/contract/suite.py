@@ -35,7 +35,13 @@ from models.contract.form import (
     check_traits,
 )
 from models.contract.gradients import check_gradients, check_slopes
-from models.contract.layout import check_document, check_is_global, check_prefix, check_start
+from models.contract.layout import (
+    check_document,
+    check_is_global,
+    check_prefix,
+    check_ranks,
+    check_start,
+)
 from models.contract.separation import (
     check_batch,
     check_cross,
@@ -81,6 +87,7 @@ CHECKS: dict[str, Check] = {
     "start": check_start,
     "document": check_document,
     "prefix": check_prefix,
+    "ranks": check_ranks,
     "is_global": check_is_global,
     "no_lookahead": check_no_lookahead,
     "gradients": check_gradients,

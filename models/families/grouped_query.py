@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from models.mixer import Growth, Site
-from models.multi_head import Heads, MultiHead
+from models.multi_head import HeadCounts, MultiHead
 from models.ops.exact import ExactCore, sdpa
 
 
@@ -66,6 +66,6 @@ class GroupedQueryAttention(MultiHead):
                 f"key_value_heads must divide the heads of queries: got {key_value_heads} of "
                 f"{site.heads}; 1 is multi-query attention"
             )
-        heads = Heads(site.heads, key_value_heads, key_value_heads, site.heads)
+        heads = HeadCounts(site.heads, key_value_heads, key_value_heads, site.heads)
         core = ExactCore(site, grouped_sdpa, memory=Growth(1.0))
         super().__init__(site, core, bias=bias, heads=heads)

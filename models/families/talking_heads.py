@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.mixer import Growth, Positions, Site
-from models.multi_head import Heads, MultiHead
+from models.multi_head import HeadCounts, MultiHead
 from models.ops.exact import ExactCore
 from models.ops.numerics import sum_dtype
 from models.relative import drawn
@@ -138,5 +138,5 @@ class TalkingHeads(MultiHead):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, or null: got {value}")
         core = TalkingCore(site, of_keys, of_values, mixing)
-        heads = Heads(of_keys, of_keys, of_values, of_values)
+        heads = HeadCounts(of_keys, of_keys, of_values, of_values)
         super().__init__(site, core, bias=bias, heads=heads)

@@ -46,17 +46,32 @@ def softmax_attention(
         dropout: Probability that a weight is set to 0; the others grow by 1 / (1 - dropout).
         bias: Added to the scores.
     """
-    if causal and visible is None:
-        length, keys = q.shape[2], k.shape[2]
-        visible = torch.ones(length, keys, dtype=torch.bool, device=q.device).tril_()[None, None]
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    precise = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.to(precise)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+
+
+def weighted_values(
+    scores: Float[Tensor, "b h l s"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    causal: bool,
+    visible: Bool[Tensor, "#b 1 #l s"] | None,
+    dropout: float,
+    bias: Float[Tensor, "#b h l s"] | None,
+) -> Float[Tensor, "b h l v"]:
+    """Return the mean of the values by the softmax of the scores, which may be written over.
+
+    Scores are precise, and scaled; the other arguments are those of `softmax_attention`.
+    """
+    if causal and visible is None:
+        length, keys = scores.shape[-2:]
+        visible = torch.ones(length, keys, dtype=torch.bool, device=v.device).tril_()[None, None]
     if bias is not None:
         scores = scores + bias
     if visible is not None:
         # Finite: a row of -inf alone would turn into NaN, here and in the gradient.
-        scores = scores.masked_fill_(~visible, torch.finfo(precise).min)
+        scores = scores.masked_fill_(~visible, torch.finfo(scores.dtype).min)
     weights = F.dropout(scores.softmax(-1), dropout)
     o = weights.to(v.dtype) @ v
     if visible is not None:
@@ -69,7 +84,8 @@ def visibility(
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
     """Say which key each query may see; None when `causal` alone decides."""
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
-    if keep is None and document is None and prefix is None:
+    order = layout.order
+    if keep is None and document is None and prefix is None and order is None:
         return None
     position = torch.arange(length, device=device)
     if keep is not None and keep.shape[1] != length:  # cross attention: every query, these keys
@@ -82,6 +98,8 @@ def visibility(
         visible = visible | (position < prefix[:, None, None, None])
     if document is not None:
         visible = visible & (document[:, None, :, None] == document[:, None, None, :])
+    if order is not None:
+        visible = visible & (order[:, None, None, :] <= order[:, None, :, None])
     if keep is not None:
         visible = visible & keep[:, None, None, :]
     return visible
@@ -150,7 +168,8 @@ class ExactCore(nn.Module):
         self.register_buffer("slopes", alibi_slopes(site.heads) if alibi else None)
         self.relative = relative_scores(site) if relative is None else relative
         self.traits = Traits(
-            supports=frozenset({"keep", "start", "document", "prefix"}),
+            supports=frozenset({"keep", "start", "document", "prefix"})
+            | ({"order"} if not site.causal else set()),
             positions=frozenset(each.value for each in SCORED),
             causal=site.causal,
             operations=Growth(2.0),

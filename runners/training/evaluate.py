@@ -13,7 +13,7 @@ from models.state import detach
 from runners.isolation.progress import so_far
 from runners.metrics import METRICS
 from runners.records import Measurement, Outcomes
-from runners.training.prefetch import first_of, to_device
+from runners.training.prefetch import first_of, masks_of, to_device
 from runners.training.recurrent_state import remembered
 from tasks.task import Batch, Derives, Tally, Task
 
@@ -74,7 +74,7 @@ def evaluate(
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
                 state = model.initial_state(len(batch.tokens), memory)
-            outcome = model(there.tokens, there.target, there.keep, state)
+            outcome = model(there.tokens, there.target, there.keep, state, layout=masks_of(there))
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
             nll = outcome.nll.detach()

@@ -31,7 +31,7 @@ from runners.training.evaluate import SplitScores, evaluate, goodness, score_row
 from runners.training.objective import objective
 from runners.training.optim import OptimConfig
 from runners.training.pace import Pace
-from runners.training.prefetch import BatchPosition, Prefetch, rows_of, to_device
+from runners.training.prefetch import BatchPosition, Prefetch, masks_of, rows_of, to_device
 from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting, must_agree
 from runners.training.stages import TrainingStage, TrainingStages
@@ -206,6 +206,7 @@ class Trainer:
                     part.keep,
                     self.streams.of(some),
                     self.optim.label_smoothing,
+                    layout=masks_of(part),
                 )
                 share = part.target.shape[0] / rows
                 part_loss = objective(outcome, part.weight, total, share)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from models.mixer import Layout
 from tasks.task import Batch, Task
 
 AHEAD = 4
@@ -129,6 +130,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
         if value is not None and name != "index"
     }
     return batch._replace(**moved)
+
+
+def masks_of(batch: Batch) -> Layout:
+    """Return what a batch says of which tokens see each other."""
+    return Layout(document=batch.document, prefix=batch.prefix, order=batch.order)
 
 
 def rows_of(batch: Batch, rows: slice | Bool[Tensor, " b"]) -> Batch:

@@ -114,7 +114,7 @@ class Pixels(GrayTask):
         permutation_seed: Which permutation.
         max_length: Pixels kept of each image, from the first on; null: all.
         validation_fraction: Share of train, from its end, that is held out.
-        objective: What a model answers: classify, masked or causal (tokens).
+        objective: What a model answers: classify; or masked, causal or prefix (tokens).
         masked_share: Of the tokens, for objective=masked; null: 50 %.
     """
 

@@ -63,7 +63,7 @@ class TableTask(ClassificationTask):
         validation_fraction: Share of train.
         test_fraction: Share of train.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify, masked or causal (tokens).
+        objective: What a model answers: classify; or masked, causal or prefix (tokens).
         masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 

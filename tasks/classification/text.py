@@ -89,7 +89,7 @@ class Text(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify, masked or causal (tokens).
+        objective: What a model answers: classify; or masked, causal or prefix (tokens).
         masked_share: Of the tokens, for objective=masked; null: 15 %.
     """
 

@@ -29,6 +29,7 @@ class Draw(IntEnum):
     masks = 7
     diagnostic = 8
     lengths = 9
+    sight = 10
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:

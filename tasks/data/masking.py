@@ -33,9 +33,11 @@ def chosen(
     return drawn
 
 
-def words_of(index: Int[np.ndarray, " b"], length: int, *, seed: int) -> UInt64[np.ndarray, "b l"]:
+def words_of(
+    index: Int[np.ndarray, " b"], length: int, *, seed: int, draw: Draw = Draw.masks
+) -> UInt64[np.ndarray, "b l"]:
     """Return uniform words: the first `length` of each row's stream."""
-    first, second = random_words(Draw.masks, seed, 2)
+    first, second = random_words(draw, seed, 2)
     starts = _mixed(first + index.astype(np.uint64) * STEP) ^ second
     return _mixed(starts[:, None] + np.arange(1, length + 1, dtype=np.uint64) * STEP)
 

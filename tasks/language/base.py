@@ -25,6 +25,7 @@ from conf.choices import by_name
 from tasks.data.batching import check_ranks
 from tasks.data.prepared import StoredTask
 from tasks.data.tokens import tally, unigram_baseline
+from tasks.errors import BadData
 from tasks.language.windows import (
     VariedLengths,
     Windows,
@@ -57,6 +58,8 @@ class LanguageTask(StoredTask):
     stride: int
     memory: int
     contiguous: bool
+    within_documents = False
+    """Whether a token sees those of its own document alone."""
     varied: VariedLengths | None = None
     """How the lengths of training windows are drawn; None: all are `length`."""
 
@@ -70,6 +73,7 @@ class LanguageTask(StoredTask):
         memory: int,
         contiguous: bool,
         evaluation_length: int | None = None,
+        within_documents: bool = False,
     ) -> None:
         """Take the options that say how streams are cut.
 
@@ -96,6 +100,13 @@ class LanguageTask(StoredTask):
                 "task.memory is how many tokens a state remembers, for regime=memory: got "
                 f"regime={self.regime}, memory={memory}"
             )
+        if within_documents and memory:
+            raise ValueError(
+                "task.within_documents hides other documents of a window, and a state knows of "
+                f"none: got regime=memory, memory={memory}; set task.regime=non_overlapping or "
+                "sliding, task.memory=0"
+            )
+        self.within_documents = within_documents
         self.length, self.memory, self.contiguous = length, memory, contiguous
         self.evaluation_length = read
         self.stride = read if stride is None else stride
@@ -126,6 +137,7 @@ class LanguageTask(StoredTask):
             regime=self.regime_text,
             tokenizer=tokenizer,
             memory=self.memory,
+            masks=frozenset({"document"} if self.within_documents else ()),
         )
 
     @property
@@ -136,7 +148,7 @@ class LanguageTask(StoredTask):
             Regime.sliding: f"sliding, stride {self.stride}",
             Regime.memory: f"memory of {self.memory}",
         }
-        return texts[self.regime]
+        return texts[self.regime] + (", within documents" if self.within_documents else "")
 
     def examples(self, split: str) -> int:
         """Return the number of windows that a split fills, the last one in part."""
@@ -281,17 +293,38 @@ class LanguageTask(StoredTask):
             )
         streams = self.carries(split)
         flat = self.split(split).tokens
-        documents = None if split == "train" else self.document_starts(split)
+        asked = split != "train" or self.within_documents
+        documents = self.document_starts(split) if asked else None
+        if documents is None and self.within_documents:
+            raise BadData(
+                f"{self.spec.source}: nothing in {split} tells where documents begin; set "
+                "task.within_documents=false"
+            )
         for first in range(start * together, last, together):
             indices = np.arange(first, min(first + together, last))[rank::ranks]
             if len(indices):
                 reset = first == 0 if streams else None
                 batch = self._batch(flat, plan, indices, reset=reset)
                 if documents is not None:
-                    place = plan.starts[indices, None] + 1 + np.arange(batch.target.shape[1])
-                    before = place - documents[np.searchsorted(documents, place, "right") - 1]
-                    batch = batch._replace(document=torch.from_numpy(before))
+                    batch = self._placed(batch, plan.starts[indices, None], documents, split)
                 yield batch
+
+    def _placed(
+        self,
+        batch: Batch,
+        starts: Int[np.ndarray, "b 1"],
+        documents: Int[np.ndarray, " d"],
+        split: str,
+    ) -> Batch:
+        """Return a batch with what documents say of its tokens and its answers."""
+        place = starts + np.arange(batch.target.shape[1])
+        if split != "train":
+            before = place + 1 - documents[np.searchsorted(documents, place + 1, "right") - 1]
+            batch = batch._replace(document_position=torch.from_numpy(before))
+        if self.within_documents:
+            numbers = np.searchsorted(documents, place, "right")
+            batch = batch._replace(document=torch.from_numpy(numbers))
+        return batch
 
     def _batch(
         self, flat: np.ndarray, plan: Windows, indices: Int[np.ndarray, " b"], reset: bool | None
@@ -331,8 +364,8 @@ class LanguageTask(StoredTask):
     def tally(self, nll: Tensor, hit: Tensor, batch: Batch) -> Tally:
         """Sum losses in nats and hits over the tokens that count."""
         numbers = {"frequency": (self.counts[batch.target], 10)}
-        if batch.document is not None:
-            numbers["document_position"] = batch.document.cpu(), 2
+        if batch.document_position is not None:
+            numbers["document_position"] = batch.document_position.cpu(), 2
         return tally(nll, hit, batch, numbers)
 
     def derived(self, split: str, loss: float) -> dict[str, float]:

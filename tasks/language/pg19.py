@@ -74,6 +74,7 @@ class PG19(TokenisedTask):
         memory: Tokens that a state remembers, for regime=memory.
         contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
             with regime=memory, a state is carried along.
+        within_documents: Whether a token sees those of its own book alone.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
@@ -97,6 +98,7 @@ class PG19(TokenisedTask):
         stride: int | None = None,
         memory: int = 0,
         contiguous: bool = False,
+        within_documents: bool = False,
     ) -> None:
         self.source, self.errors = source, errors
         self.algorithm, self.partial = subword_model, partial
@@ -112,6 +114,7 @@ class PG19(TokenisedTask):
             stride=stride,
             memory=memory,
             contiguous=contiguous,
+            within_documents=within_documents,
         )
 
     @cached_property

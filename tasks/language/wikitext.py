@@ -79,6 +79,7 @@ class WikiText(TokenisedTask):
         memory: Tokens that a state remembers, for regime=memory.
         contiguous: Whether training rows go on from batch to batch, instead of shuffled windows;
             with regime=memory, a state is carried along.
+        within_documents: Whether a token sees those of its own article alone.
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "tokenizer"})
@@ -104,6 +105,7 @@ class WikiText(TokenisedTask):
         stride: int | None = None,
         memory: int = 0,
         contiguous: bool = False,
+        within_documents: bool = False,
     ) -> None:
         self.corpus, self.source, self.form = corpus, source, form
         self.units, self.unknown = units, unknown
@@ -126,6 +128,11 @@ class WikiText(TokenisedTask):
                 "task.vocabulary_size and task.unknown belong to units=words: got units=subwords, "
                 f"vocabulary_size={vocabulary_size}, unknown={self.unknown}"
             )
+        if within_documents and self.units is Units.subwords:
+            raise ValueError(
+                "task.within_documents needs to know where articles begin, as units=words does: "
+                "got units=subwords; set task.units=words, or task.within_documents=false"
+            )
         self.facts = files.CORPORA[self.corpus]
         self.given = Path(tokenizer).expanduser() if tokenizer is not None else None
         self.partial = partial
@@ -138,6 +145,7 @@ class WikiText(TokenisedTask):
             stride=stride,
             memory=memory,
             contiguous=contiguous,
+            within_documents=within_documents,
         )
 
     @cached_property

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from models.families.reformer import Reformer
 from models.mixer import Flow, Layout, Positions, Site, Traits, Unsupported
-from models.multi_head import Heads, MultiHead, projection
+from models.multi_head import HeadCounts, MultiHead, projection
 from models.positions import rotate
 
 
@@ -72,7 +72,7 @@ def test_heads_of_a_width_of_their_own_equal_the_literal_form(positions):
 
 def test_heads_of_each_kind_are_drawn_at_their_own_width():
     torch.manual_seed(0)
-    module = MultiHead(site(), Explicit(), heads=Heads(6, 2, 3, 1), key_width=5)
+    module = MultiHead(site(), Explicit(), heads=HeadCounts(6, 2, 3, 1), key_width=5)
     torch.manual_seed(0)
     shapes = {"q_proj": (12, 30), "k_proj": (12, 10), "v_proj": (12, 12), "out_proj": (4, 12)}
     for name, ends in shapes.items():

@@ -103,7 +103,7 @@ class Pathfinder(GrayTask):
         mean: Of the levels over 255, for scalars.
         deviation: Of the levels over 255, for scalars.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        objective: What a model answers: classify, masked or causal (tokens).
+        objective: What a model answers: classify; or masked, causal or prefix (tokens).
         masked_share: Of the tokens, for objective=masked; null: 50 %.
     """
 

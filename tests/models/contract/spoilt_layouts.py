@@ -144,7 +144,7 @@ class Reader(KernelCore):
     reach, has_window = 8, True
 
     def __init__(self, site: Site) -> None:
-        fields = frozenset(Layout._fields)
+        fields = frozenset(Layout._fields) - ({"order"} if site.causal else set())
         super().__init__(site, supports=fields, operations=Growth(2.0))
 
     def window(self, place: Tensor) -> Tensor:
@@ -173,7 +173,12 @@ class Reader(KernelCore):
                 seen = seen | self.prefix(layout, place)
         if layout.document is not None:
             seen = seen & self.document(layout)
+        if layout.order is not None:
+            seen = seen & self.ranked(layout.order)
         return seen[:, None].to(q.dtype)
+
+    def ranked(self, order: Tensor) -> Tensor:
+        return order[:, None] <= order[..., None]
 
     def initial_state(self, shape, like):
         return self.refused()
@@ -244,6 +249,36 @@ class PrefixTakesSight(WideReader):
         if layout.prefix is None:
             return seen
         return seen * self.prefix(layout, torch.arange(q.shape[2]))[:, None]
+
+
+class IgnoresOrder(Reader):
+    def ranked(self, order: Tensor) -> Tensor:
+        return torch.ones_like(super().ranked(order))
+
+
+class OrderOfTheFirst(WideReader):
+    """Takes the first row's ranks for those of all."""
+
+    def ranked(self, order: Tensor) -> Tensor:
+        return super().ranked(order[:1])
+
+
+class SeesNextRank(Reader):
+    def ranked(self, order: Tensor) -> Tensor:
+        return order[:, None] <= order[..., None] + 1
+
+
+class HidesRankZero(WideReader):
+    def ranked(self, order: Tensor) -> Tensor:
+        return super().ranked(order) & (order != 0)[:, None]
+
+
+class OrderBesideCausality(Reader):
+    """Says that it supports ranks where it looks at earlier tokens alone."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self.traits = replace(self.traits, supports=frozenset(Layout._fields))
 
 
 class IgnoresGlobal(Reader):

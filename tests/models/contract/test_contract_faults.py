@@ -82,7 +82,7 @@ def test_a_claim_that_nothing_exercises_is_refused(monkeypatch):
     monkeypatch.setattr("models.contract.form.EXERCISED", {"keep": "padding"})
     passed, detail = CHECKS["traits"](Case(make=with_core(Reader), causal=False))
     assert not passed
-    assert "supports names ['document', 'is_global', 'prefix', 'start']" in detail
+    assert "supports names ['document', 'is_global', 'order', 'prefix', 'start']" in detail
 
 
 def rows_of(heading: str) -> list[list[str]]:

@@ -162,4 +162,24 @@ def test_tokens_are_counted_from_the_beginning_of_their_book(folder):
     task.prepare()
     (batch,) = task.batches("test", batch_size=1, seed=0)
     first, second = (len(book) for book in rows(task, "test"))
-    assert batch.document.tolist() == [[*range(1, first), *range(second)]]
+    assert batch.document_position.tolist() == [[*range(1, first), *range(second)]]
+
+
+def test_within_documents_a_token_is_numbered_by_its_book(folder):
+    task = part(folder, length=1000, within_documents=True)
+    task.prepare()
+    assert (task.spec.masks, task.spec.regime) == (
+        {"document"},
+        "non-overlapping, within documents",
+    )
+    (batch,) = task.batches("test", batch_size=1, seed=0)
+    first, second = (len(book) for book in rows(task, "test"))
+    # the last token of all is read by nothing
+    assert batch.document.tolist() == [[1] * first + [2] * (second - 1)]
+    trained = next(
+        part(folder, length=8, within_documents=True).batches("train", batch_size=2, seed=0)
+    )
+    assert trained.document.shape == trained.target.shape
+    assert trained.document_position is None
+    with pytest.raises(ValueError, match="a state knows of none"):
+        part(folder, length=8, regime="memory", memory=8, within_documents=True)

@@ -341,7 +341,7 @@ def test_losses_by_position_in_the_document(folder):
         task.prepare()
         items = {}
         for batch in task.batches("test", batch_size=3, seed=0):
-            nll = batch.document.double()  # so that a class's mean tells its members
+            nll = batch.document_position.double()  # so that a class's mean tells its members
             for (kind, part), (total, count) in task.tally(nll, nll > 0, batch).parts.items():
                 if kind == "document_position":
                     before = items.get(part, (0.0, 0.0))
@@ -351,7 +351,7 @@ def test_losses_by_position_in_the_document(folder):
         for first, last, part in ((0, 0, "0"), (1, 1, "1"), (8, 15, "8–15"), (64, 127, "64–127")):
             own = expected[(expected >= first) & (expected <= last)]
             assert items[part] == (own.sum(), len(own))
-    assert next(task.batches("train", batch_size=1, seed=0)).document is None
+    assert next(task.batches("train", batch_size=1, seed=0)).document_position is None
     with_subwords = subwords(folder)
     with_subwords.prepare()
-    assert next(with_subwords.batches("test", batch_size=1, seed=0)).document is None
+    assert next(with_subwords.batches("test", batch_size=1, seed=0)).document_position is None

@@ -1,0 +1,91 @@
+"""Where tokens stand, and which masks come with them: between a batch and the layout of a stack."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from models.backbone.config import BackboneConfig, TaskFacts
+from models.mixer import MASKS, Layout, Positions, State, Unsupported
+from models.positions import AxialPositions, LearnedPositions, position_ids, sinusoid
+
+PLAIN = Layout()
+"""Nothing is masked."""
+
+
+def masks_of(layout: Layout, facts: TaskFacts, state: State) -> Layout:
+    """Return a layout of the masks in `layout` alone.
+
+    Raises:
+        Unsupported: A mask that the task's batches have is missing: more would be seen than may be.
+        ValueError: There is one where it has no meaning.
+    """
+    given = {name: value for name in MASKS if (value := getattr(layout, name)) is not None}
+    if missing := sorted(facts.masks - given.keys()):
+        raise Unsupported(
+            f"this model was built for batches with {', '.join(missing)}, which say what each "
+            "token may see, and this call hands none: train and transfer do; choose one of these "
+            "runners, or another objective of the task"
+        )
+    if given and state is not None:
+        raise ValueError(f"a state continues rows without {', '.join(given)}: got both")
+    return PLAIN._replace(**given)
+
+
+def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
+    """Raise `Unsupported` for positions that cannot begin anew with each document."""
+    if "document" in facts.masks and config.positions == Positions.position_infused:
+        raise Unsupported(
+            "positions=position_infused counts from the beginning of a row, and the documents of a "
+            "row are read as if each were alone: set model.backbone.positions=learned, sinusoidal, "
+            "rotary or alibi, or task.within_documents=false"
+        )
+
+
+def begun_anew(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
+    """Return the position of each token in its document, tokens of which follow one another."""
+    place = torch.arange(document.shape[1], device=document.device).expand_as(document)
+    begins = torch.ones_like(document, dtype=torch.bool)
+    begins[:, 1:] = document[:, 1:] != document[:, :-1]
+    return place - place.where(begins, 0).cummax(1).values
+
+
+def sinusoid_like(ids: Int[Tensor, "#b l"], x: Float[Tensor, "b l d"]) -> Float[Tensor, "#b l d"]:
+    """Return sinusoids of the width and type of `x`."""
+    return sinusoid(ids, x.shape[-1]).to(x.dtype)
+
+
+def encoded_at(
+    x: Float[Tensor, "b l d"],
+    encode: nn.Module | Callable[[Tensor, Tensor], Tensor],
+    *,
+    start: Int[Tensor, " b"] | None,
+    document: Int[Tensor, "b l"] | None,
+    cls: bool,
+) -> Float[Tensor, "b l d"]:
+    """Return `x` with the codes of its positions.
+
+    Args:
+        x: Embedded tokens.
+        encode: A table of positions, or `sinusoid_like`.
+        start: Position of each row's first token; None: 0.
+        document: Positions begin anew with each; None: they do not.
+        cls: Whether position 0 holds a CLS vector.
+    """
+    table = encode if isinstance(encode, LearnedPositions | AxialPositions) else None
+    # elsewhere a look at `start` would wait for the device, whose own index check is loud
+    if table is not None and start is not None and start.device.type == "cpu" and len(start):
+        end, limit = int(start.max()) + x.shape[1], table.max_length
+        if end > limit:
+            raise ValueError(
+                f"learned positions end at {limit} tokens: the stream would reach {end}; "
+                "start anew, or choose positions=sinusoidal, rotary or none"
+            )
+    if cls and isinstance(table, AxialPositions):
+        # the grid begins behind the CLS vector, which is a position by itself
+        behind = table(position_ids(x.shape[1] - 1, None, x))
+        return x + nn.functional.pad(behind, (0, 0, 1, 0))
+    ids = position_ids(x.shape[1], start, x) if document is None else begun_anew(document)
+    codes: Tensor = encode(ids, x) if table is None else table(ids)
+    return x + codes

@@ -1,0 +1,148 @@
+"""Collaborative heads: all share one projection of queries and one of keys, and weigh its columns.
+
+    S_i = (((X W_Q) * m_i) (Y W_K)' + 1 (Y c_i)') / sqrt(K / h),   O_i = softmax(S_i) Y W_V,i
+
+for head i of h, W_Q and W_K from the tokens to K columns without biases, m_i one number for each
+column, c_i the content bias: what a token adds to its scores as a key, whoever asks.
+
+Cost       2 n^2 (h (K + h) + D) operations forward for values of width D together, twice that
+           backward: scores take h times those of heads that are K / h wide each. What is saved are
+           parameters, (2 d + h) K + h d for 2 d h k, and the state, one key of K + h numbers for
+           each token; time for long sequences only where K < k. Scores are materialised, and the
+           queries of each head, n h (K + h) numbers. Content biases are h more columns of the keys.
+Source     Cordonnier et al. 2020, arXiv:2006.16362, sections 3 and 4, and the released code.
+Notation   the paper's D~_k is `key_width` K; W~_Q, W~_K, M and v_i are `q_proj`, `k_proj`, `mixing`
+           and `content`.
+Published  in Transformer base (WMT 2014 En-De) with K of 64 to 512, in BERT-base of 256 to 768.
+Differs    `mixing=concatenation` is the default, where the released code draws N(0, 0.04), ours
+           `normal`: a model begins as softmax attention whose heads have K / h columns each.
+           Content biases begin at 0, as biases do. Projections are drawn Xavier-uniform. Rotary
+           positions turn the mixed queries and the shared keys; what positions add to the scores,
+           they add behind the scale. Trained heads are written this way by
+           `models.ops.shared_heads`.
+"""
+
+from dataclasses import replace
+from enum import StrEnum, auto
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from models.mixer import Growth, Positions, Site, State
+from models.multi_head import HeadCounts, MultiHead, Place, biases
+from models.ops.exact import ExactCore, weighted_values
+from models.ops.numerics import sum_dtype
+from models.ops.shared_heads import blocks
+from models.positions import rotate
+
+
+class MixingStart(StrEnum):
+    """How the weights of shared columns begin."""
+
+    concatenation = auto()
+    """Each head has neighbouring columns of its own, weighed 1; the others 0."""
+    ones = auto()
+    normal = auto()
+    """N(0, 0.04)."""
+
+
+def shared_key_attention(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b 1 s k"],
+    v: Float[Tensor, "b h s v"],
+    *,
+    scale: float,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend to keys that all heads share, scores times `scale`; others as `softmax_attention`."""
+    # Heads are read as one longer sequence, so that keys need no copies.
+    scores = (q * scale).flatten(1, 2) @ k[:, 0].mT
+    scores = scores.to(sum_dtype(scores)).view(*q.shape[:3], -1)
+    return weighted_values(scores, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+
+
+class CollaborativeCore(ExactCore):
+    """Shared keys, and what positions add behind the scale."""
+
+    def __init__(self, site: Site, key_width: int) -> None:
+        attend = partial(shared_key_attention, scale=(site.heads / key_width) ** 0.5)
+        super().__init__(site, attend, memory=Growth(2.0), value_heads=site.heads)
+        added = frozenset({Positions.alibi.value, Positions.t5.value})
+        self.traits = replace(self.traits, positions=added)
+
+
+class CollaborativeAttention(MultiHead):
+    """Multi-head attention whose heads share queries and keys.
+
+    Args:
+        site: Where it is built.
+        key_width: Columns of the shared projections; None: as many as all heads together have.
+        mixing: How the weights of these columns begin.
+        bias: Whether the projections of values and back have biases, and scores content biases,
+            which follow the backbone's `qkv_bias`.
+
+    Raises:
+        ValueError: There are too few columns.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        key_width: int | None = None,
+        mixing: MixingStart = MixingStart.concatenation,
+        bias: bool = True,
+    ) -> None:
+        width = site.inner_width if key_width is None else key_width
+        if width < 1:
+            raise ValueError(f"key_width must be at least 1, or null: got {key_width}")
+        heads = HeadCounts(1, 1, site.heads, site.heads)
+        super().__init__(
+            site, CollaborativeCore(site, width), bias=bias, heads=heads, key_width=width
+        )
+        for layer in (self.q_proj, self.k_proj):  # what a bias of queries adds is the content bias
+            layer.register_parameter("bias", None)
+        self.mixing = starting(site.heads, width, mixing)
+        self.content: nn.Linear | None = None
+        if biases(site, bias).qkv:
+            self.content = nn.Linear(site.width, site.heads, bias=False)
+            nn.init.zeros_(self.content.weight)
+
+    def queries(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
+        """Return what each head makes of the shared queries, and where its content biases stand."""
+        shared: Tensor = self.q_proj(placed)
+        q = shared[:, None] * self.mixing[:, None].to(shared.dtype)
+        if self.rotary:
+            q = rotate(q, place)
+        if self.content is None:
+            return q
+        own = torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, None]
+        return torch.cat((q, own.expand(*q.shape[:3], -1)), dim=-1)
+
+    def keys(self, placed: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b 1 l k"]:
+        """Return the shared keys, and behind them the content biases of all heads."""
+        k = super().keys(placed, place)
+        if self.content is None:
+            return k
+        return torch.cat((k, self.content(placed)[:, None]), dim=-1)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory: of one key for each token, and of the values of each head."""
+        width = self.key_width + (0 if self.content is None else self.heads)
+        like, core = self.q_proj.weight.new_empty(0), cast(CollaborativeCore, self.core)
+        return core.initial_state((batch_size, 1, memory, width, self.head_width), like)
+
+
+def starting(heads: int, width: int, mixing: MixingStart) -> nn.Parameter:
+    """Return the weights of the shared columns as they begin."""
+    if mixing == MixingStart.normal:
+        return nn.Parameter(nn.init.normal_(torch.empty(heads, width), std=0.2))
+    if mixing == MixingStart.ones:
+        return nn.Parameter(torch.ones(heads, width))
+    return nn.Parameter(blocks(heads, width).to(torch.empty(()).device))

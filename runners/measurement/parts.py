@@ -1,0 +1,261 @@
+"""What a model is made of: parameters and multiply-adds of a forward pass, part by part.
+
+Both are counted on a model without contents, on PyTorch's device `meta`: parameters each once,
+whoever else holds them; multiply-adds as `models.contract.counting` counts operations, halved. A
+part is what stands between two residual additions: the mixer of a layer, its network, its norms.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from models.backbone.adaptive import AdaptiveEmbedding
+from models.backbone.model import Backbone
+from models.backbone.stack import Stack
+from models.contract.counting import OperationCounter
+from models.contract.trace import Tracer
+
+CALLED = ("forward", "extend", "attend")
+"""By what a mixer is entered."""
+ALWAYS = frozenset({"embedding", "mixer", "network", "norms", "head"})
+"""Parts that are named even where they cost nothing."""
+
+
+class ModelPart(NamedTuple):
+    """One part of a model, or of several layers that are alike."""
+
+    name: str
+    """embedding, positions, mixer, network, norms, closing norm, head; or `other`."""
+    layers: tuple[int, int] | None
+    """First and last layer, from 1; None for what is no part of a layer."""
+    kind: str
+    """Class of a mixer; empty elsewhere."""
+    modules: int
+    """How many there are with parameters of their own."""
+    uses: int
+    """How many times in turn all of them together are used in one pass."""
+    parameters: int
+    """Of one of them."""
+    operations: int | None
+    """Of one use, multiply-add = 2; None where contents decide."""
+
+    @property
+    def multiply_adds(self) -> int | None:
+        """Return those of one use."""
+        return None if self.operations is None else self.operations // 2
+
+
+class ModelCost(NamedTuple):
+    """Of one pass over one example."""
+
+    parts: Sequence[ModelPart]
+    parameters: int
+    multiply_adds: int
+    """Of all parts of which they are known."""
+    tokens: int
+    """Of the example, of all its sequences together."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the multiply-adds of every part are known."""
+        return all(part.multiply_adds is not None for part in self.parts)
+
+
+class _CountedLayer(NamedTuple):
+    """What is counted of one layer."""
+
+    kind: str
+    parameters: tuple[int, int, int]
+    """Of mixer, network and norms; zeros where an earlier layer is the same module."""
+    operations: tuple[int, int]
+    """Of mixer and network."""
+    again: bool
+    """Whether it is the module of an earlier layer."""
+    has_network: bool
+
+
+class _Claims:
+    """Parameters, each counted for whoever asks first."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def of(self, *parts: object) -> int:
+        """Return how many numbers parts hold that were not counted before."""
+        total = 0
+        for part in parts:
+            own = part.parameters() if isinstance(part, nn.Module) else [part]
+            for parameter in own:
+                if isinstance(parameter, Tensor) and id(parameter) not in self.seen:
+                    self.seen.add(id(parameter))
+                    total += parameter.numel()
+        return total
+
+
+class _Attributed:
+    """Operations by the part that is entered; those of a part inside another are the outer's."""
+
+    def __init__(self) -> None:
+        self.counter = OperationCounter()
+        self.found: dict[tuple[str, int], int] = {}
+        self.inside = False
+        self.layer = 0
+
+    def watch(self, part: nn.Module, name: str, *, by_layer: bool = False) -> None:
+        """Count what `part` does, by layers where it stands in one; a mixer begins the next."""
+        for method in CALLED:
+            if hasattr(part, method):
+                call = partial(self._enter, getattr(part, method), name, by_layer)
+                object.__setattr__(part, method, call)
+
+    def _enter(
+        self, method: Callable[..., Any], name: str, by_layer: bool, *args: Any, **named: Any
+    ) -> Any:
+        if self.inside:
+            return method(*args, **named)
+        self.layer += name == "mixer"
+        before, self.inside = self.counter.operations, True
+        try:
+            return method(*args, **named)
+        finally:
+            self.inside = False
+            key = name, self.layer if by_layer else 0
+            done = self.counter.operations - before
+            self.found[key] = self.found.get(key, 0) + done
+
+    def take(self, name: str, layer: int = 0) -> int:
+        """Return the operations of a part."""
+        return self.found.get((name, layer), 0)
+
+
+def cost_by_part(model: Backbone, length: int, *, memory: int = 0, kind: str = "cpu") -> ModelCost:
+    """Return parameters and multiply-adds of a forward pass over one example, up to its answers.
+
+    Products, convolutions, attention and Fourier transforms are counted, element-wise work is not;
+    causal attention counts all pairs, as its kernels are given them.
+
+    Args:
+        model: On the device `meta`, for this count alone: its methods are wrapped.
+        length: Tokens of each sequence.
+        memory: Tokens that the state before it remembers; 0: there is no state.
+        kind: Of the device that the pass is meant for, as in `torch.device.type`.
+
+    Raises:
+        Exception: Whatever PyTorch raises where a part looks at contents that are not there.
+    """
+    watched = _Attributed()
+    for part, name, by_layer in _watched(model):
+        watched.watch(part, name, by_layer=by_layer)
+    grouped = isinstance(model.embedding, AdaptiveEmbedding)
+    if grouped:
+        object.__setattr__(model.embedding, "forward", partial(_vectors, model.config.width))
+    else:
+        watched.watch(model.embedding, "embedding")
+    sequences = 2 if model.facts.head == "pair" else 1
+    dtype = torch.float32 if model.facts.scalars else torch.long
+    tokens = torch.empty((1, sequences, length), dtype=dtype, device="meta")
+    state = model.initial_state(1, memory) if memory else None
+
+    def call() -> None:
+        with watched.counter:
+            model.predict(tokens, None, state)
+
+    with torch.no_grad():
+        Tracer(kind).trace(call)
+    return _told(model, watched, sequences * length, grouped=grouped)
+
+
+def _vectors(width: int, ids: Tensor) -> Tensor:
+    """Return vectors without contents."""
+    return torch.empty((*ids.shape, width), device=ids.device)
+
+
+def _watched(model: Backbone) -> list[tuple[nn.Module, str, bool]]:
+    """Return the parts to be watched, each once, their names, and whether they stand in layers."""
+    model.eval()
+    found: list[tuple[nn.Module, str, bool]] = [(model.head, "head", False)]
+    if model.positions is not None:
+        found.append((model.positions, "positions", False))
+    if not isinstance(model.stack, Stack):
+        return [*found, (model.stack, "stack", False)]
+    for block in cast(Iterable[Any], dict.fromkeys(model.stack.blocks)):
+        found.append((block.mixer, "mixer", True))
+        if block.network is not None:
+            found.append((block.network, "network", True))
+    return found
+
+
+def _told(model: Backbone, watched: _Attributed, tokens: int, *, grouped: bool) -> ModelCost:
+    """Return the parts of a model with what was counted of them."""
+    claims, total = _Claims(), watched.counter.operations
+
+    def one(name: str, *held: object) -> ModelPart:
+        return ModelPart(name, None, "", 1, 1, claims.of(*held), watched.take(name))
+
+    first = one("embedding", model.embedding, getattr(model, "cls", None))
+    parts = [first._replace(operations=None) if grouped else first]
+    parts.append(one("positions", model.positions))
+    if isinstance(model.stack, Stack):
+        blocks = [cast(Any, block) for block in model.stack.blocks]
+        parts.append(one("shared by layers", *_shared(blocks)))
+        parts += _folded([_layer(blocks, number, claims, watched) for number in range(len(blocks))])
+        parts.append(one("closing norm", model.stack.norm))
+    else:
+        parts.append(one("stack", model.stack))
+    parts.append(one("head", model.head))
+    counted = sum(part.uses * (part.operations or 0) for part in parts)
+    parts.append(one("other", model)._replace(operations=total - counted))
+    shown = [part for part in parts if part.name in ALWAYS or part.parameters or part.operations]
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    return ModelCost(shown, whole, total // 2, tokens)
+
+
+def _shared(blocks: Sequence[Any]) -> list[nn.Parameter]:
+    """Return the parameters that several layers hold, whose modules are not the same."""
+    held = [p for block in dict.fromkeys(blocks) for p in block.parameters()]
+    times = Counter(map(id, held))
+    return [parameter for parameter in held if times[id(parameter)] > 1]
+
+
+def _layer(
+    blocks: Sequence[Any], number: int, claims: _Claims, watched: _Attributed
+) -> _CountedLayer:
+    block = blocks[number]
+    parameters = (
+        claims.of(block.mixer),
+        0 if block.network is None else claims.of(block.network),
+        claims.of(block),
+    )
+    products = watched.take("mixer", number + 1), watched.take("network", number + 1)
+    again, has_network = block in blocks[:number], block.network is not None
+    return _CountedLayer(type(block.mixer).__name__, parameters, products, again, has_network)
+
+
+def _folded(layers: Sequence[_CountedLayer]) -> Iterable[ModelPart]:
+    """Yield the parts of each run of layers that are alike; a module used again is like itself."""
+    shown = list(layers)
+    for number, layer in enumerate(layers):  # a module used again has the parameters it had
+        if layer.again and number:
+            shown[number] = layer._replace(parameters=shown[number - 1].parameters)
+    first = 1
+    for alike, members in groupby(zip(shown, layers, strict=True), _without_again):
+        run = [own for _, own in members]
+        uses, modules = len(run), sum(not own.again for own in run)
+        span = first, first + uses - 1
+        first += uses
+        kinds = ("mixer", "network", "norms")
+        work = (*alike.operations, 0)
+        for name, count, each in zip(kinds, alike.parameters, work, strict=True):
+            if name == "network" and not alike.has_network:
+                continue
+            kind = alike.kind if name == "mixer" else ""
+            yield ModelPart(name, span, kind, modules, uses, count, each)
+
+
+def _without_again(pair: tuple[_CountedLayer, _CountedLayer]) -> _CountedLayer:
+    return pair[0]._replace(again=False)

@@ -1,0 +1,211 @@
+"""Collaborative heads against loops, softmax attention, and the released code."""
+
+import numpy as np
+import pytest
+import torch
+
+from models.contract.counting import count_operations
+from models.families.collaborative import CollaborativeAttention
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Flow, Layout, Positions, Site
+from models.ops.shared_heads import shared_heads
+from models.positions import alibi_slopes, rotate
+from models.state import size_bytes
+from tests.attention import drawn, holes
+from tests.models.families.released import collaborative as released
+
+STORED = np.load(released.OUTPUTS)
+SITE = {"width": 12, "heads": 3, "max_length": 32}
+LENGTH = 9
+
+
+def built(*, facts=None, **options) -> CollaborativeAttention:
+    torch.manual_seed(3)
+    mixer = CollaborativeAttention(Site(**(SITE | (facts or {}))), **options).double().eval()
+    with torch.no_grad():
+        for name, parameter in mixer.named_parameters():
+            if not parameter.any():  # biases
+                parameter.copy_(drawn(*parameter.shape, seed=len(name)))
+    return mixer
+
+
+def literal(mixer, x, *, keep=None, slopes=None, rotary=False) -> torch.Tensor:
+    """Compute the paper's equations, one head, one query and one key at a time."""
+
+    def turn(row, at):
+        return rotate(row[None, None, None], torch.tensor([at]))[0, 0, 0] if rotary else row
+
+    scale = (mixer.key_width / mixer.heads) ** 0.5
+    values = mixer.v_proj(x).unflatten(-1, (mixer.heads, -1))
+    rows = []
+    for row in range(len(x)):
+        for i in range(x.shape[1]):
+            seen = [
+                j for j in range(x.shape[1])
+                if not (mixer.traits.causal and j > i) and (keep is None or keep[row, j])
+            ]  # fmt: skip
+            for h, mixing in enumerate(mixer.mixing):
+                scores = []
+                for j in seen:
+                    q = turn(mixing * (mixer.q_proj.weight @ x[row, i]), i)
+                    score = q @ turn(mixer.k_proj.weight @ x[row, j], j)
+                    if mixer.content is not None:
+                        score = score + mixer.content.weight[h] @ x[row, j]
+                    away = 0 if slopes is None else slopes[h] * abs(i - j)
+                    scores.append(score / scale - away)
+                o = x.new_zeros(mixer.head_width)
+                if seen:
+                    weights = torch.stack(scores).softmax(0)
+                    o = sum(w * values[row, j, h] for w, j in zip(weights, seen, strict=True))
+                rows.append(o)
+    o = torch.stack(rows).view(*x.shape[:2], -1)
+    return mixer.out_proj(o)
+
+
+def agree(found, wanted, leaves, atol=1e-12) -> None:
+    torch.testing.assert_close(found, wanted, atol=atol, rtol=0)
+    direction = drawn(*found.shape, seed=4)
+    here, there = (
+        torch.autograd.grad(y, leaves, direction, materialize_grads=True) for y in (found, wanted)
+    )
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"key_width": 8, "mixing": "normal"}, {"mixing": "ones", "bias": False}]
+)
+def test_it_is_the_equations(causal, options):
+    mixer = built(facts={"causal": causal}, **options)
+    x, keep = drawn(2, LENGTH, 12).requires_grad_(), holes(LENGTH)
+    wanted = literal(mixer, x.masked_fill(~keep[..., None], 0), keep=keep)
+    agree(mixer(x, Layout(keep=keep)), wanted, [x, *mixer.parameters()])
+
+
+@pytest.mark.parametrize("positions", [Positions.alibi, Positions.rotary])
+def test_positions_meet_mixed_queries_and_shared_keys(positions):
+    mixer = built(facts={"positions": positions}, mixing="normal", key_width=8)
+    x, rotary = drawn(1, LENGTH, 12), positions == Positions.rotary
+    slopes = None if rotary else alibi_slopes(3).double()
+    wanted = literal(mixer, x, slopes=slopes, rotary=rotary)
+    torch.testing.assert_close(mixer(x, Layout()), wanted, atol=1e-12, rtol=0)
+
+
+def collaborative_of(full: SoftmaxAttention, facts: dict) -> CollaborativeAttention:
+    """Return the layer that trained heads are, written with shared projections."""
+    shared = shared_heads(full.q_proj.weight, full.k_proj.weight, full.q_proj.bias, full.heads)
+    mixer = CollaborativeAttention(Site(**SITE, **facts)).double().eval()
+    state = {name: value for name, value in full.state_dict().items() if name[0] in "vo"}
+    state |= {
+        "q_proj.weight": shared.queries, "k_proj.weight": shared.keys, "mixing": shared.mixing,
+        "content.weight": shared.content,
+    }  # fmt: skip
+    mixer.load_state_dict(state)
+    return mixer
+
+
+@pytest.mark.parametrize("facts", [{}, {"causal": True}, {"own_head_width": 6}])
+def test_copied_heads_are_softmax_attention_with_biases(facts):
+    full = SoftmaxAttention(Site(**SITE, **facts)).double().eval()
+    with torch.no_grad():
+        for seed, layer in enumerate((full.q_proj, full.k_proj, full.v_proj, full.out_proj)):
+            layer.bias.copy_(drawn(*layer.bias.shape, seed=seed))
+    mixer, keep = collaborative_of(full, facts), Layout(keep=holes(LENGTH))
+    x = drawn(2, LENGTH, 12).requires_grad_()
+    shared = [mixer.v_proj.weight, mixer.out_proj.weight]
+    ours, theirs = mixer(x, keep), full(x, keep)
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+    direction = drawn(*ours.shape, seed=4)
+    here = torch.autograd.grad(ours, [x, *shared, mixer.q_proj.weight], direction)
+    there = torch.autograd.grad(
+        theirs, [x, full.v_proj.weight, full.out_proj.weight, full.q_proj.weight], direction
+    )
+    for one, other in zip(here, there, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    with torch.no_grad():
+        full.k_proj.bias.add_(3)
+    torch.testing.assert_close(full(x, keep), ours, atol=1e-12, rtol=0)
+
+
+def test_factors_of_another_width_keep_the_scale_of_the_heads():
+    """A factorisation with twice the columns, each term split in two, is the same layer."""
+    full = SoftmaxAttention(Site(**SITE)).double().eval()
+    shared = shared_heads(full.q_proj.weight, full.k_proj.weight, drawn(12), full.heads)
+    with torch.no_grad():
+        full.q_proj.bias.copy_(drawn(12))
+    wide = shared._replace(
+        queries=shared.queries.repeat(2, 1), keys=shared.keys.repeat(2, 1),
+        mixing=shared.mixing.repeat(1, 2) / 2,
+    ).scaled(full.head_width)  # fmt: skip
+    mixer = CollaborativeAttention(Site(**SITE), key_width=24).double().eval()
+    state = {name: value for name, value in full.state_dict().items() if name[0] in "vo"}
+    mixer.load_state_dict(state | {
+        "q_proj.weight": wide.queries, "k_proj.weight": wide.keys, "mixing": wide.mixing,
+        "content.weight": wide.content,
+    })  # fmt: skip
+    x = drawn(2, LENGTH, 12)
+    torch.testing.assert_close(mixer(x, Layout()), full(x, Layout()), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("case", released.CASES)
+def test_it_equals_the_released_code(case):
+    start, columns, other = released.CASES[case]
+    mixing = {"CONCATENATE": "concatenation", "UNIFORM": "normal"}[start]
+    mixer = built(mixing=mixing, key_width=columns)
+    if start == "CONCATENATE":
+        assert np.array_equal(mixer.mixing.detach(), STORED[f"{case}: mixing"])
+    theirs = {
+        f"{released.NAMES[name.partition('.')[0]]}{''.join(name.partition('.')[1:])}": name
+        for name in ("query.weight", "key.weight", "content_bias.weight", "value.weight",
+                     "value.bias", "dense.weight", "dense.bias", "mixing")
+    }  # fmt: skip
+    mixer.load_state_dict({
+        ours: torch.from_numpy(STORED[f"{case}: {name}"]) for ours, name in theirs.items()
+    })  # fmt: skip
+    x, source, direction = released.tokens()
+    leaves = {"x": x.requires_grad_()} | ({"source": source.requires_grad_()} if other else {})
+    y = mixer.attend(x, Layout(), source, Layout()) if other else mixer(x, Layout())
+    np.testing.assert_allclose(y.detach(), STORED[f"{case}: y"], atol=1e-13, rtol=0)
+    y.backward(direction)
+    leaves |= {name: mixer.get_parameter(ours) for ours, name in theirs.items()}
+    for name, leaf in leaves.items():
+        wanted = STORED[f"{case}: gradient of {name}"]
+        np.testing.assert_allclose(leaf.grad, wanted, atol=1e-12, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, {"key_width": 5, "mixing": "normal"}])
+def test_a_stream_remembers_one_key_for_all_heads(options):
+    mixer = built(facts={"causal": True}, **options)
+    x = drawn(2, LENGTH, 12)
+    state, found = mixer.initial_state(2, LENGTH), []
+    for piece in x.split([2, 1, LENGTH - 3], dim=1):
+        flow = mixer.extend(Flow(piece, state), Layout())
+        state = flow.state
+        found.append(flow.x)
+    torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)
+    assert size_bytes(state) == 8 * 2 * (LENGTH * (mixer.key_width + 3 + 12) + 1)
+
+
+def test_scores_cost_heads_times_those_of_concatenated_heads():
+    """By counting: products of queries and keys alone differ between more and fewer columns."""
+    x = drawn(1, LENGTH, 12)
+    few, many = (
+        count_operations(lambda k=k: built(key_width=k, mixing="normal")(x, Layout()))
+        for k in (5, 6)
+    )
+    projections, mixed = 2 * 2 * LENGTH * 12, 3 * 2 * LENGTH * LENGTH
+    assert many - few == projections + mixed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key_width": 0}, "key_width must be at least 1, or null: got 0"),
+        ({"key_width": 4}, "leave some of 3 heads without one of 4 shared columns"),
+        ({"mixing": "random"}, "mixing"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options)
