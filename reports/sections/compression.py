@@ -38,8 +38,9 @@ OPTIONS = frozenset(
     f"runner.{name}"
     for name in (
         "weights", "method", "amounts", "importance_examples", "scope", "gradual", "prune_every",
-        "form", "library", "calibration_examples", "steps", "learning_rate", "distillation",
-        "teacher", "evaluate_splits", "evaluation_batch", "batch_size", "warmup_steps",
+        "form", "library", "calibration_examples", "steps", "learning_rate",
+        "student_layers", "temperature", "taught_share", "hidden_weight", "attention_weight",
+        "evaluate_splits", "evaluation_batch", "batch_size", "warmup_steps",
         "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",
     )
 )  # fmt: skip
@@ -118,6 +119,8 @@ def named_variant(labels: Mapping[str, str]) -> str:
         said.append(labels["library"] if labels.get("library", "own") != "own" else "")
     elif "rank" in labels:
         said = [f"{labels['rank']} shared columns"]
+    elif "layers" in labels:
+        said = [f"{labels['layers']} layers"]
     said += [labels.get("way", ""), stage if stage == TUNED else ""]
     return ", ".join(filter(None, said))
 

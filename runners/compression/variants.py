@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,13 +18,15 @@ from models.compression.head_importance import (
     remove_heads,
 )
 from models.compression.int8 import Int8Form, quantise
+from models.compression.layers import keep_layers, unshare
 from models.compression.magnitude import prune_weights, share_of_zeros
 from models.mixer import Unsupported
+from runners.compression.collaborative import with_shared_heads
 from runners.compression.measured import CompressedModel
 from runners.isolation.progress import phase
 from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement
-from runners.training.prefetch import to_device
+from runners.training.prefetch import masks_of, rows_of, to_device
 from tasks.task import Task
 
 if TYPE_CHECKING:
@@ -51,11 +53,8 @@ def examples_of(
     there_are = task.spec.sizes.get("train", number)
     rows = min(batch_size, number, there_are)
     for batch in task.batches("train", batch_size=rows, seed=0):
-        there = to_device(batch, device)
-        some = slice(0, left)
-        keep = None if there.keep is None else there.keep[some]
-        weight = None if there.weight is None else there.weight[some]
-        yield Examples(there.tokens[some], there.target[some], keep, weight)
+        there = rows_of(to_device(batch, device), slice(0, left))
+        yield Examples(there.tokens, there.target, there.keep, there.weight, masks_of(there))
         left -= len(batch.tokens)
         if left <= 0:
             return
@@ -123,6 +122,37 @@ def without_weights(model: Backbone, config: "Compress") -> Iterator[CompressedM
         )
 
 
+def with_shared_columns(
+    model: Backbone, config: "Compress"
+) -> Iterator[CompressedModel | Measurement]:
+    """Yield models whose heads share queries and keys, and the errors of the decompositions."""
+    for share in config.shares:
+        phase("decomposing heads")
+        shared = copied(model)
+        found = with_shared_heads(shared, share)
+        labels = {"amount": f"{share:g}", "rank": str(max(rank for rank, _ in found.values()))}
+        for layer, (_, error) in found.items():
+            own = {"method": "shared_heads", **labels, "layer": str(layer)}
+            yield Measurement(metric="decomposition_error", value=error, labels=own)
+        yield CompressedModel(model=shared, labels=labels)
+
+
+def with_fewer_layers(model: Backbone, config: "Compress") -> CompressedModel:
+    """Return the model with some of its layers: a student of the whole one."""
+    student, depth = copied(model), model.config.depth
+    layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
+    keep_layers(student, layers)
+    labels = {"amount": f"{1 - layers / depth:.4g}", "layers": f"{layers} of {depth}"}
+    return CompressedModel(model=student, labels=labels)
+
+
+def with_own_layers(model: Backbone) -> CompressedModel:
+    """Return the model with weights of its own in every layer."""
+    own = copied(model)
+    unshare(own)
+    return CompressedModel(model=own, labels={"amount": "0"})
+
+
 def in_eight_bits(
     model: Backbone, task: Task, config: "Compress", hardware: HardwareProfile
 ) -> Iterator[CompressedModel]:
@@ -134,7 +164,7 @@ def in_eight_bits(
         given = examples_of(
             task, coded, config.calibration_examples, hardware, batch_size=config.evaluation_batch
         )
-        calls = [lambda own=own: coded.predict(own.tokens, own.keep) for own in islice(given, None)]
+        calls = [partial(coded.predict, own.tokens, own.keep, None, own.layout) for own in given]
     with torch.no_grad():
         quantise(coded, config.form, library=config.library, calibration=calls, device=device)
     labels = {"amount": "8", "bits": "8", "form": config.form.value}

@@ -26,8 +26,9 @@ from conf.choices import by_name
 from models.backbone.attention_weights import CoreCall, readable, recorded_calls, weights
 from models.backbone.heads import TokenHead
 from models.backbone.model import Backbone, Outcome
+from models.backbone.placing import PLAIN
 from models.backbone.stack import Stack
-from models.mixer import State, Unsupported
+from models.mixer import Layout, State, Unsupported
 
 FACTS = ("head", "vocabulary", "classes", "scalars")
 """What both must answer alike."""
@@ -83,9 +84,16 @@ class Distillation:
             raise Unsupported(
                 f"hidden states of width {student.config.width} are compared with some of the "
                 f"teacher's {teacher.config.width}: set model.backbone.width to it, or "
-                "runner.distillation.hidden=0"
+                "runner.hidden_weight=0"
             )
         self.cores: list[dict[int, nn.Module]] = []
+        if loss.attention and student.config.heads != teacher.config.heads:
+            raise Unsupported(
+                f"the attention of {student.config.heads} heads is compared with that of the "
+                f"teacher's {teacher.config.heads}, one by one: got a teacher of "
+                f"{teacher.config.heads} heads; set model.backbone.heads to it, or "
+                "runner.attention_weight=0"
+            )
         if loss.attention:
             self.cores = [_cores(model) for model in (student, teacher)]
 
@@ -96,6 +104,8 @@ class Distillation:
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
         label_smoothing: float = 0.0,
+        *,
+        layout: Layout = PLAIN,
     ) -> Outcome:
         """Return the student's outcome, its losses mixed with what the teacher says.
 
@@ -108,10 +118,12 @@ class Distillation:
                 "task.regime=non_overlapping and task.memory=0"
             )
         with _watched(self.teacher, self.cores[1:]) as theirs, torch.no_grad():
-            self.teacher(tokens, target, keep)
+            self.teacher(tokens, target, keep, layout=layout)
             taught = theirs.logits(keep, tokens.shape[1])
         with _watched(self.student, self.cores[:1]) as ours:
-            outcome = cast(Outcome, self.student(tokens, target, keep, None, label_smoothing))
+            outcome = cast(
+                Outcome, self.student(tokens, target, keep, None, label_smoothing, layout=layout)
+            )
             logits = ours.logits(keep, tokens.shape[1])
         soft = divergence(taught, logits, self.loss.temperature)
         nll = (1 - self.loss.share) * outcome.nll + self.loss.share * soft
@@ -162,14 +174,20 @@ def paired_layers(student: Backbone, teacher: Backbone) -> list[tuple[int, int]]
         if not isinstance(model.stack, Stack):
             raise Unsupported(
                 f"the {name} is a stack of its own, without layers to compare: set "
-                "runner.distillation.hidden=0 and runner.distillation.attention=0"
+                "runner.hidden_weight=0 and runner.attention_weight=0"
+            )
+        if len({*model.stack.blocks}) < len(model.stack.blocks):
+            raise Unsupported(
+                f"layers of the {name} that are one module cannot be told apart: set "
+                "model.backbone.layer_groups=null, or runner.hidden_weight=0 and "
+                "runner.attention_weight=0"
             )
         depths.append(len(model.stack.blocks))
     if depths[1] % depths[0]:
         raise Unsupported(
             f"{depths[0]} layers learn from every so many of the teacher's {depths[1]}, which they "
-            "must divide: set model.backbone.depth, or runner.distillation.hidden=0 and "
-            "runner.distillation.attention=0"
+            "must divide: set model.backbone.depth, or runner.hidden_weight=0 and "
+            "runner.attention_weight=0"
         )
     every = depths[1] // depths[0]
     return [(layer, (layer + 1) * every - 1) for layer in range(depths[0])]
@@ -197,7 +215,7 @@ def _cores(model: Backbone) -> dict[int, nn.Module]:
         layer, why = next(iter(reasons.items()))
         raise Unsupported(
             f"layer {layer} has no attention to learn from or by: {why}; set "
-            "runner.distillation.attention=0"
+            "runner.attention_weight=0"
         )
     return cores
 

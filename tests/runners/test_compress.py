@@ -1,5 +1,6 @@
 """Compression of a trained model: rows of every variant, and what is refused."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,9 @@ from models.backbone.model import Backbone
 from models.compression.int8 import Int8Form
 from models.compression.magnitude import Scope, share_of_zeros
 from models.families.linear import LinearAttention
+from models.families.softmax import SoftmaxAttention
+from models.mixer import Unsupported
+from reports.sections.compression import OPTIONS
 from runners.compress import Compress, CompressionMethod
 from runners.measurement.hardware import HardwareProfile
 from runners.training.optim import OptimConfig
@@ -18,15 +22,17 @@ FACTS = TaskFacts(head=Head.classification, vocabulary=8, classes=3, max_length=
 FEW = {"timed_steps": 3, "warmup_steps": 1, "batch_size": 2, "repeat_limit_s": 0.0}
 
 
-def build():
-    config = BackboneConfig(depth=2, width=16, heads=4, feed_forward_width=16)
-    return Backbone(config, FACTS, [LinearAttention], seed=0)
+def build(mixer=LinearAttention, **options):
+    config = BackboneConfig(depth=2, width=16, heads=4, feed_forward_width=16, **options)
+    return Backbone(config, FACTS, [mixer], seed=0)
 
 
-def work():
+def work(mixer=LinearAttention, **options):
     return SimpleNamespace(
-        trained=build,
-        build=build,
+        trained=lambda: build(mixer, **options),
+        build=lambda: build(mixer),
+        stored=lambda: build(SoftmaxAttention),
+        stored_task=lambda: "tiny",
         facts=lambda: FACTS,
         task=Tiny(),
         hardware=HardwareProfile(name="cpu"),
@@ -35,8 +41,8 @@ def work():
     )
 
 
-def rows(**options):
-    return list(Compress(**FEW | options).run(work()))
+def rows(cell=None, **options):
+    return list(Compress(**FEW | options).run(cell or work()))
 
 
 def by_variant(found, metric, **labels):
@@ -131,6 +137,65 @@ def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
     assert abs(accuracy[one] - accuracy[other]) <= 0.2
 
 
+def test_shared_columns_at_full_width_change_nothing_and_then_learn():
+    found = rows(work(SoftmaxAttention), method=CompressionMethod.shared_heads,
+                 amounts=[0.5, 1.0], steps=2)  # fmt: skip
+    losses = by_variant(found, "loss", split="test")
+    assert losses["1", "compressed"] == pytest.approx(losses["0", "trained"], abs=1e-5)
+    assert losses["0.5", "compressed"] != pytest.approx(losses["0", "trained"], abs=1e-5)
+    assert losses["0.5", "fine-tuned"] != losses["0.5", "compressed"]
+    errors = {(row.labels["amount"], row.labels["layer"]): row.value for row in found
+              if row.metric == "decomposition_error"}  # fmt: skip
+    assert set(errors) == {(share, layer) for share in ("0.5", "1") for layer in "01"}
+    assert max(errors["1", layer] for layer in "01") < 1e-6 < errors["0.5", "0"] < 1
+    with pytest.raises(Unsupported, match="LinearAttention"):
+        rows(method=CompressionMethod.shared_heads)
+
+
+def ways(found, metric, **labels):
+    return {
+        row.labels.get("way", row.labels["stage"]): row.value
+        for row in found
+        if row.metric == metric and labels.items() <= row.labels.items()
+    }
+
+
+def test_a_student_has_fewer_layers_and_learns_with_and_without_its_teacher():
+    found = rows(method=CompressionMethod.distillation, temperature=3.0)
+    losses = ways(found, "loss", split="test")
+    assert set(losses) == {"trained", "compressed", "labels alone", "taught"}
+    assert len(set(losses.values())) == 4
+    numbers = ways(found, "parameters")
+    assert numbers["trained"] > numbers["taught"] == numbers["compressed"]
+    assert {row.labels["layers"] for row in found if "layers" in row.labels} == {"1 of 2"}
+    whole = rows(method=CompressionMethod.distillation, taught_share=0.0)
+    assert ways(whole, "loss", split="test")["taught"] == losses["labels alone"]
+
+
+def test_a_named_teacher_teaches_the_run_s_own_model_as_drawn_on_its_task():
+    found = rows(method=CompressionMethod.distillation, weights="cell", hidden_weight=1.0)
+    losses = ways(found, "loss", split="test")
+    assert losses["compressed"] != losses["trained"]
+    cell = work()
+    cell.stored_task = lambda: "listops"
+    with pytest.raises(Unsupported, match="a teacher of task=listops does not answer task=tiny"):
+        rows(cell, method=CompressionMethod.distillation, weights="cell")
+
+
+def test_layers_of_one_module_become_copies_of_one_function():
+    found = rows(work(layer_groups=1), method=CompressionMethod.unshare, steps=2)
+    losses, numbers = (by_variant(found, m, **more) for m, more in
+                       (("loss", {"split": "test"}), ("parameters", {})))  # fmt: skip
+    assert losses["0", "compressed"] == losses["0", "trained"] != losses["0", "fine-tuned"]
+    assert numbers["0", "compressed"] > numbers["0", "trained"]
+    with pytest.raises(Unsupported, match="layer_groups=1"):
+        rows(method=CompressionMethod.unshare)
+
+
+def test_a_report_tells_no_models_apart_by_options_of_the_runner():
+    assert {f"runner.{field.name}" for field in fields(Compress)} == OPTIONS
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -144,6 +209,14 @@ def test_eight_bits_are_a_smaller_file_of_the_same_operations(method, options):
         ({"amounts": [0.5, 0.25]}, "ascending"),
         ({"amounts": [1.0], "method": CompressionMethod.magnitude}, "zeros alone"),
         ({"evaluate_splits": ["train"]}, "evaluate_splits"),
+        ({"amounts": [1.5], "method": CompressionMethod.shared_heads}, "1 is exact: got 1.5"),
+        ({"temperature": 0.0, "method": CompressionMethod.distillation}, "temperature"),
+        ({"taught_share": 2.0, "method": CompressionMethod.distillation}, "share lies from 0"),
+        ({"hidden_weight": 1.0}, "hidden_weight"),
+        (
+            {"student_layers": 1, "weights": "c", "method": CompressionMethod.distillation},
+            "student_layers",
+        ),
         ({"steps": -1}, "steps must be at least 0"),
         ({"timed_steps": 1}, "timed_steps"),
     ],
