@@ -40,6 +40,7 @@ from reports.rows import (
 from reports.sections.accuracy import score_tables, splits
 from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
+from reports.sections.attention_maps import map_parts
 from reports.sections.attention_mass import mass_parts
 from reports.sections.compression import compression_parts
 from reports.sections.context import context_parts
@@ -71,6 +72,7 @@ SECTIONS: Mapping[str, Parts] = {
     "context": context_parts,
     "attention_mass": mass_parts,
     "compress": compression_parts,
+    "attention_maps": map_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})

@@ -70,6 +70,24 @@ METRICS: dict[str, Metric] = {
     "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),
     "span_flops": _metric("flop", False, "counted, one pass over a window; label spans"),
     "span_flops_per_token": _metric("flop", False, "by each head's own span; label spans"),
+    "attention_distance": _metric("token", None, "mean of |q - j| by weight; labels layer, head"),
+    "attention_within": _metric("fraction", None, "mass at most `within` away; labels layer, head"),
+    "attention_entropy": _metric("nat", None, "of a query's weights, mean; labels layer, head",
+                                 least=0.0),
+    "attention_map": _metric("fraction", None, "mass in the query's own cell of the map; samples: "
+                             "in every cell; labels layer, row, positions (of a cell)"),
+    "singular_value_share": _metric("fraction", None, "of the largest quarter; samples: of 1/64, "
+                                    "2/64, … of all; labels layer, head"),
+    "projection_energy": _metric("fraction", None, "of W_Q W_K^T in a quarter of its dimensions; "
+                                 "samples: in 1, 2, …; labels layer, head"),
+    "kernel_weight": _metric("fraction", None, "of a token's own tap, mean; samples: of every tap; "
+                             "labels layer, head, left"),
+    "kernel_deviation": _metric("fraction", None, "its standard deviation over tokens"),
+    "attention_similarity": _metric("1", None, "of two amino acids, correlation over heads of the "
+                                    "attention they get; labels token, other, score", least=-1.0,
+                                    most=1.0),
+    "substitution_correlation": _metric("1", True, "of that with BLOSUM62, over pairs", least=-1.0,
+                                        most=1.0),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # a trained model made smaller; labels method, amount, stage

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from models.backbone.pooled import PooledStack
 from models.backbone.stack import Stack, family
 from models.mixer import Layout, Unsupported
-from models.multi_head import Core
+from models.multi_head import Core, MultiHead
 
 KEYS_AT_ONCE = 256
 
@@ -48,6 +48,12 @@ def weights(
         yield first, core(q, k, unit.expand(batch, heads, -1, -1), layout)
 
 
+def attention_of(mixer: nn.Module) -> nn.Module:
+    """Return the attention of a mixer: the multi-head attention that it has beside another half."""
+    inside = [part for part in mixer.children() if isinstance(part, MultiHead)]
+    return inside[0] if len(inside) == 1 else mixer
+
+
 def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
     """Return the cores whose weights can be read, by layer, and why the other layers' cannot.
 
@@ -63,7 +69,7 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
         )
     cores, reasons = {}, {}
     for layer, block in enumerate(stack.blocks):
-        mixer = cast(Any, block).mixer
+        mixer: Any = attention_of(cast(Any, block).mixer)
         core = getattr(mixer, "core", None)
         if not mixer.traits.row_stochastic:
             reasons[layer] = (

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from models.mixer import Family, Flow, Growth, Layout, Need, Site, State, Traits, blanked
 from models.multi_head import MultiHead, biases, projection
 from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import normalised
+from models.ops.convolution.layer import TapSoftmax
 from models.ops.exact import ExactCore, sdpa
 
 KERNEL = 9
@@ -80,6 +80,7 @@ class MixedAttention(Family):
         self.attention = MultiHead(few, ExactCore(few, sdpa, memory=Growth(1.0)), bias=bias)
         self.heads, self.kernel = few.heads, kernel
         self.margins = (kernel - 1, 0) if site.causal else (kernel // 2, kernel // 2)
+        self.normalise = TapSoftmax(self.margins[0])
         width, inner, has = site.width, few.inner_width, biases(site, bias).qkv
         self.span = nn.Parameter(torch.empty(width, 1, kernel))
         nn.init.normal_(self.span, std=1 / kernel)
@@ -113,7 +114,7 @@ class MixedAttention(Family):
         x_seen, c_seen = self._behind(tokens, x), self._behind(values, c)
         span = F.conv1d(x_seen.mT, self.span, groups=x.shape[-1]).mT
         logits = self.kernel_proj(self.attention.q_proj(x) * self.span_proj(span))
-        taps = normalised(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
+        taps = self.normalise(torch.unflatten(logits, -1, (self.heads, -1)).transpose(1, 2))
         taps = F.pad(taps, (0, 0, *self.margins))  # those of the margins are not read
         heads = torch.unflatten(c_seen, -1, (self.heads, -1)).transpose(1, 2)
         first = self.margins[0]

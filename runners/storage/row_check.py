@@ -111,7 +111,8 @@ _COUNT = re.compile(r"[0-9]{1,15}")
 _ABOVE_0 = re.compile(r"[1-9][0-9]{0,14}")
 _PLACE = re.compile(r"[0-9]{1,9}|all")
 _LABELS = {
-    **dict.fromkeys(("examples", "windows", "items", "sequences", "keys"), _COUNT),
+    **dict.fromkeys(("examples", "windows", "items", "sequences", "keys", "within"), _COUNT),
+    **dict.fromkeys(("row", "left"), _COUNT),
     **dict.fromkeys(
         ("tokens", "trained_tokens", "budget", "k", "context", "context_step", "targets"), _ABOVE_0
     ),
@@ -128,7 +129,20 @@ _NEEDED = {
     ),
     **dict.fromkeys(("attention_mass", "attention_mass_error"), ("region", "bucket", "layer")),
     **dict.fromkeys(("span_flops", "span_flops_per_token"), ("spans",)),
-    "learned_span": ("layer", "head"),
+    **dict.fromkeys(
+        (
+            "learned_span",
+            "attention_distance",
+            "attention_entropy",
+            "singular_value_share",
+            "projection_energy",
+        ),
+        ("layer", "head"),
+    ),
+    "attention_within": ("layer", "head", "within"),
+    "attention_map": ("layer", "row", "positions"),
+    **dict.fromkeys(("kernel_weight", "kernel_deviation"), ("layer", "head", "left")),
+    "attention_similarity": ("token", "other", "score"),
     "initial_parameters": ("origin",),
 }
 """Labels without which a value of this metric says nothing."""

@@ -65,6 +65,7 @@ class GatedConvolution(Family):
             raise ValueError(f"input_dropout must lie in [0, 1): got {input_dropout}")
         self.heads, self.taps, self.glu = site.heads, taps, glu
         self.left = taps - 1 if site.causal else (taps - 1) // 2
+        self.normalise = TapSoftmax(self.left)
         self.input_dropout, self.tap_dropout = input_dropout, site.attention_dropout
         self.in_proj = projection(site.width, (2 if glu else 1) * site.width, bias=True)
         self.out_proj = projection(site.width, site.width, bias=True)
@@ -138,7 +139,7 @@ class LightConvolution(GatedConvolution):
     def convolve(self, z: Float[Tensor, "b h l v"], past: int) -> Float[Tensor, "b h l v"]:
         """Convolve every head's channels with its kernel."""
         del past
-        taps = normalised(self.weight[:, 0])
+        taps = self.normalise(self.weight[:, 0])
         if not self.dropping():
             return shared_convolution(z, taps, self.left)
         every = taps[None, :, None].expand(*z.shape[:3], self.taps)
@@ -156,10 +157,23 @@ class DynamicConvolution(GatedConvolution):
         """Convolve every head's channels with the kernels of its tokens."""
         tokens = z[:, :, past:].transpose(1, 2).flatten(2)
         logits = torch.unflatten(self.kernel_proj(tokens), -1, (self.heads, self.taps))
-        taps = self.dropped(normalised(logits.transpose(1, 2)))
+        taps = self.dropped(self.normalise(logits.transpose(1, 2)))
         return dynamic_convolution(z, F.pad(taps, (0, 0, past, 0)), self.left)
 
 
-def normalised(logits: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
-    """Return the softmax over the taps, at least in float32."""
-    return logits.softmax(-1, dtype=sum_dtype(logits))
+class TapSoftmax(nn.Module):
+    """The softmax over the taps, at least in float32: all kernels of a layer come out of it.
+
+    A module, so that a hook sees what a layer convolves with.
+
+    Args:
+        left: Taps before a token's own.
+    """
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def forward(self, logits: Float[Tensor, "*n t"]) -> Float[Tensor, "*n t"]:
+        """Return kernels, [h t] or [b h l t]."""
+        return logits.softmax(-1, dtype=sum_dtype(logits))

@@ -1,0 +1,305 @@
+"""What trained attention looks like: curves by layer and head, and matrices as pictures.
+
+A panel is a model on a task, or one layer of it; matrices share one scale of colours in a figure.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum, auto
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from reports.figures.drawing import PALETTE, style
+from reports.figures.layout import Sheet, arrange, sheet
+from reports.rows import shown
+
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+MODEL = (*TASK, "model")
+"""Columns whose values share a panel."""
+LAYER = (*MODEL, "layer")
+ALL = "all"
+_CURVES, _SQUARE = (2.7, 1.9), (1.75, 1.75)
+"""Inches."""
+_STEPS = 4
+"""Of the scale of colours in a legend."""
+
+
+def panels(
+    data: pd.DataFrame, keys: Sequence[str], plot: tuple[float, float], across: int
+) -> tuple[Sheet, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure with a titled plot for each value of the keys, and the data of each."""
+    found = list(dict.fromkeys(data[list(keys)].itertuples(index=False, name=None)))
+    several = not setting(data)
+    made = sheet(len(found), plot=plot, across=across)
+    parts = []
+    for axes, key in zip(made.axes, found, strict=True):
+        named = dict(zip(keys, key, strict=True))
+        layer = f", layer {named['layer']}" if "layer" in named else ""
+        kind = f": {named['kind']}" if "kind" in named else ""
+        where = f" ({_setting(named)})" if several else ""
+        axes.set_title(f"{named['model']}{layer}{kind}{where}", size=8)
+        parts.append((axes, data[(data[list(keys)] == list(key)).all(axis=1)]))
+    return made, parts
+
+
+def setting(data: pd.DataFrame) -> str:
+    """Return the task that all panels share; nothing where there are several."""
+    found = data[list(TASK)].drop_duplicates().to_dict("records")
+    return _setting(found[0]) if len(found) == 1 else ""
+
+
+def _setting(of: dict[Any, Any]) -> str:
+    marks = [of["regime"], of["tokenizer"]]
+    facts = [of["task"], f"length {shown(of['length'])}", *filter(None, marks)]
+    return ", ".join(map(str, facts))
+
+
+def _below(data: pd.DataFrame, words: str) -> str:
+    return "; ".join(filter(None, [setting(data), words]))
+
+
+def by_layer(number: int, layers: Sequence[int]) -> Any:
+    """Return the colour of a layer: the first dark, the last light."""
+    place = sorted(layers).index(number) / max(1, len(layers) - 1)
+    return colormaps["viridis"](0.85 * place)
+
+
+def _layer_handles(data: pd.DataFrame) -> list[Line2D]:
+    layers = sorted({int(layer) for layer in data["layer"]})
+    return [
+        Line2D([], [], color=by_layer(layer, layers), label=f"layer {layer}") for layer in layers
+    ]
+
+
+def within_figure(data: pd.DataFrame) -> Figure:
+    """Draw the mass near the diagonal: points are heads, lines their means.
+
+    Args:
+        data: with the columns of `MODEL`, layer, head, within and value.
+    """
+    reaches = sorted({int(reach) for reach in data["within"]})
+    with style():
+        made, parts = panels(data, MODEL, _CURVES, 2)
+        for axes, own in parts:
+            for number, reach in enumerate(reaches):
+                color = PALETTE[1 + number % (len(PALETTE) - 1)]
+                here = own[own["within"].astype(int) == reach]
+                layers = here["layer"].astype(int)
+                axes.plot(layers, here["value"], linestyle="none", marker=".", color=color)
+                means = here.groupby(layers)["value"].mean()
+                axes.plot(means.index, means, color=color)
+            axes.set_ylim(-0.02, 1.02)
+            axes.set_xlabel("layer")
+            axes.set_ylabel("share of attention")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        handles = [
+            Line2D([], [], marker=".", color=PALETTE[1 + number % (len(PALETTE) - 1)],
+                   label=f"at most {reach} away")
+            for number, reach in enumerate(reaches)
+        ]  # fmt: skip
+        return arrange(
+            made,
+            title="Attention near its query",
+            subtitle=_below(data, "points: heads; lines: their means"),
+            handles=handles,
+        )
+
+
+def spectrum_figure(data: pd.DataFrame) -> Figure:
+    """Draw cumulated singular values: a line for each head, in the colour of its layer.
+
+    Args:
+        data: with the columns of `MODEL`, layer, head and samples.
+    """
+    with style():
+        made, parts = panels(data, MODEL, _CURVES, 2)
+        for axes, own in parts:
+            _curves(axes, own, own)
+            axes.axvline(0.25, color="0.6", linewidth=0.7, linestyle=":")
+            axes.set_ylim(0, 1.02)
+            axes.set_xlabel("share of the singular values, largest first")
+            axes.set_ylabel("share of their sum")
+        return arrange(
+            made,
+            title="Spectrum of attention matrices",
+            subtitle=_below(
+                data, "a line for each head, mean over examples; dotted: a quarter of them"
+            ),
+            handles=_layer_handles(data),
+        )
+
+
+def energy_figure(data: pd.DataFrame) -> Figure:
+    """Draw captured energy of key-query products: heads left, all heads together right.
+
+    Args:
+        data: with the columns of `MODEL`, layer, head and samples.
+    """
+    kinds = {"each head": data["head"] != ALL, "all heads together": data["head"] == ALL}
+    split = pd.concat([data[chosen].assign(kind=kind) for kind, chosen in kinds.items()])
+    order = {key: n for n, key in enumerate(dict.fromkeys(_keys(data)))}
+    split = split.iloc[np.argsort([order[key] for key in _keys(split)], kind="stable")]
+    with style():
+        made, parts = panels(split, (*MODEL, "kind"), _CURVES, 2)
+        for axes, own in parts:
+            whole = data[(data[list(MODEL)] == list(own[list(MODEL)].iloc[0])).all(axis=1)]
+            _curves(axes, own, whole, relative=False)
+            axes.set_ylim(0, 1.02)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.set_xlabel("dimensions")
+            axes.set_ylabel("captured energy")
+        return arrange(
+            made,
+            title="Key-query products by dimensions",
+            subtitle=_below(
+                data,
+                "squared singular values of W_Q W_K^T, cumulated: of each head, and of all heads "
+                "beside each other",
+            ),
+            handles=_layer_handles(data),
+        )
+
+
+def _curves(axes: Axes, own: pd.DataFrame, whole: pd.DataFrame, *, relative: bool = True) -> None:
+    layers = sorted({int(layer) for layer in whole["layer"]})
+    for layer, samples in zip(own["layer"], own["samples"], strict=True):
+        count = len(samples)
+        x = np.arange(1, count + 1) / (count if relative else 1)
+        axes.plot(x, samples, color=by_layer(int(layer), layers), linewidth=1.0)
+
+
+def _keys(data: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return list(data[list(MODEL)].itertuples(index=False, name=None))
+
+
+def kernel_figure(data: pd.DataFrame) -> Figure:
+    """Draw kernels by layer: a line for each head, a band of one deviation over tokens.
+
+    Args:
+        data: with the columns of `LAYER`, head, left, samples and deviation, of every tap.
+    """
+    heads = sorted({int(head) for head in data["head"]})
+    colors = {head: PALETTE[n % len(PALETTE)] for n, head in enumerate(heads)}
+    with style():
+        made, parts = panels(data, LAYER, _CURVES, 2)
+        for axes, own in parts:
+            for head, left, samples, band in zip(
+                own["head"], own["left"], own["samples"], own["deviation"], strict=True
+            ):
+                mean, color = np.array(samples), colors[int(head)]
+                x = np.arange(len(mean)) - int(left)
+                axes.plot(x, mean, color=color, marker=".")
+                low, high = np.maximum(0.0, mean - np.array(band)), mean + np.array(band)
+                axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+            taps = max(len(samples) for samples in own["samples"])
+            axes.set_title(f"{axes.get_title(loc='left')}: {taps} taps", size=8)
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("place of the tap beside its token")
+            axes.set_ylabel("weight")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        handles = [Line2D([], [], color=colors[h], marker=".", label=f"head {h}") for h in heads]
+        return arrange(
+            made,
+            title="Kernels of convolutions",
+            subtitle=_below(
+                data,
+                "behind the softmax over taps; of predicted kernels the mean over tokens, with a "
+                "band of one standard deviation",
+            ),
+            handles=handles,
+        )
+
+
+class Picture(NamedTuple):
+    """A matrix, and what its rows and columns are."""
+
+    values: np.ndarray[Any, Any]
+    """[rows, columns], NaN where there is none."""
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    positions: int = 1
+    """Where they have no names: positions of each."""
+
+
+class Colors(StrEnum):
+    """How numbers become colours."""
+
+    root = auto()
+    """From 0 by the square root, so that small ones are told apart."""
+    between = auto()
+    """From the smallest to the largest."""
+    around = auto()
+    """On both sides of 0."""
+
+
+def picture_figure(
+    data: pd.DataFrame,
+    keys: Sequence[str],
+    picture: Callable[[pd.DataFrame], Picture],
+    *,
+    title: str,
+    subtitle: str,
+    labels: tuple[str, str],
+    colors: Colors,
+    words: str,
+    across: int = 3,
+) -> Figure:
+    """Draw a matrix in each panel, all with one scale of colours.
+
+    Args:
+        data: of all panels.
+        keys: columns whose values share a panel.
+        picture: of the data of one panel.
+        title: of the figure.
+        subtitle: below it.
+        labels: of the axes across and down.
+        colors: how numbers become colours.
+        words: what the colours mean.
+        across: panels beside each other.
+    """
+    with style():
+        made, parts = panels(data, keys, _SQUARE, across)
+        pictures = [picture(own) for _, own in parts]
+        low = min(float(np.nanmin(each.values)) for each in pictures)
+        high = max(float(np.nanmax(each.values)) for each in pictures)
+        far = max(-low, high)
+        norm, steps = {
+            Colors.root: (PowerNorm(0.5, 0, high), high * np.linspace(0, 1, _STEPS) ** 2),
+            Colors.between: (Normalize(low, high), np.linspace(low, high, _STEPS)),
+            Colors.around: (Normalize(-far, far), np.linspace(-far, far, _STEPS)),
+        }[colors]
+        scale = colormaps["RdBu_r" if colors == Colors.around else "Blues"]
+        for (axes, _), each in zip(parts, pictures, strict=True):
+            down, along = each.values.shape
+            edges = (0, along * each.positions, down * each.positions, 0)
+            extent = None if each.rows else edges
+            axes.imshow(
+                each.values, norm=norm, cmap=scale, aspect="auto", interpolation="nearest",
+                extent=extent,
+            )  # fmt: skip
+            axes.grid(visible=False)
+            axes.minorticks_off()
+            if each.rows:
+                axes.set_yticks(range(down), each.rows, size=6)
+                axes.set_xticks(range(along), each.columns, size=6)
+            axes.set_xlabel(labels[0])
+            axes.set_ylabel(labels[1])
+        handles = [
+            Patch(facecolor=scale(norm(step)), edgecolor="0.6", linewidth=0.4, label=f"{step:.3g}")
+            for step in steps
+        ]
+        return arrange(
+            made,
+            title=title,
+            subtitle=_below(data, subtitle),
+            handles=handles,
+            legend_title=words,
+        )

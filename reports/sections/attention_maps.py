@@ -1,0 +1,266 @@
+"""Attention maps as a table and figures: locality, spectra, dimensions, kernels, similarity."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from reports.figures.attention_maps import (
+    ALL,
+    LAYER,
+    MODEL,
+    TASK,
+    Colors,
+    Picture,
+    energy_figure,
+    kernel_figure,
+    picture_figure,
+    spectrum_figure,
+    within_figure,
+)
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, save
+from reports.rows import MARKS, MISSING, model_order, short, shown
+from reports.sections.efficiency import significant
+from reports.sections.spans import span_data, span_figure
+from reports.tables import Column, Entry, Table, TableRow
+
+LABELS = ("layer", "head", "within", "row", "positions", "left", "token", "other", "score")
+COLUMNS = {
+    "attention_distance": "mean distance",
+    "attention_entropy": "entropy (nat)",
+    "attention_within": "within {within}",
+    "singular_value_share": "¼ of singular values",
+    "projection_energy": "¼ of dimensions, {heads}",
+}
+METRICS = (
+    *COLUMNS, "attention_map", "kernel_weight", "kernel_deviation", "attention_similarity",
+    "substitution_correlation",
+)  # fmt: skip
+PAIR = (*TASK, "model", "kind")
+
+
+def map_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return values and curves by task, model, metric and labels: means over seeds.
+
+    A measure that a model does not allow has a line with the reason; so has a cell that failed.
+    """
+    own = rows[rows["runner"] == "attention_maps"].copy()
+    for label in LABELS:
+        own[label] = [found.get(label, "") for found in own["labels"]]
+    keys = [*TASK, "name", "metric", *LABELS]
+    records: list[dict[str, Any]] = []
+    for key, part in own[own["metric"].isin(METRICS)].groupby(keys, sort=False, dropna=False):
+        record: dict[str, Any] = dict(zip(keys, key, strict=True))
+        record["model"] = record.pop("name")
+        good = part[part["status"] == "ok"]
+        if good.empty:
+            bad = part.iloc[0]
+            record |= {"status": bad["status"], "reason": short(str(bad["reason"])), "seeds": 0}
+            record["samples"] = ()
+        else:
+            lengths = {len(found) for found in good["samples"]}
+            curves = np.array(list(good["samples"])).mean(0) if len(lengths) == 1 else np.array([])
+            record |= {"value": good["value"].astype(float).mean(), "samples": tuple(curves)}
+            record |= {"seeds": good["seed"].nunique(), "status": "ok", "reason": ""}
+        records.append(record)
+    columns = [*TASK, "model", "metric", *LABELS, "value", "samples", "seeds", "status", "reason"]
+    data = pd.DataFrame(records, columns=columns)
+    place = {name: number for number, name in enumerate(model_order([*data["model"]]))}
+    order = data.assign(place=data["model"].map(place), number=pd.to_numeric(data["layer"]))
+    return data.loc[order.sort_values([*TASK, "place", "number"], kind="stable").index]
+
+
+def curves_of(data: pd.DataFrame) -> pd.DataFrame:
+    """Return what is plotted of curves as a line for each of their numbers, for a CSV file."""
+    places = pd.Series([[*range(1, len(own) + 1)] for own in data["samples"]], index=data.index)
+    lists = [name for name in ("samples", "deviation") if name in data]
+    long = data.assign(place=places).explode([*lists, "place"], ignore_index=True)
+    return long.drop(columns=["value"]).rename(columns={"samples": "value"})
+
+
+def map_table(data: pd.DataFrame) -> Table:
+    """Build the table of means over heads, by model and layer."""
+    data = data.assign(title=[_title(row) for row in data.to_dict("records")])
+    tasks = list(dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)))
+    named = data[data["title"] != ""]
+    titles = dict(zip(named["title"], named["metric"], strict=True))
+    rows = []
+    for name in model_order([str(n) for n in data["model"]]):
+        mine = data[data["model"] == name]
+        for layer in sorted({*mine["layer"][mine["title"] != ""]}, key=int) or [""]:
+            entries = []
+            for task in tasks:
+                own = mine[(mine[list(TASK)] == list(task)).all(axis=1)]
+                entries += [_entry(own, layer, *title) for title in titles.items()]
+            stub = f"layer {layer}" if layer else ALL
+            rows.append(TableRow(title=stub, entries=tuple(entries), section=name))
+    return Table(
+        title="Attention by layer",
+        caption="Means over heads, queries, examples and seeds. Distance in tokens; within w: "
+        "share of attention to tokens at most w away; ¼ of singular values: their share of the sum "
+        "of all, of matrices of weights; ¼ of dimensions: captured energy of W_Q W_K^T, of each "
+        "head and of all heads beside each other.",
+        stub="layer",
+        columns=tuple(
+            Column(group=f"{t[0]}, length {shown(t[3])}", title=title, key=f"{t[0]} {title}")
+            for t in tasks
+            for title in titles
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _title(row: dict[Any, Any]) -> str:
+    heads = "all heads" if row["head"] == ALL else "a head"
+    if row["status"] != "ok" or row["metric"] not in COLUMNS:
+        return ""
+    return COLUMNS[row["metric"]].format(within=row["within"], heads=heads)
+
+
+def _entry(own: pd.DataFrame, layer: str, title: str, metric: str) -> Entry:
+    good = own[(own["layer"] == layer) & (own["title"] == title)]
+    if len(good):
+        value = float(good["value"].mean())
+        return Entry(text=significant(value), value=value)
+    near = (own["metric"] == metric) | (own["metric"] == "attention_distance")
+    lost = own[(own["status"] != "ok") & near]
+    lost = lost[lost["layer"].isin(["", layer])]
+    if lost.empty:
+        return Entry(text="–", status=MISSING)
+    status = str(lost["status"].iloc[0])
+    return Entry(text=MARKS[status], status=status, notes=(str(lost["reason"].iloc[0]),))
+
+
+def _map(own: pd.DataFrame) -> Picture:
+    cells = max(len(samples) for samples in own["samples"])
+    values = np.full((cells, cells), np.nan)
+    for row, samples in zip(own["row"], own["samples"], strict=True):
+        values[int(row)] = samples
+    return Picture(values, positions=int(own["positions"].iloc[0]))
+
+
+def _by_head(own: pd.DataFrame) -> Picture:
+    layers = sorted({int(layer) for layer in own["layer"]})
+    heads = sorted({int(head) for head in own["head"]})
+    values = np.full((len(layers), len(heads)), np.nan)
+    for layer, head, value in zip(own["layer"], own["head"], own["value"], strict=True):
+        values[layers.index(int(layer)), heads.index(int(head))] = value
+    return Picture(values, [*map(str, layers)], [*map(str, heads)])
+
+
+def _pairs(own: pd.DataFrame) -> Picture:
+    names = sorted({*own["token"], *own["other"]})
+    values = np.full((len(names), len(names)), np.nan)
+    for one, other, value in zip(own["token"], own["other"], own["value"], strict=True):
+        i, j = names.index(one), names.index(other)
+        values[i, j] = values[j, i] = value
+    return Picture(values, names, names)
+
+
+def _beside_scores(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return similarities and, as a panel of their own, substitution scores; each within ±1."""
+    scores = pairs["score"].astype(float)
+    both = [
+        pairs.assign(kind="attention"),
+        pairs.assign(kind="BLOSUM62", value=scores / scores.abs().max()),
+    ]
+    return pd.concat(both, ignore_index=True)
+
+
+def map_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    data = map_data(frame)
+    if data.empty:
+        return
+    yield "attention-maps", "Attention by layer", map_table(data)
+    good = data[data["value"].notna()]
+    distances = span_data(frame, "attention_distance")
+    if distances["span"].notna().any():
+        figure = partial(
+            span_figure, looks=looks, title="Attention distance",
+            subtitle="a point for each head: mean distance of what it attends to",
+        )  # fmt: skip
+        for part, (stem, heading) in _paged(
+            distances, TASK, "attention-distance", "Attention distance"
+        ):
+            if part["span"].notna().any():
+                save(figure(part), folder, stem, part)
+                yield stem, heading, "mean attention distance by layer and head"
+    for metric, keys, stem, heading, draw in _figures():
+        own = good[good["metric"] == metric]
+        if metric == "kernel_weight" and len(own):
+            own = _with_deviations(own, good[good["metric"] == "kernel_deviation"])
+        if metric == "attention_similarity" and len(own):
+            own = _beside_scores(own)
+        for part, (name, title) in _paged(own, keys, stem, heading):
+            plotted = curves_of(part) if part["samples"].map(len).any() and stem != _HEAT else part
+            save(draw(part), folder, name, plotted.drop(columns=["samples"], errors="ignore"))
+            yield name, title, heading.lower()
+
+
+_HEAT = "attention-spectrum-quarter"
+
+
+def _paged(
+    data: pd.DataFrame, keys: Sequence[str], stem: str, heading: str
+) -> Iterator[tuple[pd.DataFrame, tuple[str, str]]]:
+    parts = pages(data, keys) if len(data) else []
+    yield from zip(parts, page_names(stem, heading, len(parts)), strict=True)
+
+
+def _with_deviations(means: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFrame:
+    """Return kernels with how far those of single tokens lie from them, 0 where all are one."""
+    keys = [*TASK, "model", "layer", "head"]
+    places = zip(*(deviations[key].astype(str) for key in keys), strict=True)
+    known = dict(zip(places, deviations["samples"], strict=True))
+    own = zip(*(means[key].astype(str) for key in keys), means["samples"], strict=True)
+    found = [known.get(tuple(key), (0.0,) * len(taps)) for *key, taps in own]
+    return means.assign(deviation=pd.Series(found, index=means.index))
+
+
+def _figures() -> list[tuple[str, Sequence[str], str, str, Callable[[pd.DataFrame], Figure]]]:
+    """Return metric, keys of a panel, stem, heading and drawing of each figure."""
+    maps = partial(
+        picture_figure, keys=LAYER, picture=_map, title="Average attention maps",
+        subtitle="mean over examples and heads; positions are summed in cells",
+        labels=("key", "query"), colors=Colors.root, words="share of a query's attention",
+    )  # fmt: skip
+    heat = partial(
+        picture_figure, keys=MODEL, picture=_by_head, title="Spectrum at a quarter",
+        subtitle="share of the sum of all singular values that the largest quarter has",
+        labels=("head", "layer"), colors=Colors.between, words="share",
+    )  # fmt: skip
+    alike = partial(
+        picture_figure, keys=PAIR, picture=_pairs, title="Similarity of amino acids", across=2,
+        subtitle="correlation over heads of the attention that two of them get; beside it BLOSUM62 "
+        "over its largest entry", labels=("", ""), colors=Colors.around,
+        words="similarity",
+    )  # fmt: skip
+    return [
+        ("attention_within", MODEL, "attention-within", "Attention near its query", within_figure),
+        ("attention_map", LAYER, "attention-map", "Average attention maps", maps),
+        (
+            "singular_value_share",
+            MODEL,
+            "attention-spectrum",
+            "Spectrum of attention matrices",
+            spectrum_figure,
+        ),
+        ("singular_value_share", MODEL, _HEAT, "Spectrum at a quarter, by layer and head", heat),
+        (
+            "projection_energy",
+            MODEL,
+            "projection-energy",
+            "Key-query products by dimensions",
+            energy_figure,
+        ),
+        ("kernel_weight", LAYER, "kernels", "Kernels of convolutions", kernel_figure),
+        ("attention_similarity", PAIR, "amino-acids", "Similarity of amino acids", alike),
+    ]
