@@ -179,7 +179,7 @@ def _largest_inputs(model: Backbone) -> Iterator[dict[nn.Linear, float]]:
 
     def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         own = cast(nn.Linear, layer)
-        found[own] = max(found.get(own, 0.0), float(arguments[0].abs().max()))
+        found[own] = max(found.get(own, 0.0), float(arguments[0].detach().abs().max()))
 
     maps = linear_maps(model).values()
     handles = [layer.register_forward_pre_hook(hook) for layer in maps]
