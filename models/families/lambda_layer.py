@@ -69,7 +69,7 @@ def local_lambda(
     taps = F.pad(q[:, None] @ offsets[:, None].mT, (0, 0, past, 0))
     values = v[:, :, None].expand(-1, -1, heads, -1, -1)
     y = dynamic_convolution(values.flatten(1, 2), taps.flatten(1, 2), left)
-    return y.unflatten(1, (-1, heads)).sum(1)[:, :, past:]
+    return torch.unflatten(y, 1, (-1, heads)).sum(1)[:, :, past:]
 
 
 def global_lambda(
@@ -85,7 +85,8 @@ def global_lambda(
     scores = q[:, None] @ F.pad(near, (0, 0, 1, 0))[:, None].mT
     # Rows of one number more, read from the l-th on without it, stand one further to the left each.
     width = scores.shape[-1] - 1
-    scores = scores.flatten(-2)[..., length:].unflatten(-1, (length, width))[..., :length]
+    behind = scores.flatten(-2)[..., length:]
+    scores = behind.view(*scores.shape[:-1], width)[..., :length]
     scores = scores.tril() if causal else scores
     return (scores @ v[:, :, None]).sum(1)
 
@@ -192,7 +193,7 @@ class LambdaLayer(Family):
         return flow._replace(x=y.transpose(1, 2).flatten(2).to(flow.x.dtype), state=state)
 
     def _split(self, x: Float[Tensor, "b l w"], parts: int) -> Float[Tensor, "b p l k"]:
-        return x.unflatten(-1, (parts, -1)).transpose(1, 2)
+        return torch.unflatten(x, -1, (parts, -1)).transpose(1, 2)
 
     def _empty(self, batch_size: int, like: Tensor) -> State:
         """Return no content, and zeros in place of the values that a window sees before."""

@@ -60,15 +60,15 @@ def causal_content(
     q, v = (F.pad(x, (0, 0, 0, more)) for x in (q, v))
     logits = F.pad(logits, (0, 0, 0, more), value=NEVER)
     level = torch.cat((before, logits), dim=2).logcumsumexp(2)[:, :, 1:]
-    q, logits, v, levels = (x.unflatten(2, (-1, CHUNK)) for x in (q, logits, v, level))
+    q, logits, v, levels = (torch.unflatten(x, 2, (-1, CHUNK)) for x in (q, logits, v, level))
     end = levels[:, :, :, -1]
     begin = torch.cat((before, end[:, :, :-1]), dim=2)
     # What each chunk gives the map at its end, and what of the map before it is left there.
     given = (logits - end[:, :, :, None]).exp().mT @ v
     left = (begin - end).exp()[..., None].expand_as(given)
-    flat = (x.transpose(1, 2).flatten(2) for x in (left, given))
-    maps = linear_recurrence(*flat, past.content.flatten(1))
-    maps = maps.unflatten(2, past.content.shape[1:]).transpose(1, 2)
+    factors, terms = (x.transpose(1, 2).flatten(2) for x in (left, given))
+    maps = linear_recurrence(factors, terms, past.content.flatten(1))
+    maps = torch.unflatten(maps, 2, past.content.shape[1:]).transpose(1, 2)
     earlier = torch.cat((past.content[:, :, None], maps[:, :, :-1]), dim=2)
     # From the past, then from the tokens of the chunk up to each.
     share = (begin[:, :, :, None] - levels).exp()
