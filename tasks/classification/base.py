@@ -12,7 +12,14 @@ from torch import Tensor
 
 from tasks.baselines.n_grams import answers
 from tasks.baselines.seen import RealTokens, SeenExamples, real_tokens
-from tasks.classification.objectives import InputObjective, answered, spec_of
+from tasks.classification.objectives import (
+    HIDING,
+    Hiding,
+    InputObjective,
+    MaskedReplacement,
+    answered,
+    spec_of,
+)
 from tasks.data import tokens
 from tasks.data.rows import RowsTask
 from tasks.data.tokens import unigram_baseline
@@ -65,23 +72,34 @@ class ClassificationTask(RowsTask):
     usual_share: ClassVar[float] = 0.15
     """Of the tokens that objective=masked hides."""
 
-    def answer(self, objective: InputObjective, masked_share: float | None) -> None:
+    def answer(
+        self,
+        objective: InputObjective,
+        masked_share: float | None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
+    ) -> None:
         """Take the options that say what is answered.
 
         Raises:
             ValueError: They do not fit together.
         """
-        if masked_share is not None and objective is not InputObjective.masked:
+        hides = objective in HIDING
+        if masked_share is not None and not hides:
             raise ValueError(
-                f"task.masked_share={masked_share} belongs to objective=masked: got "
+                f"task.masked_share={masked_share} belongs to objective=masked or unilm: got "
                 f"objective={objective}; set it to null"
+            )
+        if masked_replacement is not MaskedReplacement.mask and not hides:
+            raise ValueError(
+                f"task.masked_replacement={masked_replacement} belongs to objective=masked or "
+                f"unilm: got objective={objective}; set it to mask"
             )
         if self.scalars and objective is not InputObjective.classify:
             raise ValueError(
                 f"task.objective={objective} answers tokens: got encoding=scalars; set "
                 "task.encoding=symbols, or objective=classify"
             )
-        self.objective = objective
+        self.objective, self.masked_replacement = objective, masked_replacement
         self.masked_share = self.usual_share if masked_share is None else masked_share
         if not 0 < self.masked_share < 1:
             raise ValueError(f"task.masked_share lies between 0 and 1: got {masked_share}")
@@ -93,7 +111,9 @@ class ClassificationTask(RowsTask):
 
     def facts_of(self, spec: TaskSpec) -> TaskSpec:
         """Return the facts of the classification task under the objective."""
-        return spec_of(spec, self.objective, self.masked_share) if self.per_token else spec
+        if not self.per_token:
+            return spec
+        return spec_of(spec, self.objective, self.masked_share, self.masked_replacement)
 
     def batches(
         self,
@@ -113,9 +133,10 @@ class ClassificationTask(RowsTask):
         return self._answered(made, seed if split == "train" else 0) if self.per_token else made
 
     def _answered(self, batches: Iterable[Batch], seed: int) -> Iterator[Batch]:
-        extra = self.spec.vocabulary - 1
+        own = range(int(self.spec.padded), self.spec.vocabulary - 1)
+        hiding = Hiding(seed, self.masked_share, self.masked_replacement, own)
         for batch in batches:
-            yield answered(batch, self.objective, seed=seed, share=self.masked_share, extra=extra)
+            yield answered(batch, self.objective, hiding)
 
     def lengths(self, split: str) -> Int[np.ndarray, " s"]:
         """Return the tokens of every sequence of a split, of both where they are pairs."""

@@ -4,6 +4,7 @@
     masked     tokens  a _ c d _       target  . b . . e     those that were masked
     causal     tokens  _ a b c d       target  a b c d e
     prefix     tokens  a b _ c d       target  . . c d e     the rest behind a beginning
+    unilm      as masked, and what a token sees differs from example to example
 
 `_` is one id more, behind those of the task: the mask, and what a causal model reads first. Masked
 are all positions with one probability, drawn by (seed, example) and so anew in every epoch, and
@@ -20,10 +21,11 @@ too but on CIFAR-10, where they are real numbers.
 
 from dataclasses import replace
 from enum import StrEnum, auto
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int, UInt64
 from torch import Tensor
 
 from tasks.data.batching import Draw
@@ -42,10 +44,21 @@ class InputObjective(StrEnum):
     """Each token, from those before it."""
     prefix = auto()
     """Each token of the rest, from a beginning that sees itself both ways, and those before it."""
+    unilm = auto()
+    """Masked tokens, from what one of four masks shows of all others."""
+
+
+class MaskedReplacement(StrEnum):
+    """What stands in the place of a token that is to be answered."""
+
+    mask = auto()
+    bert = auto()
+    """The mask at 80 %, one of the task's own ids at 10 %, the token itself at 10 %."""
 
 
 REGIMES = {
     InputObjective.masked: "masked tokens, {share:.0%}",
+    InputObjective.unilm: "masked tokens under UniLM's masks, {share:.0%}",
     InputObjective.causal: "next token",
     InputObjective.prefix: "next token behind a prefix",
 }
@@ -53,36 +66,55 @@ KINDS = {
     InputObjective.masked: Kind.masked_modelling,
     InputObjective.causal: Kind.language_modelling,
     InputObjective.prefix: Kind.sequence_to_sequence,
+    InputObjective.unilm: Kind.masked_modelling,
 }
-MASKS = {InputObjective.prefix: frozenset({"prefix"})}
+HIDING = frozenset({InputObjective.masked, InputObjective.unilm})
+"""Objectives under which some tokens are hidden."""
+MASKS = {
+    InputObjective.prefix: frozenset({"prefix"}),
+    InputObjective.unilm: frozenset({"order"}),
+}
 """What the batches of an objective say of which tokens see each other."""
 
 
-def spec_of(spec: TaskSpec, objective: InputObjective, share: float) -> TaskSpec:
+class Hiding(NamedTuple):
+    """How tokens are hidden."""
+
+    seed: int
+    share: float
+    """Of the tokens that are hidden."""
+    replacement: MaskedReplacement
+    own: range
+    """Ids of the task's own; the one behind them is the mask."""
+
+
+def spec_of(
+    spec: TaskSpec,
+    objective: InputObjective,
+    share: float,
+    replacement: MaskedReplacement = MaskedReplacement.mask,
+) -> TaskSpec:
     """Return the facts of a classification task under another objective."""
+    as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
     return replace(
         spec,
         kind=KINDS[objective],
         vocabulary=spec.vocabulary + 1,
         classes=spec.vocabulary + 1,
         added_ids=1,
-        regime=REGIMES[objective].format(share=share),
+        regime=REGIMES[objective].format(share=share) + as_bert,
         masks=MASKS.get(objective, frozenset()),
         sizes={} if spec.kind is Kind.pair else spec.sizes,
     )
 
 
-def answered(
-    batch: Batch, objective: InputObjective, *, seed: int, share: float, extra: int
-) -> Batch:
+def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
     """Return a batch of a classification task in which tokens are to be answered.
 
     Args:
         batch: As a classifier sees it.
         objective: Another one than classify.
-        seed: Of what is drawn for each row.
-        share: Of the tokens that are masked.
-        extra: The id behind the task's own.
+        hiding: Seed of what is drawn for each row, and how tokens are hidden.
     """
     parts = batch.tokens.shape[1]
     target = batch.tokens.flatten(0, 1)
@@ -90,38 +122,78 @@ def answered(
     index = batch.index
     if parts > 1:
         index = (parts * index[:, None] + torch.arange(parts)).flatten()
-    weight: Tensor | None
-    prefix: Tensor | None = None
-    if objective is InputObjective.masked:
-        there: Bool[Tensor, "b l"] = torch.ones_like(target, dtype=torch.bool)
-        if keep is not None:
-            there = keep
-        drawn = torch.from_numpy(
-            chosen(there.numpy(), index.numpy(), seed=seed, share=share)
-        ).logical_and_(there)
-        tokens, weight = target.masked_fill(drawn, extra), drawn.float()
-    else:
-        prefix = torch.zeros_like(index)
-        if objective is InputObjective.prefix:
-            words = words_of(index.numpy(), 1, seed=seed, draw=Draw.sight)[:, 0]
-            length = torch.full_like(index, target.shape[1]) if keep is None else keep.sum(1)
-            prefix = torch.from_numpy((words % length.numpy().astype(np.uint64)).astype(np.int64))
-        place = torch.arange(target.shape[1])
-        tokens = target.where(place < prefix[:, None], target.roll(1, dims=1))
-        tokens[place == prefix[:, None]] = extra
-        if keep is not None:
-            tokens.masked_fill_(~keep, 0)
-        weight = None if keep is None else keep.float()
-        if objective is InputObjective.prefix:
-            behind = place >= prefix[:, None]
-            weight = (behind if keep is None else behind & keep).float()
-        else:
-            prefix = None
-    return Batch(
-        tokens=tokens[:, None],
+    there: Bool[Tensor, "b l"] = torch.ones_like(target, dtype=torch.bool)
+    if keep is not None:
+        there = keep
+    place = torch.arange(target.shape[1])
+    made = Batch(
+        tokens=target[:, None],
         target=target,
         index=index,
         keep=None if keep is None else keep[:, None],
-        weight=weight,
-        prefix=prefix,
     )
+    if objective in HIDING:
+        tokens, drawn = hidden(target, there, index, hiding)
+        made = made._replace(tokens=tokens[:, None], weight=drawn.float())
+        if objective is InputObjective.unilm:
+            made = made._replace(order=unilm_ranks(there.sum(1), index, place, hiding.seed))
+        return made
+    cut = torch.zeros_like(index)
+    if objective is InputObjective.prefix:
+        (words,) = words_of(index.numpy(), 1, seed=hiding.seed, draw=Draw.sight).T
+        cut = _below(words, there.sum(1))
+        made = made._replace(prefix=cut, weight=((place >= cut[:, None]) & there).float())
+    elif keep is not None:
+        made = made._replace(weight=keep.float())
+    tokens = target.where(place < cut[:, None], target.roll(1, dims=1))
+    tokens[place == cut[:, None]] = hiding.own.stop
+    return made._replace(tokens=tokens.masked_fill(~there, 0)[:, None])
+
+
+def hidden(
+    target: Int[Tensor, "b l"],
+    there: Bool[Tensor, "b l"],
+    index: Int[Tensor, " b"],
+    hiding: Hiding,
+) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
+    """Return the tokens with some of them hidden, and which."""
+    rows, length = index.numpy(), target.shape[1]
+    drawn = torch.from_numpy(
+        chosen(there.numpy(), rows, seed=hiding.seed, share=hiding.share)
+    ).logical_and_(there)
+    instead: Tensor = torch.full_like(target, hiding.own.stop)
+    if hiding.replacement is MaskedReplacement.bert:
+        words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
+        share = torch.from_numpy((words >> np.uint64(32)).astype(np.int64)) / 2**32
+        low = words & np.uint64(2**32 - 1)
+        random = hiding.own.start + (low % np.uint64(len(hiding.own))).astype(np.int64)
+        instead = instead.where(share >= 0.1, torch.from_numpy(random))
+        instead = instead.where((share < 0.1) | (share >= 0.2), target)
+    return target.where(~drawn, instead), drawn
+
+
+def unilm_ranks(
+    lengths: Int[Tensor, " b"], index: Int[Tensor, " b"], place: Int[Tensor, " l"], seed: int
+) -> Int[Tensor, "b l"]:
+    """Return in which order the tokens of each row see each other: one of UniLM's four masks.
+
+    Args:
+        lengths: Tokens of each row.
+        index: What tells rows apart.
+        place: Positions.
+        seed: Of the draws.
+    """
+    first, second = words_of(index.numpy(), 2, seed=seed, draw=Draw.sight).T
+    kind = torch.from_numpy((first % np.uint64(6)).astype(np.int64))[:, None]
+    # source and target have a token each, where there are two
+    source = 1 + _below(second, (lengths - 1).clamp(min=1))[:, None]
+    every = torch.zeros_like(kind) * place
+    behind = (place - source + 1).clamp(min=0)
+    order = every.where(kind < 2, behind)
+    order = order.where(kind != 4, place)
+    return order.where(kind != 5, -place)
+
+
+def _below(words: UInt64[np.ndarray, " b"], numbers: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+    """Return a number below each of `numbers`."""
+    return torch.from_numpy((words % numbers.numpy().astype(np.uint64)).astype(np.int64))

@@ -24,7 +24,7 @@ import numpy as np
 from tasks.classification import images
 from tasks.classification.gray import Encoding, GrayTask, rows_of
 from tasks.classification.images import Hub, Images
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.data.batching import Draw, permutation, random_words
 from tasks.data.prepared import GRAY_LEVELS, identity_of
 from tasks.data.published import check_partial, check_whole, own_path, source_name
@@ -114,8 +114,9 @@ class Pixels(GrayTask):
         permutation_seed: Which permutation.
         max_length: Pixels kept of each image, from the first on; null: all.
         validation_fraction: Share of train, from its end, that is held out.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 50 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 50 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial"})
@@ -138,6 +139,7 @@ class Pixels(GrayTask):
         validation_fraction: float = 0.1,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.facts, self.source = DATASETS[dataset], source
         pixels = self.facts.side**2
@@ -163,7 +165,7 @@ class Pixels(GrayTask):
         self.permuted, self.permutation_seed = permuted, permutation_seed
         self.validation_fraction = validation_fraction
         self.max_length = pixels if max_length is None else max_length
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

@@ -23,7 +23,7 @@ import numpy as np
 
 from tasks.classification import pairs
 from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.pairs import CitationPair
 from tasks.data import arena
 from tasks.data.batching import check_lengths
@@ -57,8 +57,9 @@ class Retrieval(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 15 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 15 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     shift = 1
@@ -76,6 +77,7 @@ class Retrieval(ClassificationTask):
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source = source
         check_lengths(
@@ -89,7 +91,7 @@ class Retrieval(ClassificationTask):
         check_partial(partial, self.source is RetrievalSource.files)
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length = padded_length
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.table_files import READERS, TableRecord, named, positions, read
 from tasks.data.held_out import held_out
 from tasks.data.prepared import BYTES, identity_of
@@ -63,8 +63,9 @@ class TableTask(ClassificationTask):
         validation_fraction: Share of train.
         test_fraction: Share of train.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 15 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 15 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     shift = 1
@@ -89,6 +90,7 @@ class TableTask(ClassificationTask):
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         if (train is None) == (dataset is None):
             raise ValueError(
@@ -129,7 +131,7 @@ class TableTask(ClassificationTask):
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
         self.shares = {"validation": validation_fraction, "test": test_fraction}
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

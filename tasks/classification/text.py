@@ -28,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from tasks.classification.base import ClassificationTask
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.reviews import (
     HUB_NAME,
     HUB_REVISION,
@@ -89,8 +89,9 @@ class Text(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 15 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 15 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     shift = 1
@@ -111,6 +112,7 @@ class Text(ClassificationTask):
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source, self.validation = source, validation
         check_lengths(
@@ -130,7 +132,7 @@ class Text(ClassificationTask):
         self.max_length, self.bucket_batches = max_length, bucket_batches
         self.padded_length = padded_length
         self.validation_fraction = validation_fraction
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

@@ -30,6 +30,7 @@ class Draw(IntEnum):
     diagnostic = 8
     lengths = 9
     sight = 10
+    replaced = 11
 
 
 def random_words(draw: Draw, seed: int, number: int) -> Shaped[np.ndarray, " n"]:

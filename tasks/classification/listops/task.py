@@ -37,7 +37,7 @@ from tasks.classification.listops.text import (
     read_split,
 )
 from tasks.classification.listops.trees import Limits, distinct_trees
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.data import arena
 from tasks.data.batching import LONGEST, Draw, check_lengths, permutation
 from tasks.data.prepared import identity_of
@@ -89,8 +89,9 @@ class ListOps(ClassificationTask):
         padded_length: Tokens of every row, padding included, for models that padding reaches; None
             pads to the longest row of each batch.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 10 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 10 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     usual_share: ClassVar[float] = 0.1
@@ -123,6 +124,7 @@ class ListOps(ClassificationTask):
         bucket_batches: int = 16,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source = source
         if (self.source is ListOpsSource.tsv) != (path is not None):
@@ -180,7 +182,7 @@ class ListOps(ClassificationTask):
             bucket_batches=bucket_batches,
             most=LONGEST,
         )
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from tasks.classification.base import baseline
 from tasks.classification.gray import Encoding, GrayTask, rows_of
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.pathfinder import (
     dashes,
     disc_distance,
@@ -103,8 +103,9 @@ class Pathfinder(GrayTask):
         mean: Of the levels over 255, for scalars.
         deviation: Of the levels over 255, for scalars.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        objective: What a model answers: classify; or masked, causal or prefix (tokens).
-        masked_share: Of the tokens, for objective=masked; null: 50 %.
+        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
+        masked_share: Of the tokens, for objective=masked and unilm; null: 50 %.
+        masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 
     incidental: ClassVar[frozenset[str]] = frozenset({"path", "partial", "processes"})
@@ -134,6 +135,7 @@ class Pathfinder(GrayTask):
         black_is_padding: bool = False,
         objective: InputObjective = InputObjective.classify,
         masked_share: float | None = None,
+        masked_replacement: MaskedReplacement = MaskedReplacement.mask,
     ) -> None:
         self.source, self.drawing = source, drawing
         if (self.source is PathfinderSource.files) != (path is not None):
@@ -183,7 +185,7 @@ class Pathfinder(GrayTask):
         self.data_seed, self.processes, self.partial = data_seed, processes, partial
         self.encode(encoding, mean=mean, deviation=deviation, black_is_padding=black_is_padding)
         self.max_length = self.canvas**2
-        self.answer(objective, masked_share)
+        self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lra.named_task import build_task_by_name
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, unilm_ranks
 from tasks.classification.text import Text, TextSource
 from tasks.task import Kind
 
@@ -160,11 +160,86 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
         ("text", ["masked_share=0.2"], "belongs to objective=masked"),
         ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
         ("text", ["objective=masked", "masked_share=1"], "between 0 and 1"),
+        ("text", ["objective=prefix", "masked_replacement=bert"], "belongs to objective=masked or"),
     ],
 )
 def test_options_that_do_not_fit(name, words, message):
     with pytest.raises(ValueError, match=message):
         build_task_by_name(name, [*SMALL[name], *words])
+
+
+@pytest.mark.parametrize("name", ["text", "mnist"])
+def test_berts_replacement_hides_the_same_tokens_in_three_ways(name):
+    plain, task = (
+        made(name, "objective=masked"),
+        made(name, "objective=masked", "masked_replacement=bert"),
+    )
+    assert task.spec.regime == f"{plain.spec.regime}, as BERT's"
+    mask = task.spec.vocabulary - 1
+    counts, others = {"mask": 0, "kept": 0, "random": 0}, set()
+    for split in ("train", "test"):
+        rows = zip(joined(plain, split), joined(task, split), strict=True)
+        for (_, target, there, wanted), (shown, same, _, weight) in rows:
+            assert torch.equal(target, same)
+            assert torch.equal(wanted, weight)
+            drawn = weight > 0
+            assert torch.equal(shown[~drawn], target[~drawn])
+            kinds = (shown[drawn] == mask, shown[drawn] == target[drawn])
+            counts["mask"] += int(kinds[0].sum())
+            counts["kept"] += int(kinds[1].sum())
+            strange = shown[drawn & there][~(kinds[0] | kinds[1])]
+            counts["random"] += len(strange)
+            others |= set(strange.tolist())
+    total = sum(counts.values())
+    # a random id is the token itself now and then: of grey digits most are black
+    slack = 0.02 if name == "text" else 0.08
+    assert abs(counts["mask"] / total - 0.8) < 0.02
+    assert abs(counts["kept"] / total - 0.1) < slack
+    assert abs(counts["random"] / total - 0.1) < slack
+    assert others <= set(range(int(task.spec.padded), mask))
+    assert len(others) > 100
+    again = made(name, "objective=masked", "masked_replacement=bert")
+    for one, other in zip(joined(task, "train"), joined(again, "train"), strict=True):
+        assert torch.equal(one[0], other[0])
+
+
+def test_unilm_draws_one_of_four_masks_for_each_example():
+    lengths, count = torch.tensor([1, 2, 7, 30]).repeat(600), 2400
+    ranks = unilm_ranks(lengths, torch.arange(count), torch.arange(30), 5)
+    found = {"bidirectional": 0, "left": 0, "right": 0, "source": 0}
+    sources = []
+    for row, length in zip(ranks, lengths.tolist(), strict=True):
+        if length < 7:
+            continue
+        sees = row[:length] <= row[:length, None]
+        triangle = torch.ones(length, length, dtype=torch.bool).tril()
+        if bool(sees.all()):
+            found["bidirectional"] += 1
+        elif torch.equal(sees, triangle.T):
+            found["right"] += 1
+        else:
+            cut = int(sees[0].sum())  # 1: a source of one token, which a causal mask is as well
+            wanted = triangle.clone()
+            wanted[:cut, :cut] = True
+            assert torch.equal(sees, wanted)
+            found["source" if cut > 1 else "left"] += 1
+            sources.append(cut / length)
+    shares = {name: number / 1200 for name, number in found.items()}
+    assert shares["bidirectional"] == pytest.approx(1 / 3, abs=0.05)
+    assert shares["right"] == pytest.approx(1 / 6, abs=0.04)
+    assert shares["left"] == pytest.approx(1 / 6 + (1 / 6 + 1 / 29) / 6, abs=0.05)
+    assert max(sources) < 1
+    assert torch.equal(
+        unilm_ranks(lengths[3:], torch.arange(3, count), torch.arange(30), 5), ranks[3:]
+    )
+
+
+def test_unilm_masks_as_masked_modelling_does_and_adds_ranks():
+    plain, task = made("listops", "objective=masked"), made("listops", "objective=unilm")
+    assert task.spec.masks == {"order"}
+    assert masks(task, "test", 0) == masks(plain, "test", 0)
+    batch = next(task.batches("train", batch_size=8, seed=1))
+    assert batch.order.shape == batch.target.shape
 
 
 def test_the_default_is_the_classification_task():
