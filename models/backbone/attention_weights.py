@@ -41,6 +41,7 @@ def weights(
     """
     q, k, layout = call
     batch, heads, keys = k.shape[:3]
+    heads = getattr(core, "value_heads", None) or heads  # where keys are shared and values are not
     for first in range(0, keys, keys_at_once):
         last = min(first + keys_at_once, keys)
         unit = torch.zeros(keys, last - first, dtype=k.dtype, device=k.device)
