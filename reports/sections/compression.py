@@ -49,7 +49,8 @@ TRAINED, TUNED = "trained", "fine-tuned"
 KEYS = (*TASK, "name", "method", "amount", "stage", "way", "what")
 NUMBERS = ("parameters", "nonzero_parameters", "flops")
 COLUMNS = (
-    *TASK, "model", "method", "amount", "stage", "way", "what", "score", "metric", "dense", "sparse",
+    *TASK, "model", "method", "amount", "stage", "way", "what", "score", "metric", "dense",
+    "sparse",
     *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
 )  # fmt: skip
 _PLOT = (3.1, 2.3)
