@@ -52,7 +52,7 @@ class MixingStart(StrEnum):
 def shared_key_attention(
     q: Float[Tensor, "b h l k"],
     k: Float[Tensor, "b 1 s k"],
-    v: Float[Tensor, "b h s v"],
+    v: Float[Tensor, "b #h s v"],
     *,
     scale: float,
     causal: bool = False,

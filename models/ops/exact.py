@@ -53,7 +53,7 @@ def softmax_attention(
 
 def weighted_values(
     scores: Float[Tensor, "b h l s"],
-    v: Float[Tensor, "b h s v"],
+    v: Float[Tensor, "b #h s v"],
     *,
     causal: bool,
     visible: Bool[Tensor, "#b 1 #l s"] | None,
@@ -247,12 +247,18 @@ class ExactCore(nn.Module):
         cache = kv_cache.append(state, k, v)
         keys, values = cache.keys.to(q.dtype), cache.values.to(v.dtype)
         arguments = {"causal": True, "visible": cache.visible, "dropout": self.rate()}
-        if self.relative is not None:
-            arguments["bias"] = self.relative(q, cache.distance[:, 0])
-            q = self.relative.queries(q)
-        elif self.slopes is not None:
-            arguments["bias"] = distance_bias(self.slopes, cache.distance)
+        q, arguments["bias"] = self.remembered(q, cache)
         return self.attend(q, keys, values, **arguments), cache.state
+
+    def remembered(
+        self, q: Float[Tensor, "b h l k"], cache: kv_cache.CacheView
+    ) -> tuple[Float[Tensor, "b h l k"], Float[Tensor, "#b h l s"] | None]:
+        """Return what meets the remembered keys, and what positions add to the scores."""
+        if self.relative is not None:
+            return self.relative.queries(q), self.relative(q, cache.distance[:, 0])
+        if self.slopes is not None:
+            return q, distance_bias(self.slopes, cache.distance)
+        return q, None
 
 
 def sdpa(

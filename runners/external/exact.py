@@ -1,12 +1,16 @@
-"""Peers of exact attention and of the Fourier mixer, which have nothing to approximate."""
+"""Peers of exact and latent attention and of the Fourier mixer, which approximate nothing."""
 
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from models.families.fnet import FNet
+from models.families.latent_attention import NORM_EPSILON, LatentAttention
 from models.families.sdpa import SDPA
 from models.families.softmax import SoftmaxAttention
+from models.mixer import Positions
 from runners.external.peer import Peer, PeerCase, PeerPair, layer_of, package, projections, twins
 
 
@@ -66,6 +70,62 @@ def fourier(case: PeerCase) -> PeerPair:
     return PeerPair(layer_of(FNet(case.site())), lambda x: peer(x)[0], case.tokens())
 
 
+class SideBySide(nn.Module):
+    """Two projections to heads, of which each gets its share of both."""
+
+    def __init__(self, heads: int, width_in: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = (nn.Linear(width_in, heads * width, bias=False) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project."""
+        parts = (
+            layer(x).view(*x.shape[:-1], self.heads, -1) for layer in (self.first, self.second)
+        )
+        return torch.cat([*parts], -1).flatten(-2)
+
+
+def latent(case: PeerCase) -> PeerPair:
+    """Transformers' DeepseekV3Attention, queries compressed, with biases."""
+    module = package("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    width, queries, latents, rotary = case.head_width, 48, 3 * case.head_width, case.head_width // 2
+    config = package("transformers").DeepseekV3Config(
+        hidden_size=case.width, num_attention_heads=case.heads, num_key_value_heads=case.heads,
+        q_lora_rank=queries, kv_lora_rank=latents, qk_nope_head_dim=width, v_head_dim=width,
+        qk_rope_head_dim=rotary, rope_interleave=False, attention_bias=True,
+        attn_implementation="sdpa",
+    )  # fmt: skip
+    peer: Any = module.DeepseekV3Attention(config, layer_idx=0)
+    peer.q_a_layernorm = nn.RMSNorm(queries, NORM_EPSILON)
+    peer.kv_a_layernorm = nn.RMSNorm(latents, NORM_EPSILON)
+    peer.kv_b_proj = SideBySide(case.heads, latents, width)
+    case.placed(peer)
+    site = replace(case.site(), positions=Positions.rotary)
+    options = {"kv_width": latents, "query_width": queries, "rotary_width": rotary}
+    ours: Any = case.placed(LatentAttention(site, **options, bias=True))
+    same = {
+        "q_proj": peer.q_a_proj, "q_up": peer.q_b_proj, "q_norm": peer.q_a_layernorm,
+        "kv_proj": peer.kv_a_proj_with_mqa, "kv_norm": peer.kv_a_layernorm,
+        "k_up": peer.kv_b_proj.first, "v_up": peer.kv_b_proj.second, "out_proj": peer.o_proj,
+    }  # fmt: skip
+    weights = tuple(
+        twins(parameter, getattr(same[name], kind))
+        for name in same
+        for kind, parameter in getattr(ours, name).named_parameters()
+    )
+    steps = torch.arange(0, rotary, 2, device=case.device, dtype=torch.float64)
+    places = torch.arange(case.length, device=case.device, dtype=torch.float64)
+    angle = torch.outer(places, 10_000.0 ** (-steps / rotary)).repeat(1, 2)[None]
+    turn = (angle.cos().to(case.dtype), angle.sin().to(case.dtype))
+
+    def theirs(x: Tensor) -> Tensor:
+        out: Tensor = peer(x, turn, None, is_causal=case.causal)[0]
+        return out
+
+    return PeerPair(layer_of(ours), theirs, case.tokens(), weights)
+
+
 PEERS = (
     Peer(
         name="torch nn.MultiheadAttention",
@@ -82,6 +142,16 @@ PEERS = (
         setting="the literal form of both, a layer",
         make=bert,
         note="it has no output projection, so ours is left out",
+    ),
+    Peer(
+        name="transformers DeepseekV3Attention",
+        distribution="transformers",
+        family="latent_attention",
+        setting="a layer, queries and keys compressed, rotary parts of half a head",
+        make=latent,
+        causal=True,
+        note="its norms, in float32 whatever comes, are PyTorch's; its projection to keys and "
+        "values is two, side by side; rope_interleave=False",
     ),
     Peer(
         name="transformers FNetBasicFourierTransform",

@@ -62,7 +62,7 @@ SIZES = {
 VARIANTS += [(name, options) for name, several in SIZES.items() for options in several]
 BLIND = {
     "collaborative", "compressive_transformer", "funnel", "grouped_query", "identity", "linear",
-    "luna",
+    "latent_attention", "luna",
     "multi_query", "performer", "sdpa", "shortformer", "softmax", "talking_heads",
     "transformer_xl", "yoso",
 }  # fmt: skip

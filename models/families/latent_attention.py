@@ -1,0 +1,242 @@
+"""Multi-head latent attention: keys and values of all heads are made of one short vector a token.
+
+    c_t = norm(W_DKV x_t),   k_i = [U_i c_t ; r_t],   v_i = W_i c_t,   r_t = R_t W_KR x_t
+    q_i = [Q_i x_t ; R_t Q'_i x_t],   o_i = softmax(q_i k_i' / sqrt(k + r)) v_i
+
+for head i; R_t rotates by the position t. x_t before Q_i and Q'_i may be compressed as well, to
+norm(W_DQ x_t). The rotary part r_t of the keys is one for all heads: c_t is not rotated.
+
+Cost       4 n^2 h (k + r) operations forward, values being padded to the width of keys so that
+           PyTorch's fused kernels take them, and about 2.5 times that backward; projections from c
+           take 4 n c h k. A state holds c + r numbers for each token, not 2 h k. From it a step
+           attends without making keys and values (the absorbed form):
+
+               s = (U_i' q_i) . c_t + q'_i . r_t,   o_i = W_i (sum_t p_t c_t)
+
+           which takes 2 (2 c + r) operations for each head and token where the plain form takes
+           2 (2 k + r) and those of making all keys and values; what costs less is chosen.
+Source     DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C, and the released code.
+Notation   the paper's d_c, d'_c, d_h and d_h^R are `kv_width`, `query_width`, the head width k and
+           `rotary_width`; W^UK and W^UV are `k_up` and `v_up`, W^DKV and W^KR are `kv_proj`, one
+           below the other, W^Q (or W^DQ) and W^UQ are `q_proj` and `q_up`.
+Published  in DeepSeek-V2 with d_c = 4 d_h, d_h^R = d_h / 2 and d'_c = 12 d_h, 128 heads of 128.
+Differs    The rotary part is there where `model.backbone.positions=rotary`; its channels are
+           paired (i, i + r/2), the released weights (2 i, 2 i + 1): the same up to their order.
+           ALiBi's and T5's positions add to the scores. Queries are not compressed by default, as
+           in DeepSeek-V2-Lite. YaRN is left out.
+"""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from models.mixer import (
+    Family,
+    Flow,
+    Growth,
+    Layout,
+    Need,
+    Positions,
+    Site,
+    State,
+    Unsupported,
+    blanked,
+)
+from models.multi_head import APPLIED, Core, Place, biases, projection
+from models.ops import kv_cache
+from models.ops.exact import ExactCore, refuse_in_stream
+from models.ops.latents import absorbed_attention, absorbs, padded_sdpa
+from models.positions import At, rotate
+
+NORM_EPSILON = 1e-6
+
+
+class LatentCore(ExactCore):
+    """Attention whose keys are wider than its values, and what positions add to the scores."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site, padded_sdpa, memory=Growth(1.0))
+        added = frozenset({Positions.alibi.value, Positions.t5.value, Positions.rotary.value})
+        inside = site.positions != Positions.none
+        self.traits = replace(
+            self.traits, positions=added, options=APPLIED, sees_order=site.causal or inside
+        )
+
+
+def normed(x: Float[Tensor, "*l c"], norm: nn.RMSNorm) -> Float[Tensor, "*l c"]:
+    """Norm in the precision of the norm's weights, whatever autocast made of the vectors."""
+    return cast(Tensor, norm(x.to(norm.weight.dtype)))
+
+
+class LatentAttention(Family):
+    """Attention over keys and values that are made of one compressed vector for each token.
+
+    Args:
+        site: Where it is built.
+        kv_width: Width of the compressed vector; None: 4 times that of a head.
+        query_width: Width that queries are compressed to; None: they are not.
+        rotary_width: Width of the rotary part of queries and keys; None: half a head, made even.
+        bias: Whether projections of tokens, and the one back, have biases.
+
+    Raises:
+        ValueError: A width is none.
+    """
+
+    needs = (
+        Need(
+            "rotary_width",
+            words="rotary positions (model.backbone.positions=rotary)",
+            holds=lambda site, _: site.positions == Positions.rotary,
+        ),
+    )
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        kv_width: int | None = None,
+        query_width: int | None = None,
+        rotary_width: int | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        width, heads, has = site.head_width, site.heads, biases(site, bias, default=False)
+        self.heads, self.head_width = heads, width
+        self.kv_width = 4 * width if kv_width is None else kv_width
+        rotary = 2 * -(-width // 4) if rotary_width is None else rotary_width
+        for name, value in (("kv_width", self.kv_width), ("query_width", query_width)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, or null: got {value}")
+        if rotary < 2 or rotary % 2:
+            raise ValueError(f"rotary_width must be even, at least 2, or null: got {rotary}")
+        self.rotary_width = rotary if site.positions == Positions.rotary else 0
+        of_queries = heads * (width + self.rotary_width)
+        self.q_proj = projection(
+            site.width, of_queries if query_width is None else query_width, bias=has.qkv
+        )
+        self.q_norm: nn.RMSNorm | None = None
+        self.q_up: nn.Linear | None = None
+        if query_width is not None:
+            self.q_norm = nn.RMSNorm(query_width, NORM_EPSILON)
+            self.q_up = projection(query_width, of_queries, bias=False)
+        self.kv_proj = projection(site.width, self.kv_width + self.rotary_width, bias=has.qkv)
+        self.kv_norm = nn.RMSNorm(self.kv_width, NORM_EPSILON)
+        self.k_up = projection(self.kv_width, heads * width, bias=False)
+        self.v_up = projection(self.kv_width, heads * width, bias=False)
+        self.out_proj = projection(heads * width, site.width, bias=has.output)
+        self.core = LatentCore(site)
+        self.traits = self.core.traits
+
+    @property
+    def attends_at(self) -> bool:
+        """Whether `attend` takes queries and keys at positions of their own."""
+        return self.traits.cross
+
+    def attention_core(self) -> Core:
+        """Return what stands between the projections, to be measured by itself."""
+        return self.core
+
+    def split(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b h l k"]:
+        """Fold the width of all heads into heads."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def queries(self, x: Float[Tensor, "b l d"], place: Place) -> Float[Tensor, "b h l k"]:
+        """Project to queries, and rotate their last channels."""
+        q = self.q_proj(x)
+        if self.q_up is not None:
+            q = self.q_up(normed(q, cast(nn.RMSNorm, self.q_norm)))
+        q = self.split(q)
+        if not self.rotary_width:
+            return q
+        content, rotary = torch.split(q, [self.head_width, self.rotary_width], -1)
+        return torch.cat((content, rotate(rotary, place)), -1)
+
+    def latents(
+        self, x: Float[Tensor, "b l d"], place: Place
+    ) -> tuple[Float[Tensor, "b 1 l r"], Float[Tensor, "b 1 l c"]]:
+        """Return what a state holds: the rotary part of the keys, and the compressed vectors."""
+        content, rotary = torch.split(
+            self.kv_proj(x)[:, None], [self.kv_width, self.rotary_width], -1
+        )
+        rotary = rotate(rotary, place) if self.rotary_width else rotary
+        return rotary, normed(content, self.kv_norm)
+
+    def heads_of(
+        self, rotary: Float[Tensor, "b 1 s r"], latent: Float[Tensor, "b 1 s c"]
+    ) -> tuple[Float[Tensor, "b h s k"], Float[Tensor, "b h s v"]]:
+        """Make the keys and values of all heads."""
+        k, v = self.split(self.k_up(latent[:, 0])), self.split(self.v_up(latent[:, 0]))
+        return torch.cat((k, rotary.expand(-1, self.heads, -1, -1)), -1), v
+
+    def by_head(self, dtype: torch.dtype) -> tuple[Float[Tensor, "h k c"], Float[Tensor, "h v c"]]:
+        """Return the maps from compressed vectors to keys and to values."""
+        shape = (self.heads, self.head_width, self.kv_width)
+        return self.k_up.weight.view(shape).to(dtype), self.v_up.weight.view(shape).to(dtype)
+
+    def merge(self, o: Float[Tensor, "b h l v"]) -> Float[Tensor, "b l d"]:
+        """Join the heads and project."""
+        return cast(Tensor, self.out_proj(o.transpose(1, 2).flatten(-2)))
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        x = blanked(x, layout, self.traits)
+        k, v = self.heads_of(*self.latents(x, layout.start))
+        return self.merge(self.core(self.queries(x, layout.start), k, v, layout))
+
+    def attend(
+        self,
+        x: Float[Tensor, "b l d"],
+        layout: Layout,
+        source: Float[Tensor, "b s d"],
+        source_layout: Layout,
+        at: At | None = None,
+    ) -> Float[Tensor, "b l d"]:
+        """Let every token of `x` attend to the kept tokens of `source`: cross attention.
+
+        `at` says where both stand, if they have one order: positions inside are those.
+
+        Raises:
+            Unsupported: It is causal, or positions are inside and not said.
+        """
+        inside = self.rotary_width or self.core.slopes is not None or self.core.relative is not None
+        if self.traits.causal or (inside and at is None):
+            raise Unsupported(
+                "cross attention sees the whole source, without positions of its own: build "
+                f"{type(self).__name__} at a site with causal=False, positions=none"
+            )
+        of_queries, of_keys = (None, None) if at is None else at
+        q = self.queries(blanked(x, layout, self.traits), of_queries)
+        source = blanked(source, source_layout, self.traits)
+        k, v = self.heads_of(*self.latents(source, of_keys))
+        return self.merge(self.core(q, k, v, Layout(keep=source_layout.keep), at))
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue from `flow.state`; with state None, exactly `forward`."""
+        if flow.state is None:
+            return flow._replace(x=self.forward(flow.x, layout))
+        if layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        refuse_in_stream(layout)
+        q = self.queries(flow.x, layout.start)
+        cache = kv_cache.append(flow.state, *self.latents(flow.x, layout.start))
+        rotary, latent = cache.keys.to(q.dtype), cache.values.to(q.dtype)
+        q, bias = self.core.remembered(q, cache)
+        facts: dict[str, Any] = {
+            "visible": cache.visible,
+            "dropout": self.core.rate(),
+            "bias": bias,
+        }
+        sizes = {"width": self.head_width, "rotary": self.rotary_width, "latent": self.kv_width}
+        if absorbs(q.shape[2], latent.shape[2], **sizes):
+            o = absorbed_attention(q, rotary, latent, *self.by_head(q.dtype), **facts)
+        else:
+            o = padded_sdpa(q, *self.heads_of(rotary, latent), **facts)
+        return flow._replace(x=self.merge(o), state=cache.state)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return an empty memory of the last tokens; `Unsupported` where it looks ahead."""
+        shape = (batch_size, 1, memory, self.rotary_width, self.kv_width)
+        return self.core.initial_state(shape, self.q_proj.weight.new_empty(0))

@@ -1,0 +1,83 @@
+"""Attention over compressed vectors: the form that makes keys and values, and the absorbed one.
+
+    k_i = [U_i c ; r],   v_i = W_i c,   o_i = softmax(q_i k_i' / sqrt(k + r)) v_i
+        = W_i (sum_t p_t c_t),   p = softmax(((U_i' q_i) . c + q'_i . r) / sqrt(k + r))
+
+for head i; c and r are those of all heads.
+
+Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.2.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from models.ops.exact import sdpa, weighted_values
+from models.ops.numerics import sum_dtype
+
+
+def padded_sdpa(
+    q: Float[Tensor, "b h l k"],
+    k: Float[Tensor, "b h s k"],
+    v: Float[Tensor, "b #h s v"],
+    *,
+    causal: bool = False,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend by a kernel that wants keys and values of one width; arguments as `sdpa`."""
+    width = v.shape[-1]
+    v = F.pad(v, (0, max(0, q.shape[-1] - width))).expand(-1, q.shape[1], -1, -1)
+    o = sdpa(q, k, v, causal=causal, visible=visible, dropout=dropout, bias=bias)
+    return o[..., :width]
+
+
+def absorbed_attention(
+    q: Float[Tensor, "b h l k"],
+    rotary: Float[Tensor, "b 1 s r"],
+    latent: Float[Tensor, "b 1 s c"],
+    keys_map: Float[Tensor, "h w c"],
+    values_map: Float[Tensor, "h v c"],
+    *,
+    visible: Bool[Tensor, "#b 1 #l s"] | None = None,
+    dropout: float = 0.0,
+    bias: Float[Tensor, "#b h l s"] | None = None,
+) -> Float[Tensor, "b h l v"]:
+    """Attend to compressed vectors as they are: maps are applied to queries and to means.
+
+    Args:
+        q: Queries, k = w + r: the part that meets c, then the part that meets r.
+        rotary: The part of the keys that all heads share.
+        latent: The compressed vectors c.
+        keys_map: U of each head.
+        values_map: W of each head.
+        visible: True where a query may see a key.
+        dropout: Of the weights.
+        bias: Added to the scaled scores.
+    """
+    q = q * q.shape[-1] ** -0.5
+    content, turned = torch.split(q, [keys_map.shape[1], rotary.shape[-1]], -1)
+    asked = torch.cat((content @ keys_map, turned), -1)
+    # Heads are read as one longer sequence, so that what they share needs no copies.
+    scores = asked.flatten(1, 2) @ torch.cat((latent, rotary), -1)[:, 0].mT
+    scores = scores.to(sum_dtype(scores)).view(*q.shape[:3], -1)
+    means = weighted_values(
+        scores, latent, causal=False, visible=visible, dropout=dropout, bias=bias
+    )
+    return means @ values_map.mT
+
+
+def absorbs(new: int, seen: int, *, width: int, rotary: int, latent: int) -> bool:
+    """Return whether the absorbed form takes no more products than the plain one, of each head.
+
+    Args:
+        new: Tokens that ask.
+        seen: Tokens that are looked at.
+        width: Of a head, without the rotary part.
+        rotary: Width of that.
+        latent: Width of the compressed vectors.
+    """
+    plain = 2 * seen * latent * width + new * seen * 2 * (width + rotary)
+    return 2 * new * latent * width + new * seen * (2 * latent + rotary) <= plain
