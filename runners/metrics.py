@@ -53,6 +53,7 @@ def _metric(
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
+    "exact_match": _metric("fraction", True, "share of sequences all of whose tokens are right"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
     "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),

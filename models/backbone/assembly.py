@@ -276,6 +276,10 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
+        "decoder_depth", "decoder_mixer", words="a task of sequence to sequence, such as reversal",
+        holds=lambda facts, _: facts.head == Head.sequence_to_sequence,
+    ),
+    Need(
         "interaction", words="a task of pairs, such as retrieval",
         holds=lambda facts, _: facts.head == Head.pair,
     ),

@@ -47,7 +47,14 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
-from models.backbone.placing import PLAIN, check_restarts, encoded_at, masks_of, sinusoid_like
+from models.backbone.placing import (
+    PLAIN,
+    check_restarts,
+    encoded_at,
+    masks_of,
+    parts_of,
+    sinusoid_like,
+)
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing, redraw
@@ -137,6 +144,8 @@ class Backbone(nn.Module):
                 f"mixers must be 1 for all layers or depth={config.depth} of them: "
                 f"got {len(mixers)}"
             )
+        if config.decoder_depth and stack is None:
+            raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
         self.config, self.facts = config, facts
         self.causal = facts.head in CAUSAL_HEADS
         self.per_token = facts.head in TOKEN_HEADS
@@ -354,7 +363,8 @@ class Backbone(nn.Module):
                 keep = torch.cat((first, keep), dim=1)
         if self.config.padding == Padding.attended:
             keep = None
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count, layout.document)), layers)
+        parts = parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count, parts)), layers)
         flow = cast(Flow, self.stack(flow, layout._replace(keep=keep, start=count)))
         flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:
