@@ -191,7 +191,12 @@ def check_tied_width(config: BackboneConfig) -> None:
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError for layers of one group that would be of different families."""
+    """Raise ValueError for layers of one group that would be of different families.
+
+    And for a decoder that no stack of these mixers has.
+    """
+    if config.decoder_depth and mixers:
+        raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
     if len(mixers) <= 1:
         return
     option = "layer_groups" if config.layer_groups is not None else "pool_repeats"

@@ -116,7 +116,7 @@ def encoder_decoder(
             "a model with a stack of its own is no encoder: got model.backbone.decoder_depth="
             f"{config.decoder_depth}; set it to 0, or choose a family of mixers"
         )
-    own = exact if config.decoder_mixer is DecoderMixer.exact else mixers[-1]
+    own = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
 
     def placed(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
         words = int(torch.randint(2**62, (), generator=site.generator))

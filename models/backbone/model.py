@@ -144,8 +144,6 @@ class Backbone(nn.Module):
                 f"mixers must be 1 for all layers or depth={config.depth} of them: "
                 f"got {len(mixers)}"
             )
-        if config.decoder_depth and stack is None:
-            raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
         self.config, self.facts = config, facts
         self.causal = facts.head in CAUSAL_HEADS
         self.per_token = facts.head in TOKEN_HEADS

@@ -26,8 +26,7 @@ from tasks.language.pg19 import PG19, PG19Source
 from tasks.language.subwords import Algorithm
 from tasks.language.wikitext import Units, WikiText, WikiTextSource
 from tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
-from tasks.sequences.orderings import Ordering
-from tasks.sequences.orderings import Target as SequenceTarget
+from tasks.sequences.orderings import Ordering, Target as SequenceTarget
 from tasks.sequences.text_pairs import TextPairs
 
 
