@@ -42,6 +42,7 @@ from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
 from reports.sections.attention_maps import map_parts
 from reports.sections.attention_mass import mass_parts
+from reports.sections.compression import compression_parts
 from reports.sections.context import context_parts
 from reports.sections.decoding import decode_parts
 from reports.sections.efficiency import (
@@ -70,6 +71,7 @@ SECTIONS: Mapping[str, Parts] = {
     "span": span_parts,
     "context": context_parts,
     "attention_mass": mass_parts,
+    "compress": compression_parts,
     "attention_maps": map_parts,
 }
 """Runners that have a section of their own, and what writes it."""

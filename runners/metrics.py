@@ -91,6 +91,15 @@ METRICS: dict[str, Metric] = {
                                         most=1.0),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
+    # a trained model made smaller; labels method, amount, stage
+    "head_importance": _metric("1", None, "mean size of d loss / d gate; labels layer, head"),
+    "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
+                                   least=0.0),
+    "disk_bytes": _metric("B", False, "file of the state; label storage: dense, or without zeros"),
+    "nonzero_parameters": _metric("1", None, "parameters and 8-bit codes that are not 0"),
+    "compressed_time": _metric("s", False, "one forward pass of the variant, median of samples"),
+    "whole_time": _metric("s", False, "the uncompressed model, interleaved"),
+    "compressed_time_ratio": _metric("ratio", False, "variant / uncompressed, paired samples"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
     "data_wait": _metric("fraction", False, "share of training time spent waiting for batches",

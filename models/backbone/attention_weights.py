@@ -89,18 +89,26 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
 
 
 @contextmanager
-def recorded_calls(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, CoreCall]]:
+def recorded_calls(
+    cores: Mapping[int, nn.Module], *, detached: bool = True
+) -> Iterator[dict[int, CoreCall]]:
     """Record what each core is called with inside; the last call stays.
 
     A core that is handed more than queries, keys and values (landmarks, blocks, a second
     projection) is not in the answer: its weights are not those of one query on one key.
+
+    Args:
+        cores: By layer.
+        detached: Whether no gradient goes back through what is recorded.
     """
     calls: dict[int, CoreCall] = {}
 
     def recorder(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             if len(arguments) == 4 and isinstance(arguments[3], Layout):
-                calls[layer] = CoreCall(arguments[0].detach(), arguments[1].detach(), arguments[3])
+                q, k, _, layout = arguments
+                q, k = (x.detach() if detached else x for x in (q, k))
+                calls[layer] = CoreCall(q, k, layout)
 
         return hook
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from models.backbone.attention_weights import attention_of
 from models.multi_head import MultiHead
-from runners.attention.reading import RealTokens
+from runners.attention.reading import KeptTokens
 from runners.records import Measurement
 
 POINTS = 64
@@ -34,7 +34,7 @@ class Spectrum:
         self.sums: dict[int, Tensor] = {}
         self.examples: dict[int, int] = {}
 
-    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: RealTokens) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer; padding is no part of a matrix."""
         for own, real in zip(weights, rows.real, strict=True):
             values = torch.linalg.svdvals(own[:, real][:, :, real])

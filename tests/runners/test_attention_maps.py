@@ -17,7 +17,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners.attention.amino_acids import AMINO_ACIDS, AminoAcids
 from runners.attention.locality import Locality
-from runners.attention.reading import RealTokens, passed
+from runners.attention.reading import KeptTokens, passed
 from runners.attention.spectrum import Spectrum, energies
 from runners.attention_maps import AttentionMaps, MapMeasure, attention_maps
 from runners.measurement.hardware import HardwareProfile
@@ -53,7 +53,7 @@ def test_locality_is_that_of_loops_over_real_queries():
     reading = Locality([0, 1], cells=3, longest=5)
     for example in range(2):  # in two batches
         part = slice(example, example + 1)
-        reading.add(0, weights[part], RealTokens(real[part], None))
+        reading.add(0, weights[part], KeptTokens(real[part], None))
     found = list(reading.found())
     wanted = defaultdict(float)
     cells, queries = np.zeros((3, 3)), np.zeros(3)
@@ -85,7 +85,7 @@ def test_a_spectrum_is_cumulated_over_the_real_part_of_each_example():
     weights = random_weights(2, 1, 8, 8)
     real = torch.arange(8) < torch.tensor([[8], [4]])
     reading = Spectrum()
-    reading.add(3, weights, RealTokens(real, None))
+    reading.add(3, weights, KeptTokens(real, None))
     (row,) = reading.found()
     curves = []
     for own, count in zip(weights[:, 0], (8, 4), strict=True):
@@ -132,8 +132,8 @@ def test_similarity_is_the_correlation_of_shares_of_attention_over_heads():
     real = torch.arange(60) < torch.tensor([[60], [50], [60]])
     reading = AminoAcids()
     weights = random_weights(3, 4, 60, 60) * real[:, None, None]
-    reading.add(0, weights[:, :2], RealTokens(real, tokens))
-    reading.add(1, weights[:, 2:], RealTokens(real, tokens))
+    reading.add(0, weights[:, :2], KeptTokens(real, tokens))
+    reading.add(1, weights[:, 2:], KeptTokens(real, tokens))
     *pairs, agreement = reading.found()
     shares = np.zeros((4, 20))
     for head in range(4):
@@ -155,7 +155,7 @@ def test_similarity_is_the_correlation_of_shares_of_attention_over_heads():
 def test_similarity_needs_heads_to_correlate_over():
     reading = AminoAcids()
     tokens = torch.arange(20)[None] + 4
-    reading.add(0, random_weights(1, 2, 20, 20), RealTokens(tokens > 0, tokens))
+    reading.add(0, random_weights(1, 2, 20, 20), KeptTokens(tokens > 0, tokens))
     with pytest.raises(Unsupported, match=r"got 2 of all layers, wanted 3 or more"):
         list(reading.found())
 
