@@ -65,6 +65,9 @@ class BackboneConfig:
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
     """Whether both maps of the network have biases."""
+    feed_forward_groups: int = 1
+    """Contiguous parts of the channels that each have maps of their own in the network, which must
+    divide both of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
@@ -112,6 +115,10 @@ class BackboneConfig:
     """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
     `Backbone.effective_attention_dropout`."""
     embedding: Embedding = Embedding.full
+    embedding_width: int | None = None
+    """Width of the table that ids are looked up in, which a linear map then leads to `width`; a
+    tied head maps its input to this width first (ALBERT, arXiv:1909.11942). None = `width`, and no
+    map."""
     tied_embeddings: bool = True
     """Whether the head answers by the embedding. Read by models that answer with tokens, as are the
     next three."""
@@ -134,8 +141,9 @@ class BackboneConfig:
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
-                     "feed_forward_chunks", "head_hidden_width", "memory", "pool_blocks",
-                     "evaluation_memory", "relative_distance"):  # fmt: skip
+                     "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
+                     "pool_blocks", "evaluation_memory", "relative_distance",
+                     "embedding_width"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
         if self.head_hidden_layers not in (0, 1, 2):
@@ -171,6 +179,12 @@ class BackboneConfig:
 
     def _refuse_pairs(self) -> None:
         """Refuse values that do not go together."""
+        widths, groups = (self.width, self.feed_forward_width), self.feed_forward_groups
+        if any(width % groups for width in widths):
+            raise ValueError(
+                "feed_forward_groups must divide width and feed_forward_width: got "
+                f"feed_forward_groups={groups}, width={widths[0]}, feed_forward_width={widths[1]}"
+            )
         if self.layer_groups is not None and self.depth % self.layer_groups:
             raise ValueError(
                 f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
@@ -258,7 +272,7 @@ SHARES = (
 )  # fmt: skip
 NEEDS = (
     Need(
-        "feed_forward_bias", "feed_forward_chunks", "activation_dropout",
+        "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout",
         feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
@@ -276,6 +290,7 @@ NEEDS = (
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
     ),
+    Need("embedding_width", embedding=Embedding.full),
     Need("softmax_dropout", softmax=Softmax.adaptive),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),
