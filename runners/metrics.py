@@ -89,6 +89,8 @@ METRICS: dict[str, Metric] = {
                                     most=1.0),
     "substitution_correlation": _metric("1", True, "of that with BLOSUM62, over pairs", least=-1.0,
                                         most=1.0),
+    "keys_seen": _metric("token", None, "that a query sees; samples: of each key how many share "
+                         "its weight, 0: not seen; labels layer, head, row, same"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # a trained model made smaller; labels method, amount, stage
