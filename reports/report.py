@@ -55,6 +55,7 @@ from reports.sections.efficiency import (
 from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
 from reports.sections.learned_spans import learned_span_parts
+from reports.sections.patterns import pattern_parts
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
@@ -73,6 +74,7 @@ SECTIONS: Mapping[str, Parts] = {
     "attention_mass": mass_parts,
     "compress": compression_parts,
     "attention_maps": map_parts,
+    "pattern": pattern_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})

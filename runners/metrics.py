@@ -53,6 +53,7 @@ def _metric(
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
+    "exact_match": _metric("fraction", True, "share of sequences all of whose tokens are right"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
     "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
@@ -88,6 +89,8 @@ METRICS: dict[str, Metric] = {
                                     most=1.0),
     "substitution_correlation": _metric("1", True, "of that with BLOSUM62, over pairs", least=-1.0,
                                         most=1.0),
+    "keys_seen": _metric("token", None, "that a query sees; samples: of each key how many share "
+                         "its weight, 0: not seen; labels layer, head, row, same"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
     # a trained model made smaller; labels method, amount, stage

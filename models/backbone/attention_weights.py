@@ -27,6 +27,8 @@ class CoreCall(NamedTuple):
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h s k"]
     layout: Layout
+    value_heads: int | None = None
+    """None: as many as of keys."""
 
 
 def weights(
@@ -39,9 +41,8 @@ def weights(
         call: What it was called with.
         keys_at_once: Keys of a piece: memory grows with it, time falls.
     """
-    q, k, layout = call
-    batch, heads, keys = k.shape[:3]
-    heads = getattr(core, "value_heads", None) or heads  # where keys are shared and values are not
+    q, k, layout, value_heads = call
+    batch, heads, keys = len(k), value_heads or k.shape[1], k.shape[2]
     for first in range(0, keys, keys_at_once):
         last = min(first + keys_at_once, keys)
         unit = torch.zeros(keys, last - first, dtype=k.dtype, device=k.device)
@@ -107,9 +108,9 @@ def recorded_calls(
     def recorder(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             if len(arguments) == 4 and isinstance(arguments[3], Layout):
-                q, k, _, layout = arguments
+                q, k, v, layout = arguments
                 q, k = (x.detach() if detached else x for x in (q, k))
-                calls[layer] = CoreCall(q, k, layout)
+                calls[layer] = CoreCall(q, k, layout, v.shape[1])
 
         return hook
 

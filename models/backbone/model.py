@@ -47,7 +47,14 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
-from models.backbone.placing import PLAIN, check_restarts, encoded_at, masks_of, sinusoid_like
+from models.backbone.placing import (
+    PLAIN,
+    check_restarts,
+    encoded_at,
+    masks_of,
+    parts_of,
+    sinusoid_like,
+)
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing, redraw
@@ -355,7 +362,8 @@ class Backbone(nn.Module):
                 keep = torch.cat((first, keep), dim=1)
         if self.config.padding == Padding.attended:
             keep = None
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count, layout.document)), layers)
+        parts = parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count, parts)), layers)
         flow = cast(Flow, self.stack(flow, layout._replace(keep=keep, start=count)))
         flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from tiny_task import Tiny
+from torch import nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from models.families.collaborative import CollaborativeAttention
 from models.families.convbert import MixedAttention
 from models.families.dynamic_conv import DynamicConv
 from models.families.grouped_query import GroupedQueryAttention
@@ -112,6 +114,22 @@ def test_energies_are_those_of_the_products_of_projections(family):
         total += product
     squares = np.linalg.svd(total, compute_uv=False) ** 2
     np.testing.assert_allclose(found.together, np.cumsum(squares) / squares.sum())
+
+
+def test_heads_with_one_shared_projection_have_products_of_their_own():
+    mixer = CollaborativeAttention(
+        Site(width=6, heads=2, max_length=4), key_width=5, mixing="normal"
+    ).double()
+    nn.init.normal_(mixer.content.weight)
+    found = energies(mixer)
+    shared = [layer.weight.detach().numpy() for layer in (mixer.q_proj, mixer.k_proj)]
+    for head in range(2):
+        product = shared[0].T @ np.diag(mixer.mixing[head].detach()) @ shared[1]
+        squares = np.linalg.svd(product, compute_uv=False) ** 2
+        np.testing.assert_allclose(found.heads[head], (np.cumsum(squares) / squares.sum())[:5])
+    model = model_of(CollaborativeAttention).eval()
+    rows = rows_of(model, measures=[MapMeasure.locality], within=[11], examples=2)
+    assert [r.value for r in rows["attention_within"]] == pytest.approx([1.0, 1.0])
 
 
 def test_heads_that_share_dimensions_show_it_together_and_not_alone():
