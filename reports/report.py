@@ -42,6 +42,7 @@ from reports.sections.approximation_lab import approximation_parts
 from reports.sections.arena import arena_parts
 from reports.sections.attention_maps import map_parts
 from reports.sections.attention_mass import mass_parts
+from reports.sections.compression import compression_parts
 from reports.sections.context import context_parts
 from reports.sections.decoding import decode_parts
 from reports.sections.efficiency import (
@@ -55,6 +56,7 @@ from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
 from reports.sections.key_width import key_width_parts
 from reports.sections.learned_spans import learned_span_parts
+from reports.sections.patterns import pattern_parts
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
@@ -71,7 +73,9 @@ SECTIONS: Mapping[str, Parts] = {
     "span": span_parts,
     "context": context_parts,
     "attention_mass": mass_parts,
+    "compress": compression_parts,
     "attention_maps": map_parts,
+    "pattern": pattern_parts,
 }
 """Runners that have a section of their own, and what writes it."""
 SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify", "scaling"})

@@ -22,7 +22,7 @@ from conf.choices import by_name
 from models.mixer import Layout, Unsupported
 from models.multi_head import Core
 from runners.attention.cores import placed
-from runners.attention.errors import CoreErrors, Exact, Heads, random_heads, trained_heads
+from runners.attention.errors import CoreErrors, Exact, QueryKeyValue, random_heads, trained_heads
 from runners.isolation.progress import phase, so_far
 from runners.measurement.device import DTYPES, autocast
 from runners.measurement.hardware import HardwareProfile
@@ -148,7 +148,7 @@ class Approximation(Timing, Runner):
             labels=cores.labels(),
         )
 
-    def _layers(self, work: Work) -> Iterator[Heads]:
+    def _layers(self, work: Work) -> Iterator[QueryKeyValue]:
         """Yield the queries, keys and values of each layer."""
         if self.qk is QK.random:
             shape = work.backbone
@@ -192,7 +192,7 @@ class Cores(Protocol):
 
 def approximate(
     cores: Cores,
-    layers: Sequence[Heads],
+    layers: Sequence[QueryKeyValue],
     *,
     model: str,
     config: Approximation,
@@ -238,7 +238,7 @@ class _Lab:
     def __init__(
         self,
         cores: Cores,
-        layers: Sequence[Heads],
+        layers: Sequence[QueryKeyValue],
         *,
         model: str,
         config: Approximation,

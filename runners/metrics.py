@@ -53,6 +53,7 @@ def _metric(
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
+    "exact_match": _metric("fraction", True, "share of sequences all of whose tokens are right"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
     "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
@@ -88,8 +89,19 @@ METRICS: dict[str, Metric] = {
                                     most=1.0),
     "substitution_correlation": _metric("1", True, "of that with BLOSUM62, over pairs", least=-1.0,
                                         most=1.0),
+    "keys_seen": _metric("token", None, "that a query sees; samples: of each key how many share "
+                         "its weight, 0: not seen; labels layer, head, row, same"),
     "source_accuracy": _metric("fraction", True, "accuracy of the model that gave its weights"),
     "source_loss": _metric("nat", False, "loss of the model that gave its weights"),
+    # a trained model made smaller; labels method, amount, stage
+    "head_importance": _metric("1", None, "mean size of d loss / d gate; labels layer, head"),
+    "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
+                                   least=0.0),
+    "disk_bytes": _metric("B", False, "file of the state; label storage: dense, or without zeros"),
+    "nonzero_parameters": _metric("1", None, "parameters that are not 0; of 8-bit codes all"),
+    "compressed_time": _metric("s", False, "one forward pass of the variant, median of samples"),
+    "whole_time": _metric("s", False, "the uncompressed model, interleaved"),
+    "compressed_time_ratio": _metric("ratio", False, "variant / uncompressed, paired samples"),
     # the training run
     "train_step_time": _metric("s", False, "wall clock of one optimiser step in training, median"),
     "data_wait": _metric("fraction", False, "share of training time spent waiting for batches",

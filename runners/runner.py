@@ -86,6 +86,10 @@ class Work(Protocol):
         """Return the model of `Runner.stored_weights`, with its weights."""
         ...
 
+    def stored_task(self) -> str:
+        """Return the name of the task that it was trained on."""
+        ...
+
     def source_task(self, name: str) -> "Task":
         """Return the task that it was trained on."""
         ...

@@ -183,12 +183,11 @@ def _attention(
             )
     for reason in dict.fromkeys(reasons.values()):
         layers = [str(layer) for layer, why in reasons.items() if why == reason]
-        row_labels = (
-            labels if len(layers) == len(model.traits) else labels | {"layer": ", ".join(layers)}
-        )
-        yield Measurement(
-            metric="span", status=Status.unsupported, reason=reason, labels=row_labels
-        )
+        whole = len(layers) == len(model.traits)
+        for own in [{}] if whole else [{"layer": layer} for layer in layers]:
+            yield Measurement(
+                metric="span", status=Status.unsupported, reason=reason, labels=labels | own
+            )
     for (layer, head), mean in means.items():
         row_labels = labels | {"layer": str(layer), "head": str(head)}
         yield Measurement(metric="span", value=mean.value, labels=row_labels)

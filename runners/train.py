@@ -1,12 +1,12 @@
 """Train a model on a task: the curve, the scores, the outcomes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from conf.choices import by_name
-from models.backbone.model import Backbone
+from models.backbone.model import Backbone, Outcome
 from models.transfer.weights import transfer
 from runners.measurement.hardware import HardwareProfile
 from runners.passes import Passes, Uncounted, padded_length, size
@@ -95,8 +95,20 @@ def train(
     hardware: HardwareProfile,
     seed: int,
     checkpoints: Path | None,
+    judge: Callable[..., Outcome] | None = None,
 ) -> Iterator[Item]:
     """Train, evaluate, and yield rows and outcomes.
+
+    Args:
+        model: What is trained.
+        task: Prepared.
+        optim: Optimiser, schedule and batch.
+        config: What else a training does.
+        hardware: Where, and how precisely.
+        seed: Decides the order of batches, and dropout.
+        checkpoints: Where it saves its state; None: nowhere.
+        judge: Called on training batches in place of the model, of which it makes another outcome;
+            None: the model itself.
 
     Raises:
         Diverged: the loss is no finite number.
@@ -110,6 +122,7 @@ def train(
         hardware=hardware,
         seed=seed,
         checkpoints=Checkpoints(checkpoints),
+        judge=judge,
     )
     with stop_signal() as stop:
         yield from trainer.run(stop)

@@ -72,6 +72,12 @@ class TaskSpec:
     """Tokens that a state along time remembers; 0: no state is carried."""
     masks: frozenset[str] = frozenset()
     """Fields of every batch that say which tokens see each other: prefix, order, document."""
+    source_length: int = 0
+    """Tokens of the longest source, where there are such."""
+    target_length: int = 0
+    """Tokens of the longest answer to a source."""
+    sources_vary: bool = False
+    """Whether some sources are shorter."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, where known."""
 

@@ -56,6 +56,10 @@ class CellWork:
         model.load_state_dict(Checkpoints(Path(training.checkpoints)).weights())
         return model
 
+    def stored_task(self) -> str:
+        """Return the name of the task that it was trained on."""
+        return StoredTraining(**self._stored).run().task.spec.name
+
     def weights(self, name: str = OWN) -> Mapping[str, Tensor]:
         """Return its weights alone."""
         return Checkpoints(Path(self._trainings[name])).weights()

@@ -19,6 +19,7 @@ from models.backbone.config import (
     StreamsOut,
     TaskFacts,
 )
+from models.backbone.factorised import FactorisedEmbedding, widened
 from models.backbone.heads import (
     AdaptiveHead,
     Classifier,
@@ -59,6 +60,7 @@ def block_of(mixer: nn.Module, config: BackboneConfig) -> TransformerBlock:
         feed_forward_width=config.feed_forward_width,
         dropout=config.dropout,
         feed_forward_bias=config.feed_forward_bias,
+        feed_forward_groups=config.feed_forward_groups,
         chunks=config.feed_forward_chunks,
         norm=config.norm,
         norm_epsilon=config.norm_epsilon,
@@ -125,6 +127,7 @@ def check_own_stack(config: BackboneConfig) -> None:
         ("activation_checkpointing", False),
         ("feed_forward_chunks", 1),
         ("feed_forward_bias", True),
+        ("feed_forward_groups", 1),
         ("activation_dropout", None),
         ("layer_groups", None),
         ("pool_blocks", 1),
@@ -136,16 +139,21 @@ def check_own_stack(config: BackboneConfig) -> None:
             )
 
 
-def embedding_of(config: BackboneConfig, facts: TaskFacts, deviation: float) -> nn.Module:
-    """Return what makes vectors of tokens; a table is drawn from N(0, deviation)."""
+def embedding_of(config: BackboneConfig, facts: TaskFacts, scale: float) -> nn.Module:
+    """Return what makes vectors of tokens; a table is drawn from N(0, 1 / scale).
+
+    Of these, a factorised one alone multiplies its own vectors by `scale`.
+    """
     if facts.scalars:
         return nn.Linear(1, config.width)
     if config.embedding == Embedding.adaptive:
         cutoffs, shrink = config.softmax_cutoffs, config.softmax_shrink
         inside = groups_of(config.width, facts.vocabulary, cutoffs, shrink)
         return AdaptiveEmbedding(facts.vocabulary, config.width, inside, shrink)
+    if config.embedding_width is not None:
+        return FactorisedEmbedding(facts.vocabulary, config.embedding_width, config.width, scale)
     table = nn.Embedding(facts.vocabulary, config.width)
-    nn.init.normal_(table.weight, std=deviation)
+    nn.init.normal_(table.weight, std=1.0 / scale)
     return table
 
 
@@ -166,6 +174,9 @@ def head_of(
         )
     if facts.head in TOKEN_HEADS:
         tied = cast(nn.Parameter, embedding.weight) if config.tied_embeddings else None
+        if tied is not None and config.embedding_width is not None:
+            inward = widened(config.width_out, config.embedding_width)
+            return LanguageHead(config.embedding_width, facts.vocabulary, tied, inward)
         if tied is not None:
             check_tied_width(config)
         return LanguageHead(config.width_out, facts.vocabulary, tied)
@@ -191,7 +202,12 @@ def check_tied_width(config: BackboneConfig) -> None:
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError for layers of one group that would be of different families."""
+    """Raise ValueError for layers of one group that would be of different families.
+
+    And for a decoder that no stack of these mixers has.
+    """
+    if config.decoder_depth and mixers:
+        raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
     if len(mixers) <= 1:
         return
     option = "layer_groups" if config.layer_groups is not None else "pool_repeats"
@@ -276,11 +292,15 @@ OF_TASK = (
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
     ),
     Need(
+        "decoder_depth", "decoder_mixer", words="a task of sequence to sequence, such as reversal",
+        holds=lambda facts, _: facts.head == Head.sequence_to_sequence,
+    ),
+    Need(
         "interaction", words="a task of pairs, such as retrieval",
         holds=lambda facts, _: facts.head == Head.pair,
     ),
     Need(
-        "word_dropout", words="a task whose tokens are ids",
+        "word_dropout", "embedding_width", words="a task whose tokens are ids",
         holds=lambda facts, _: not facts.scalars,
     ),
     Need(

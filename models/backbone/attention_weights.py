@@ -27,6 +27,8 @@ class CoreCall(NamedTuple):
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h s k"]
     layout: Layout
+    value_heads: int | None = None
+    """None: as many as of keys."""
 
 
 def weights(
@@ -39,8 +41,8 @@ def weights(
         call: What it was called with.
         keys_at_once: Keys of a piece: memory grows with it, time falls.
     """
-    q, k, layout = call
-    batch, heads, keys = k.shape[:3]
+    q, k, layout, value_heads = call
+    batch, heads, keys = len(k), value_heads or k.shape[1], k.shape[2]
     for first in range(0, keys, keys_at_once):
         last = min(first + keys_at_once, keys)
         unit = torch.zeros(keys, last - first, dtype=k.dtype, device=k.device)
@@ -89,18 +91,26 @@ def readable(stack: nn.Module) -> tuple[dict[int, nn.Module], dict[int, str]]:
 
 
 @contextmanager
-def recorded_calls(cores: Mapping[int, nn.Module]) -> Iterator[dict[int, CoreCall]]:
+def recorded_calls(
+    cores: Mapping[int, nn.Module], *, detached: bool = True
+) -> Iterator[dict[int, CoreCall]]:
     """Record what each core is called with inside; the last call stays.
 
     A core that is handed more than queries, keys and values (landmarks, blocks, a second
     projection) is not in the answer: its weights are not those of one query on one key.
+
+    Args:
+        cores: By layer.
+        detached: Whether no gradient goes back through what is recorded.
     """
     calls: dict[int, CoreCall] = {}
 
     def recorder(layer: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(_: nn.Module, arguments: tuple[Any, ...]) -> None:
             if len(arguments) == 4 and isinstance(arguments[3], Layout):
-                calls[layer] = CoreCall(arguments[0].detach(), arguments[1].detach(), arguments[3])
+                q, k, v, layout = arguments
+                q, k = (x.detach() if detached else x for x in (q, k))
+                calls[layer] = CoreCall(q, k, layout, v.shape[1])
 
         return hook
 

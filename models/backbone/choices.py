@@ -62,6 +62,15 @@ class Embedding(StrEnum):
     """Narrower vectors for rarer ids, in the groups of `softmax_cutoffs` (arXiv:1809.10853)."""
 
 
+class DecoderMixer(StrEnum):
+    """What mixes the tokens of a decoder behind an encoder."""
+
+    exact = auto()
+    """Softmax attention, as in LED (arXiv:2004.05150, section 7)."""
+    family = auto()
+    """The model's own family, where it can look back alone."""
+
+
 class Padding(StrEnum):
     """How padding reaches the mixers."""
 

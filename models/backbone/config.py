@@ -10,6 +10,7 @@ from conf.choices import by_name
 from models.backbone.choices import (
     TOKEN_HEADS as TOKEN_HEADS,  # noqa: PLC0414  # handed on
     ClsKeep as ClsKeep,  # noqa: PLC0414  # handed on
+    DecoderMixer,
     Embedding as Embedding,  # noqa: PLC0414  # handed on
     Head as Head,  # noqa: PLC0414  # handed on
     Padding as Padding,  # noqa: PLC0414  # handed on
@@ -52,6 +53,11 @@ class BackboneConfig:
     """Of every two neighbours."""
     pool_decoder: int = 2
     """Layers at full length behind the blocks, for models that answer at every position."""
+    decoder_depth: int = 0
+    """Layers of a decoder behind an encoder of `depth` layers, for tasks of sequence to sequence;
+    0 = the model is a decoder alone, whose source sees itself both ways."""
+    decoder_mixer: DecoderMixer = DecoderMixer.exact
+    """What mixes the decoder's tokens; the source is read by softmax attention."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
@@ -65,6 +71,9 @@ class BackboneConfig:
     feed_forward: FeedForward = FeedForward.gelu
     feed_forward_bias: bool = True
     """Whether both maps of the network have biases."""
+    feed_forward_groups: int = 1
+    """Contiguous parts of the channels that each have maps of their own in the network, which must
+    divide both of its widths (ConvBERT, arXiv:2008.02496)."""
     feed_forward_chunks: int = 1
     """Pieces of the length that pass the network one by one, computed again in backward."""
     residual: Residual = Residual.pre_norm
@@ -112,6 +121,10 @@ class BackboneConfig:
     """Acts in mixers that have weights to drop; elsewhere it is described as the 0 that it is: see
     `Backbone.effective_attention_dropout`."""
     embedding: Embedding = Embedding.full
+    embedding_width: int | None = None
+    """Width of the table that ids are looked up in, which a linear map then leads to `width`; a
+    tied head maps its input to this width first (ALBERT, arXiv:1909.11942). None = `width`, and no
+    map."""
     tied_embeddings: bool = True
     """Whether the head answers by the embedding. Read by models that answer with tokens, as are the
     next three."""
@@ -134,10 +147,13 @@ class BackboneConfig:
     def __post_init__(self) -> None:
         """Refuse values that no model can have."""
         for name in ("depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width",
-                     "feed_forward_chunks", "head_hidden_width", "memory", "pool_blocks",
-                     "evaluation_memory", "relative_distance"):  # fmt: skip
+                     "feed_forward_chunks", "feed_forward_groups", "head_hidden_width", "memory",
+                     "pool_blocks", "evaluation_memory", "relative_distance",
+                     "embedding_width"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
+        if self.decoder_depth < 0:
+            raise ValueError(f"decoder_depth must be at least 0: got {self.decoder_depth}")
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
         self._refuse_numbers()
@@ -171,6 +187,12 @@ class BackboneConfig:
 
     def _refuse_pairs(self) -> None:
         """Refuse values that do not go together."""
+        widths, groups = (self.width, self.feed_forward_width), self.feed_forward_groups
+        if any(width % groups for width in widths):
+            raise ValueError(
+                "feed_forward_groups must divide width and feed_forward_width: got "
+                f"feed_forward_groups={groups}, width={widths[0]}, feed_forward_width={widths[1]}"
+            )
         if self.layer_groups is not None and self.depth % self.layer_groups:
             raise ValueError(
                 f"layer_groups must divide depth: got layer_groups={self.layer_groups}, "
@@ -234,9 +256,10 @@ class BackboneConfig:
         ]
 
     def at_full_length(self) -> "BackboneConfig":
-        """Return the same without pooling: what a pooled model is compared with."""
+        """Return the same of one stack without pooling: what such models are compared with."""
         usual = defaults(BackboneConfig)
-        return replace(self, **{name: usual[name] for name in usual if name.startswith("pool_")})
+        other = [name for name in usual if name.startswith(("pool_", "decoder_"))]
+        return replace(self, **{name: usual[name] for name in other})
 
     @property
     def classifier_width(self) -> int:
@@ -258,13 +281,17 @@ SHARES = (
 )  # fmt: skip
 NEEDS = (
     Need(
-        "feed_forward_bias", "feed_forward_chunks", "activation_dropout",
+        "feed_forward_bias", "feed_forward_chunks", "feed_forward_groups", "activation_dropout",
         feed_forward=(FeedForward.gelu, FeedForward.gelu_tanh, FeedForward.relu),
     ),
     Need("reversible_output", residual=Residual.reversible),
     Need(
         "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
         holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,
+    ),
+    Need(
+        "decoder_mixer", words="decoder_depth of 1 or more",
+        holds=lambda _, chosen: chosen.decoder_depth > 0,
     ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
@@ -276,6 +303,7 @@ NEEDS = (
         "softmax_cutoffs", "softmax_shrink", words="softmax=adaptive or embedding=adaptive",
         holds=lambda _, chosen: "adaptive" in (chosen.softmax, chosen.embedding),
     ),
+    Need("embedding_width", embedding=Embedding.full),
     Need("softmax_dropout", softmax=Softmax.adaptive),
     Need("order_blind", positions=Positions.none),
     Need("order_blind", pooling=ORDERLESS),
@@ -305,6 +333,12 @@ class TaskFacts:
     """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
     added_ids: int = 0
     """Last ids of the vocabulary that other tasks over the same tokens do not have."""
+    source_length: int = 0
+    """Tokens of the longest source, for head=sequence_to_sequence."""
+    target_length: int = 0
+    """Tokens of the longest answer to it."""
+    sources_vary: bool = False
+    """Whether some sources are shorter."""
     masks: frozenset[str] = frozenset()
     """Those of `models.mixer.MASKS` that come with every batch, which every mixer must support."""
 

@@ -178,19 +178,26 @@ class TokenHead(nn.Module, ABC):
 class LanguageHead(TokenHead):
     """Logits over the vocabulary: x W^T, without bias.
 
-    W is the token embedding where `tied` is given, else an own matrix from N(0, 1 / width).
+    W is the token embedding where `tied` is given, else an own matrix from N(0, 1 / width). Where
+    W is narrower than the stack's output, `inward` maps that to its width first.
     """
 
-    def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None) -> None:
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        tied: nn.Parameter | None,
+        inward: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
         if tied is None:
             tied = nn.Parameter(torch.empty(vocabulary, width))
             nn.init.normal_(tied, std=width**-0.5)
-        self.weight = tied
+        self.weight, self.inward = tied, inward
 
     def forward(self, x: Float[Tensor, "*items d"]) -> Float[Tensor, "*items c"]:
         """Return logits."""
-        return F.linear(x, self.weight)
+        return F.linear(x if self.inward is None else self.inward(x), self.weight)
 
     def piece(self) -> int:
         """Return how many positions are judged at once."""

@@ -47,7 +47,14 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
-from models.backbone.placing import PLAIN, check_restarts, encoded_at, masks_of, sinusoid_like
+from models.backbone.placing import (
+    PLAIN,
+    check_restarts,
+    encoded_at,
+    masks_of,
+    parts_of,
+    sinusoid_like,
+)
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
 from models.backbone.requirements import checked_mixer
 from models.backbone.seeding import derive, drawing, redraw
@@ -160,8 +167,9 @@ class Backbone(nn.Module):
         torch.default_generator.manual_seed(derive(seed, "embedding"))
         config, facts = self.config, self.facts
         tied = self.per_token and config.tied_embeddings
-        self.input_scale = config.width**0.5 if tied else 1.0
-        self.embedding = embedding_of(config, facts, 1.0 / self.input_scale)
+        self.input_scale = (config.embedding_width or config.width) ** 0.5 if tied else 1.0
+        self.embedding = embedding_of(config, facts, self.input_scale)
+        self.outer_scale = 1.0 if config.embedding_width else self.input_scale
         if self.has_cls:
             self.cls = nn.Parameter(torch.zeros(config.width))
         self.positions: LearnedPositions | AxialPositions | None = None
@@ -344,8 +352,8 @@ class Backbone(nn.Module):
         if self.training and self.config.word_dropout:
             words = torch.ones(self.facts.vocabulary, 1, dtype=x.dtype, device=x.device)
             x = x * nn.functional.dropout(words, self.config.word_dropout)[tokens]
-        if self.input_scale != 1.0:
-            x = x * self.input_scale
+        if self.outer_scale != 1.0:
+            x = x * self.outer_scale
         if self.has_cls:
             x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
             if keep is not None:
@@ -354,7 +362,8 @@ class Backbone(nn.Module):
                 keep = torch.cat((first, keep), dim=1)
         if self.config.padding == Padding.attended:
             keep = None
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count, layout.document)), layers)
+        parts = parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count, parts)), layers)
         flow = cast(Flow, self.stack(flow, layout._replace(keep=keep, start=count)))
         flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:

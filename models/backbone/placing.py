@@ -43,6 +43,21 @@ def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
         )
 
 
+def parts_of(
+    x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
+) -> Int[Tensor, "b l"] | None:
+    """Return numbers of the parts of each row with which positions begin anew; None: one part.
+
+    Args:
+        x: Embedded tokens.
+        layout: With the documents, or the prefix.
+        restarts: Whether they begin anew behind the prefix.
+    """
+    if not restarts or layout.prefix is None:
+        return layout.document
+    return (torch.arange(x.shape[1], device=x.device) >= layout.prefix[:, None]).long()
+
+
 def begun_anew(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:
     """Return the position of each token in its document, tokens of which follow one another."""
     place = torch.arange(document.shape[1], device=document.device).expand_as(document)

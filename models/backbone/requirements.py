@@ -83,10 +83,11 @@ def checked_mixer(
             "another family"
         )
     if lacking := sorted(masks - traits.supports):
+        ways = ", or model.backbone.decoder_depth=2" if masks == {"prefix"} else ""
         raise Unsupported(
             f"{family(mixer)} does not honour {' and '.join(map(MASKED.__getitem__, lacking))} "
             f"(traits.supports lacks {', '.join(lacking)}): choose a family of exact attention, "
-            "such as softmax or sdpa, or another objective of the task"
+            f"such as softmax or sdpa{ways}, or another objective of the task"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(

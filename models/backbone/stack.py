@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from models.backbone.grouped import GroupedLinear
 from models.backbone.norms import NORM_EPSILON, NormKind, norm_of
 from models.mixer import (
     Extends,
@@ -59,22 +60,35 @@ def network_of(
     *,
     kind: FeedForward = FeedForward.gelu,
     bias: bool = True,
+    groups: int = 1,
 ) -> nn.Sequential:
     """Return Linear-activation-dropout-Linear; Xavier weights, zero biases if any.
 
+    With `groups`, both maps are `GroupedLinear`.
+
     Raises:
-        ValueError: `kind` is none.
+        ValueError: `kind` is none, or groups do not divide both widths.
     """
     if kind == FeedForward.none:
         raise ValueError("feed_forward=none has no network: got a call for one")
-    layers = (nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias))
-    for layer in layers:
-        nn.init.xavier_uniform_(layer.weight)
-        if bias:
-            nn.init.zeros_(layer.bias)
+    ends = (width, hidden), (hidden, width)
+    layers: Sequence[nn.Module] = (
+        _dense(*ends, bias=bias)
+        if groups == 1
+        else [GroupedLinear(*end, groups, bias=bias) for end in ends]
+    )
     tanh = "tanh" if kind == FeedForward.gelu_tanh else "none"
     activation = nn.ReLU() if kind == FeedForward.relu else nn.GELU(tanh)
     return nn.Sequential(layers[0], activation, nn.Dropout(dropout), layers[1])
+
+
+def _dense(*ends: tuple[int, int], bias: bool) -> list[nn.Linear]:
+    layers = [nn.Linear(inputs, outputs, bias) for inputs, outputs in ends]
+    for layer in layers:  # behind all constructors, which draw as well
+        nn.init.xavier_uniform_(layer.weight)
+        if bias:
+            nn.init.zeros_(layer.bias)
+    return layers
 
 
 def family(mixer: object) -> str:
@@ -102,6 +116,7 @@ class TransformerBlock(nn.Module):
         norm: NormKind = NormKind.layer,
         norm_epsilon: float = NORM_EPSILON,
         activation_dropout: float | None = None,
+        feed_forward_groups: int = 1,
     ) -> None:
         super().__init__()
         self.mixer_norm = norm_of(norm, width, norm_epsilon)
@@ -115,7 +130,12 @@ class TransformerBlock(nn.Module):
             self.network_norm = norm_of(norm, width, norm_epsilon)
             inside = dropout if activation_dropout is None else activation_dropout
             self.network = network_of(
-                width, feed_forward_width, inside, kind=feed_forward, bias=feed_forward_bias
+                width,
+                feed_forward_width,
+                inside,
+                kind=feed_forward,
+                bias=feed_forward_bias,
+                groups=feed_forward_groups,
             )
 
     def forward(

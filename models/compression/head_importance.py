@@ -18,15 +18,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.backbone.model import Backbone
+from models.backbone.placing import PLAIN
 from models.backbone.stack import Stack, family
 from models.mixer import Layout, Unsupported
-from models.multi_head import MultiHead
+from models.multi_head import HeadCounts, MultiHead
 
 PROBE = 24
 """Tokens of the random input on which a layer without some heads is compared with closed gates."""
 TOLERANCE = 1e-4
 """Of the largest output."""
-_INTO = ("q_proj", "k_proj", "v_proj")
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 class Examples(NamedTuple):
@@ -38,6 +39,8 @@ class Examples(NamedTuple):
     keep: Tensor | None = None
     weight: Tensor | None = None
     """Like the target: 0 for items that are not judged; None = ones."""
+    layout: Layout = PLAIN
+    """Masks of the batch."""
 
 
 def attention_layers(model: Backbone) -> dict[int, MultiHead]:
@@ -138,7 +141,7 @@ def _gradients(
     # The sequences of a pair are rows of one example.
     by_row = {at: gate.repeat_interleave(parts, 0) for at, gate in gates.items()}
     with torch.enable_grad(), gated(layers, by_row):
-        nll = model(batch.tokens, batch.target, batch.keep).nll
+        nll = model(batch.tokens, batch.target, batch.keep, layout=batch.layout).nll
         weight = torch.ones_like(nll) if batch.weight is None else batch.weight.to(nll)
         own, counts = (nll * weight).reshape(rows, -1), weight.reshape(rows, -1)
         loss = (own.sum(1) / counts.sum(1).clamp_min(1e-30)).sum()
@@ -222,14 +225,13 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     Raises:
         Unsupported: It is another function; nothing was changed.
     """
-    before = {name: getattr(mixer, name, None) for name in (*_INTO, "out_proj")}
-    total, width = heads_of(mixer), mixer.head_width
-    ends = [getattr(before[name], "out_features", 0) for name in _INTO]
-    if ends != [total * width] * len(_INTO):
+    before = {name: getattr(mixer, name, None) for name in _PROJECTIONS}
+    total, counts = heads_of(mixer), mixer.head_counts
+    if {*counts} != {total}:
         raise Unsupported(
-            f"heads of {family(mixer)} are no equal parts of its projections of queries, keys and "
-            f"values (widths {ends}, wanted {total} x {width} of each): its heads share keys or "
-            "values, and cannot be removed one by one; choose another method"
+            f"{family(mixer)} has {counts.queries} heads of queries, {counts.keys} of keys, "
+            f"{counts.values} of values and {total} of outputs: heads that share keys or values "
+            "cannot be removed one by one; choose another family or method"
         )
     training, generator = mixer.training, torch.Generator().manual_seed(0)
     like = mixer.out_proj.weight
@@ -237,15 +239,17 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     gate = torch.zeros(total).to(like)
     gate[list(kept)] = 1.0
     mixer.eval()
-    index = torch.cat([torch.arange(head * width, (head + 1) * width) for head in kept])
+    widths = dict.fromkeys(("q_proj", "k_proj"), mixer.key_width)
     try:
         with torch.no_grad():
             with gated({0: mixer}, {0: gate}):
                 wanted = mixer(x, Layout())
             for name, layer in before.items():
+                width = widths.get(name, mixer.head_width)
+                index = torch.cat([torch.arange(width) + head * width for head in kept])
                 part = _part(cast(nn.Linear, layer), index, columns=name == "out_proj")
                 setattr(mixer, name, part)
-            mixer.heads = len(kept)
+            mixer.heads, mixer.head_counts = len(kept), HeadCounts(*4 * [len(kept)])
             try:
                 apart = float((mixer(x, Layout()) - wanted).abs().max() / wanted.abs().max())
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
@@ -257,7 +261,7 @@ def keep_heads(mixer: MultiHead, kept: Sequence[int], *, tokens: int = PROBE) ->
     if not apart <= TOLERANCE:
         for name, layer in before.items():
             setattr(mixer, name, layer)
-        mixer.heads = total
+        mixer.heads, mixer.head_counts = total, counts
         raise Unsupported(
             f"heads of {family(mixer)} are not independent of each other: {why}; it has parameters "
             "or positions by head, or mixes heads; choose another family or method"

@@ -85,7 +85,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("codes", codes)
         self.register_buffer("scale", scale.squeeze(-1))
         self.bias = None if layer.bias is None else nn.Parameter(layer.bias.detach().clone())
-        if form is Int8Form.static:
+        if form == Int8Form.static:
             if largest is None:
                 raise ValueError("the static form needs calibration: got no largest input")
             limit = torch.tensor(max(largest / 127.5, LEAST), dtype=layer.weight.dtype)
@@ -100,7 +100,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
         """Return the product."""
-        if self.form is Int8Form.weight_only:
+        if self.form == Int8Form.weight_only:
             return F.linear(x, self.weight, self.bias)
         flat = x.flatten(0, -2)
         if self.input_scale is None:
@@ -158,16 +158,16 @@ def quantise(
             has no such form.
         ValueError: The static form without a pass to calibrate on.
     """
-    if form is not Int8Form.weight_only:
+    if form != Int8Form.weight_only:
         check_integer_product(device or torch.device("cpu"))
-    if library is Int8Library.torchao:
+    if library == Int8Library.torchao:
         return _by_torchao(model, form)
     largest: dict[nn.Linear, float] = {}
-    if form is Int8Form.static:
+    if form == Int8Form.static:
         with _largest_inputs(model) as largest:
             for call in calibration:
                 call()
-    if form is Int8Form.static and not largest:
+    if form == Int8Form.static and not largest:
         raise ValueError("the static form takes its scales from calibration: got no pass")
     return replace_maps(model, lambda layer: Int8Linear(layer, form, largest.get(layer, 0.0)))
 
@@ -179,7 +179,7 @@ def _largest_inputs(model: Backbone) -> Iterator[dict[nn.Linear, float]]:
 
     def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         own = cast(nn.Linear, layer)
-        found[own] = max(found.get(own, 0.0), float(arguments[0].abs().max()))
+        found[own] = max(found.get(own, 0.0), float(arguments[0].detach().abs().max()))
 
     maps = linear_maps(model).values()
     handles = [layer.register_forward_pre_hook(hook) for layer in maps]
@@ -198,7 +198,7 @@ def _by_torchao(model: Backbone, form: Int8Form) -> list[str]:
             "library=torchao needs the package torchao, which is not installed: "
             "pip install 'lra[quantisation]', or set runner.library=own"
         ) from error
-    if form is Int8Form.static:
+    if form == Int8Form.static:
         raise Unsupported(
             "library=torchao has no static form here: set runner.library=own, or "
             "runner.form=dynamic"

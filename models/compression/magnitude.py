@@ -47,7 +47,7 @@ def kept_weights(
         ValueError: The share is none.
     """
     check_sparsity(sparsity)
-    if scope is Scope.layer:
+    if scope == Scope.layer:
         return {name: _largest(weight, sparsity) for name, weight in weights.items()}
     flat = torch.cat([weight.detach().flatten() for weight in weights.values()])
     sizes = [weight.numel() for weight in weights.values()]

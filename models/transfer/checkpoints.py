@@ -274,6 +274,7 @@ def _backbone_options(path: Path, form: _Format, ours: Mapping[str, Tensor]) -> 
         "layer_groups": None,
         "width": width,
         "feed_forward_width": hidden,
+        "feed_forward_groups": 1,
         "feed_forward": ACTIVATIONS[activation],
         "residual": form.residual,
         "norm_epsilon": settings.get("epsilon", form.epsilon),

@@ -35,8 +35,8 @@ from models.mixer import INSIDE, Unsupported
 
 WEIGHT_OPTIONS = (
     "depth", "layer_groups", "width", "heads", "head_width", "feed_forward_width", "feed_forward",
-    "residual", "norm", "norm_epsilon", "positions", "pool_blocks", "pool_layers", "pool_repeats",
-    "pool_query_only", "pool_mode",
+    "feed_forward_groups", "residual", "norm", "norm_epsilon", "positions", "pool_blocks",
+    "pool_layers", "pool_repeats", "pool_query_only", "pool_mode",
 )  # fmt: skip
 """Options of the backbone that decide what its weights mean."""
 EMBEDDING, TABLE, NORM = "embedding.weight", "positions.table", "stack.norm."
@@ -194,10 +194,12 @@ def _fit_vocabulary(
     given, wanted = old.shape, new.shape
     added, tokens = target.facts.added_ids, given[0] - weights.added_ids
     if given[1:] != wanted[1:] or tokens != wanted[0] - added:
+        differ = "vocabularies differ; choose a task with the same tokens"
+        if given[1:] != wanted[1:]:
+            differ = f"tables differ in width; set model.backbone.embedding_width={given[1]}"
         raise Unsupported(
             f"the embedding of {weights.name} has shape {list(given)}, this model's "
-            f"{list(wanted)}: their vocabularies differ; choose a task with the same tokens, or "
-            "take the blocks alone"
+            f"{list(wanted)}: their {differ}, or take the blocks alone"
         )
     if weights.added_ids != added:
         factor = target.input_scale / weights.input_scale  # by which all rows are divided below

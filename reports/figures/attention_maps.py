@@ -43,7 +43,7 @@ def panels(
     for axes, key in zip(made.axes, found, strict=True):
         named = dict(zip(keys, key, strict=True))
         layer = f", layer {named['layer']}" if "layer" in named else ""
-        kind = f": {named['kind']}" if "kind" in named else ""
+        kind = f": {named['kind']}" if named.get("kind") else ""
         where = f" ({_setting(named)})" if several else ""
         axes.set_title(f"{named['model']}{layer}{kind}{where}", size=8)
         parts.append((axes, data[(data[list(keys)] == list(key)).all(axis=1)]))
@@ -238,6 +238,8 @@ class Colors(StrEnum):
     """From the smallest to the largest."""
     around = auto()
     """On both sides of 0."""
+    parts = auto()
+    """0 where nothing is seen, else one over how many are seen as one."""
 
 
 def picture_figure(
@@ -275,6 +277,7 @@ def picture_figure(
             Colors.root: (PowerNorm(0.5, 0, high), high * np.linspace(0, 1, _STEPS) ** 2),
             Colors.between: (Normalize(low, high), np.linspace(low, high, _STEPS)),
             Colors.around: (Normalize(-far, far), np.linspace(-far, far, _STEPS)),
+            Colors.parts: (PowerNorm(0.5, 0, 1), _parts(pictures)),
         }[colors]
         scale = colormaps["RdBu_r" if colors == Colors.around else "Blues"]
         for (axes, _), each in zip(parts, pictures, strict=True):
@@ -292,8 +295,9 @@ def picture_figure(
                 axes.set_xticks(range(along), each.columns, size=6)
             axes.set_xlabel(labels[0])
             axes.set_ylabel(labels[1])
+        named = _part if colors == Colors.parts else "{:.3g}".format
         handles = [
-            Patch(facecolor=scale(norm(step)), edgecolor="0.6", linewidth=0.4, label=f"{step:.3g}")
+            Patch(facecolor=scale(norm(step)), edgecolor="0.6", linewidth=0.4, label=named(step))
             for step in steps
         ]
         return arrange(
@@ -303,3 +307,15 @@ def picture_figure(
             handles=handles,
             legend_title=words,
         )
+
+
+def _parts(pictures: Sequence[Picture]) -> np.ndarray[Any, Any]:
+    """Return the largest values that occur, and 0."""
+    found = np.unique(np.concatenate([each.values.ravel() for each in pictures]))[::-1]
+    return np.unique([0.0, *found[:7]])[::-1]
+
+
+def _part(value: float) -> str:
+    if not value:
+        return "not seen"
+    return "seen" if value == 1 else f"one of {1 / value:.0f} seen alike"

@@ -57,8 +57,8 @@ LANGUAGE = (
 
 
 def own_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the scores at other lengths than the task's own, and from other contexts."""
-    return rows[~rows["runner"].isin(("extrapolate", "context"))]
+    """Leave out scores at other lengths, from other contexts, and of what models were made."""
+    return rows[~rows["runner"].isin(("extrapolate", "context", "compress"))]
 
 
 def splits(rows: pd.DataFrame) -> list[str]:

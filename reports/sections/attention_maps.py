@@ -176,9 +176,9 @@ def map_parts(
     frame: pd.DataFrame, looks: dict[str, Look], folder: Path
 ) -> Iterator[tuple[str, str, Table | str]]:
     """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
-    data = map_data(frame)
-    if data.empty:
+    if not (frame["runner"] == "attention_maps").any():
         return
+    data = map_data(frame)
     yield "attention-maps", "Attention by layer", map_table(data)
     good = data[data["value"].notna()]
     distances = span_data(frame, "attention_distance")

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.mixer import Unsupported
-from runners.attention.reading import RealTokens
+from runners.attention.reading import KeptTokens
 from runners.records import Measurement
 from tasks.proteins.alphabet import FIRST, LETTERS
 
@@ -31,7 +31,7 @@ class AminoAcids:
     def __init__(self) -> None:
         self.sums: dict[int, Tensor] = {}
 
-    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: RealTokens) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer."""
         assert rows.tokens is not None
         ids = torch.arange(FIRST, FIRST + len(AMINO_ACIDS), device=weights.device)

@@ -23,25 +23,25 @@ from tasks.task import Batch
 NAMES = ("q", "k", "v")
 
 
-class Heads(NamedTuple):
+class QueryKeyValue(NamedTuple):
     """Queries, keys and values of some sequences, without padding."""
 
     q: Float[Tensor, "b h l k"]
     k: Float[Tensor, "b h l k"]
     v: Float[Tensor, "b h l k"]
 
-    def to(self, *where: Any) -> "Heads":
+    def to(self, *where: Any) -> "QueryKeyValue":
         """Move, or change the number format of, all three."""
-        return Heads(*(x.to(*where) for x in self))
+        return QueryKeyValue(*(x.to(*where) for x in self))
 
-    def sequence(self, number: int) -> "Heads":
+    def sequence(self, number: int) -> "QueryKeyValue":
         """Return one of the sequences, as a batch of one."""
-        return Heads(*(x[number : number + 1] for x in self))
+        return QueryKeyValue(*(x[number : number + 1] for x in self))
 
 
 def random_heads(
     sequences: int, heads: int, length: int, width: int, *, deviation: float, seed: int
-) -> Heads:
+) -> QueryKeyValue:
     """Draw independent normal entries: those of q and k of this standard deviation, of v of 1."""
 
     def draw(name: str) -> Tensor:
@@ -50,12 +50,12 @@ def random_heads(
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     q, k, v = (draw(name) for name in NAMES)
-    return Heads(q * deviation, k * deviation, v)
+    return QueryKeyValue(q * deviation, k * deviation, v)
 
 
 def trained_heads(
     model: Backbone, batches: Iterable[Batch], *, sequences: int, length: int
-) -> list[Heads]:
+) -> list[QueryKeyValue]:
     """Return what the layers of a model hand to their cores, cut to the first `length` positions.
 
     The model reads whole examples. Those with fewer real tokens than `length` are left out, so that
@@ -78,7 +78,7 @@ def trained_heads(
 
     cores = [cast(nn.Module, cast(Any, block).mixer.core) for block in model.blocks]
     handles = [core.register_forward_pre_hook(note) for core in cores]
-    found: list[list[Heads]] = [[] for _ in model.traits]  # a block may be several layers
+    found: list[list[QueryKeyValue]] = [[] for _ in model.traits]  # a block may be several layers
     count = 0
     try:
         with torch.inference_mode():
@@ -87,7 +87,7 @@ def trained_heads(
                 model.eval()(batch.tokens, batch.target, batch.keep)
                 rows = _long_enough(seen[0], length)[: sequences - count]
                 for own, (*qkv, _) in zip(found, seen, strict=True):
-                    own.append(Heads(*(x[rows, :, :length].double() for x in qkv)))
+                    own.append(QueryKeyValue(*(x[rows, :, :length].double() for x in qkv)))
                 count += len(rows)
                 if count == sequences:
                     break
@@ -99,7 +99,7 @@ def trained_heads(
             f"the test split has {count} sequences of {length} tokens: wanted {sequences}; lower "
             "runner.lengths or runner.sequences"
         )
-    return [Heads(*(torch.cat(parts) for parts in zip(*own, strict=True))) for own in found]
+    return [QueryKeyValue(*(torch.cat(parts) for parts in zip(*own, strict=True))) for own in found]
 
 
 def _long_enough(given: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> Int[Tensor, " r"]:
@@ -112,13 +112,13 @@ def _long_enough(given: tuple[Tensor, Tensor, Tensor, Layout], length: int) -> I
     return layout.keep[:, :length].all(1).nonzero()[:, 0]
 
 
-def output_of(core: Core, given: Heads) -> Float[Tensor, "b h l v"]:
+def output_of(core: Core, given: QueryKeyValue) -> Float[Tensor, "b h l v"]:
     """Run a core without gradients and without padding."""
     with torch.inference_mode():
         return core(given.q, given.k, given.v, Layout())
 
 
-def implied_matrix(core: Core, given: Heads) -> Float[Tensor, "b h l l"]:
+def implied_matrix(core: Core, given: QueryKeyValue) -> Float[Tensor, "b h l l"]:
     """Return the weights of every query: what the core makes of V = identity."""
     call = CoreCall(given.q, given.k, Layout())
     with torch.inference_mode():
@@ -164,7 +164,7 @@ class Exact:
     """The exact outputs of some sequences and, where wanted, their matrices."""
 
     def __init__(
-        self, core: Core, given: Heads, *, matrices: bool, ranks: Sequence[int] = ()
+        self, core: Core, given: QueryKeyValue, *, matrices: bool, ranks: Sequence[int] = ()
     ) -> None:
         self.given, self.ranks = given, ranks
         parts = [given.sequence(i) for i in range(len(given.q))]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from runners.attention.reading import RealTokens
+from runners.attention.reading import KeptTokens
 from runners.records import Measurement
 
 
@@ -24,7 +24,7 @@ class Kernels:
         self.tokens: dict[int, float] = {}
         """0: one kernel for all tokens."""
 
-    def add(self, layer: int, left: int, taps: Tensor, rows: RealTokens) -> None:
+    def add(self, layer: int, left: int, taps: Tensor, rows: KeptTokens) -> None:
         """Take the kernels of one layer, [h t] or [b h l t]."""
         self.lefts[layer], taps = left, taps.double()
         if taps.ndim == 2:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from runners.attention.reading import RealTokens
+from runners.attention.reading import KeptTokens
 from runners.records import Measurement
 
 
@@ -35,7 +35,7 @@ class Locality:
         self.queries: dict[int, Tensor] = {}
         self.examples: dict[int, int] = {}
 
-    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: RealTokens) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer."""
         place = torch.arange(weights.shape[-1], device=weights.device)
         apart = (place[:, None] - place).abs()

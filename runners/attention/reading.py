@@ -17,7 +17,7 @@ from runners.records import Measurement
 from tasks.task import Batch
 
 
-class RealTokens(NamedTuple):
+class KeptTokens(NamedTuple):
     """Where the tokens of a batch stand; p sequences of an example are rows of their own."""
 
     real: Bool[Tensor, "b l"]
@@ -29,7 +29,7 @@ class RealTokens(NamedTuple):
 class WeightReading(Protocol):
     """A measure of attention weights, taken as batches pass."""
 
-    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: RealTokens) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer."""
         ...
 
@@ -44,7 +44,7 @@ class Passed(NamedTuple):
     weights: dict[int, Float[Tensor, "b h l s"]]
     kernels: dict[int, tuple[int, Tensor]]
     """Taps before a token's own, and kernels, [h t] or [b h l t]."""
-    rows: RealTokens
+    rows: KeptTokens
 
 
 def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed:
@@ -68,7 +68,7 @@ def passed(model: Backbone, cores: dict[int, nn.Module], batch: Batch) -> Passed
         tokens = torch.cat((tokens.new_full((len(tokens), 1), -1), tokens), dim=1)
     count = batch.tokens.flatten(0, 1).shape[0]
     real = torch.ones(count, length, dtype=torch.bool, device=batch.tokens.device)
-    return Passed(found, kernels, RealTokens(real if keep is None else keep, tokens))
+    return Passed(found, kernels, KeptTokens(real if keep is None else keep, tokens))
 
 
 @contextmanager

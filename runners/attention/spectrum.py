@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from models.backbone.attention_weights import attention_of
 from models.multi_head import MultiHead
-from runners.attention.reading import RealTokens
+from runners.attention.reading import KeptTokens
 from runners.records import Measurement
 
 POINTS = 64
@@ -34,7 +34,7 @@ class Spectrum:
         self.sums: dict[int, Tensor] = {}
         self.examples: dict[int, int] = {}
 
-    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: RealTokens) -> None:
+    def add(self, layer: int, weights: Float[Tensor, "b h l s"], rows: KeptTokens) -> None:
         """Take the weights of one layer; padding is no part of a matrix."""
         for own, real in zip(weights, rows.real, strict=True):
             values = torch.linalg.svdvals(own[:, real][:, :, real])
@@ -65,22 +65,30 @@ class Energies(NamedTuple):
 
 
 def energies(mixer: nn.Module) -> Energies | None:
-    """Return those of a mixer's attention, or None where it has no two projections of this kind."""
+    """Return those of a mixer's attention, or None where it has no two projections of this kind.
+
+    The products are read off what the attention makes of unit vectors at position 0, less what it
+    makes of zeros, which is due to biases and positions.
+    """
     attention = attention_of(mixer)
     queries, keys = (getattr(attention, name, None) for name in ("q_proj", "k_proj"))
-    if not isinstance(attention, MultiHead) or not isinstance(queries, nn.Linear):
+    if not (isinstance(queries, nn.Linear) and isinstance(keys, nn.Linear)):
         return None
-    if not isinstance(keys, nn.Linear):
+    if not isinstance(attention, MultiHead):
         return None
-    width = attention.head_width
-    w_q, w_k = (
-        layer.weight.detach().double().view(-1, width, layer.in_features)
-        for layer in (queries, keys)
-    )
+    width = queries.in_features
+    unit = torch.eye(width, dtype=queries.weight.dtype, device=queries.weight.device)[:, None]
+    with torch.no_grad():
+        w_q, w_k = (
+            (project(unit, None) - project(torch.zeros_like(unit), None))[:, :, 0]
+            .transpose(0, 1)
+            .double()
+            for project in (attention.queries, attention.keys)
+        )
     w_k = w_k.repeat_interleave(len(w_q) // len(w_k), dim=0)
-    products = w_q.mT @ w_k
-    few = min(width, products.shape[-1])
-    whole = min(len(w_q) * width, products.shape[-1])
+    products = w_q @ w_k.mT
+    few = min(attention.key_width, width)
+    whole = min(len(w_q) * attention.key_width, width)
     return Energies(_energy(products)[:, :few].cpu(), _energy(products.sum(0))[:whole].cpu())
 
 

@@ -141,6 +141,7 @@ _NEEDED = {
     ),
     "attention_within": ("layer", "head", "within"),
     "attention_map": ("layer", "row", "positions"),
+    "keys_seen": ("layer", "head", "row", "same"),
     **dict.fromkeys(("kernel_weight", "kernel_deviation"), ("layer", "head", "left")),
     "attention_similarity": ("token", "other", "score"),
     "initial_parameters": ("origin",),

@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.backbone.model import Backbone
+from models.backbone.model import Backbone, Outcome
 from models.mixer import AfterStep, State
 from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, report_progress
 from runners.measurement.device import autocast
@@ -56,22 +56,21 @@ class Trainer:
         hardware: HardwareProfile,
         seed: int,
         checkpoints: Checkpoints,
+        judge: Callable[..., Outcome] | None = None,
     ) -> None:
         self.device = torch.device(str(hardware.device))
-        self.model, self.task = model.to(self.device), task
+        self.model, self.task, self.judged = model.to(self.device), task, judge or model
         self.optim, self.config, self.hardware = optim, config, hardware
         self.seed, self.checkpoints = seed, checkpoints
         check_together(optim, config, model.config)
         self.stages = TrainingStages(config.stages, optim)
         self.stages.check_windows(task)
         self.stage = self.stages.at(0)
-        half = hardware.precision is Precision.float16
-        self.updates = WeightUpdates(self.model, optim, half=half)
+        self.updates = WeightUpdates(model, optim, half=hardware.precision is Precision.float16)
         self.hooks = [module for module in model.modules() if isinstance(module, AfterStep)]
         self.generator = torch.Generator().manual_seed(seed + 1)
         """For `after_step`; on the CPU, equal on every rank."""
-        memory = remembered(self.model.config, task, training=True)
-        self.streams = RecurrentStates(self.model, memory)
+        self.streams = RecurrentStates(model, remembered(model.config, task, training=True))
         self.step = self.examples = 0
         self.position = BatchPosition(0, 0)
         self.running = torch.zeros((), device=self.device, dtype=torch.float64)
@@ -200,7 +199,7 @@ class Trainer:
             some = slice(first, first + micro)
             part = batch if micro >= rows else rows_of(batch, some)
             with autocast(self.hardware):
-                outcome = self.model(
+                outcome = self.judged(
                     part.tokens,
                     part.target,
                     part.keep,

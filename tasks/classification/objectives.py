@@ -95,6 +95,7 @@ def spec_of(
     replacement: MaskedReplacement = MaskedReplacement.mask,
 ) -> TaskSpec:
     """Return the facts of a classification task under another objective."""
+    sources = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
     as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
     return replace(
         spec,
@@ -104,6 +105,9 @@ def spec_of(
         added_ids=1,
         regime=REGIMES[objective].format(share=share) + as_bert,
         masks=MASKS.get(objective, frozenset()),
+        source_length=sources,
+        target_length=spec.max_length if sources else 0,
+        sources_vary=sources > 0,
         sizes={} if spec.kind is Kind.pair else spec.sizes,
     )
 

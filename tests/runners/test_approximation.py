@@ -24,8 +24,8 @@ from runners.approximation import QK, Approximation, approximate
 from runners.attention.cores import core_of
 from runners.attention.errors import (
     Exact,
-    Heads,
     Heaviest,
+    QueryKeyValue,
     implied_matrix,
     output_of,
     random_heads,
@@ -52,11 +52,13 @@ def core(
     return found.double()
 
 
-def heads(deviation: float = 1.0, length: int = LENGTH, sequences: int = 2, seed: int = 0) -> Heads:
+def heads(
+    deviation: float = 1.0, length: int = LENGTH, sequences: int = 2, seed: int = 0
+) -> QueryKeyValue:
     return random_heads(sequences, HEADS, length, WIDTH, deviation=deviation, seed=seed)
 
 
-def softmax(given: Heads) -> Tensor:
+def softmax(given: QueryKeyValue) -> Tensor:
     scores = torch.einsum("bhik,bhjk->bhij", given.q, given.k) / math.sqrt(given.q.shape[-1])
     weights = scores.exp()
     return weights / weights.sum(-1, keepdim=True)
@@ -85,7 +87,7 @@ PERFORMER = Families(Performer, "features")
 
 
 def measured(
-    families: Families = PERFORMER, layers: list[Heads] | None = None, **options: Any
+    families: Families = PERFORMER, layers: list[QueryKeyValue] | None = None, **options: Any
 ) -> list[Measurement]:
     given = {"timed_steps": 3, "long_timed_steps": 3, "warmup_steps": 1, "top": [1, 4]} | options
     config = Approximation(**{"option": families.option, "budgets": [4, 16], "draws": 3} | given)

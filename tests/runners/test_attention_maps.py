@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from tiny_task import Tiny
+from torch import nn
 
 from models.backbone.model import Backbone, BackboneConfig, Head, Positions, TaskFacts
+from models.families.collaborative import CollaborativeAttention
 from models.families.convbert import MixedAttention
 from models.families.dynamic_conv import DynamicConv
 from models.families.grouped_query import GroupedQueryAttention
@@ -17,7 +19,7 @@ from models.families.softmax import SoftmaxAttention
 from models.mixer import Layout, Site, Unsupported
 from runners.attention.amino_acids import AMINO_ACIDS, AminoAcids
 from runners.attention.locality import Locality
-from runners.attention.reading import RealTokens, passed
+from runners.attention.reading import KeptTokens, passed
 from runners.attention.spectrum import Spectrum, energies
 from runners.attention_maps import AttentionMaps, MapMeasure, attention_maps
 from runners.measurement.hardware import HardwareProfile
@@ -53,7 +55,7 @@ def test_locality_is_that_of_loops_over_real_queries():
     reading = Locality([0, 1], cells=3, longest=5)
     for example in range(2):  # in two batches
         part = slice(example, example + 1)
-        reading.add(0, weights[part], RealTokens(real[part], None))
+        reading.add(0, weights[part], KeptTokens(real[part], None))
     found = list(reading.found())
     wanted = defaultdict(float)
     cells, queries = np.zeros((3, 3)), np.zeros(3)
@@ -85,7 +87,7 @@ def test_a_spectrum_is_cumulated_over_the_real_part_of_each_example():
     weights = random_weights(2, 1, 8, 8)
     real = torch.arange(8) < torch.tensor([[8], [4]])
     reading = Spectrum()
-    reading.add(3, weights, RealTokens(real, None))
+    reading.add(3, weights, KeptTokens(real, None))
     (row,) = reading.found()
     curves = []
     for own, count in zip(weights[:, 0], (8, 4), strict=True):
@@ -114,6 +116,22 @@ def test_energies_are_those_of_the_products_of_projections(family):
     np.testing.assert_allclose(found.together, np.cumsum(squares) / squares.sum())
 
 
+def test_heads_with_one_shared_projection_have_products_of_their_own():
+    mixer = CollaborativeAttention(
+        Site(width=6, heads=2, max_length=4), key_width=5, mixing="normal"
+    ).double()
+    nn.init.normal_(mixer.content.weight)
+    found = energies(mixer)
+    shared = [layer.weight.detach().numpy() for layer in (mixer.q_proj, mixer.k_proj)]
+    for head in range(2):
+        product = shared[0].T @ np.diag(mixer.mixing[head].detach()) @ shared[1]
+        squares = np.linalg.svd(product, compute_uv=False) ** 2
+        np.testing.assert_allclose(found.heads[head], (np.cumsum(squares) / squares.sum())[:5])
+    model = model_of(CollaborativeAttention).eval()
+    rows = rows_of(model, measures=[MapMeasure.locality], within=[11], examples=2)
+    assert [r.value for r in rows["attention_within"]] == pytest.approx([1.0, 1.0])
+
+
 def test_heads_that_share_dimensions_show_it_together_and_not_alone():
     mixer = SoftmaxAttention(Site(width=8, heads=2, max_length=4))
     with torch.no_grad():
@@ -132,8 +150,8 @@ def test_similarity_is_the_correlation_of_shares_of_attention_over_heads():
     real = torch.arange(60) < torch.tensor([[60], [50], [60]])
     reading = AminoAcids()
     weights = random_weights(3, 4, 60, 60) * real[:, None, None]
-    reading.add(0, weights[:, :2], RealTokens(real, tokens))
-    reading.add(1, weights[:, 2:], RealTokens(real, tokens))
+    reading.add(0, weights[:, :2], KeptTokens(real, tokens))
+    reading.add(1, weights[:, 2:], KeptTokens(real, tokens))
     *pairs, agreement = reading.found()
     shares = np.zeros((4, 20))
     for head in range(4):
@@ -155,7 +173,7 @@ def test_similarity_is_the_correlation_of_shares_of_attention_over_heads():
 def test_similarity_needs_heads_to_correlate_over():
     reading = AminoAcids()
     tokens = torch.arange(20)[None] + 4
-    reading.add(0, random_weights(1, 2, 20, 20), RealTokens(tokens > 0, tokens))
+    reading.add(0, random_weights(1, 2, 20, 20), KeptTokens(tokens > 0, tokens))
     with pytest.raises(Unsupported, match=r"got 2 of all layers, wanted 3 or more"):
         list(reading.found())
 

@@ -27,7 +27,7 @@ PROTOCOLS = {None: {"for_task": nodes("task")}, **nodes("protocol")}
 MODELS, RUNNERS = nodes("model"), bundled()
 STREAMS = {"enwik8", "text8", "wikitext103", "wikitext2", "pg19"}
 BESIDE = ("softmax", "linear", "fnet", "tlb")
-"""Models that are tried beside its own under a protocol of language models."""
+"""Models that are tried beside its own under a protocol."""
 LENGTH, DEPTH = 256, 1
 """The longest input and the most layers: more of either is more of the same."""
 
@@ -62,10 +62,24 @@ def configs(protocol, tasks, models):
 
 
 def runs(protocol, tasks):
-    """Yield a run for each task, model and variant."""
-    known = {}
+    """Yield a run for each task, model and variant.
+
+    A protocol is tried with every model on its first task. On the others its own models and a few
+    beside them are, since without a protocol every model meets every task.
+    """
     published = PROTOCOLS[protocol].get("published_models", ())
-    models = (*published, *BESIDE) if STREAMS.issuperset(tasks) else MODELS
+    few = (*dict.fromkeys((*published, *BESIDE)),)
+    if protocol is None:
+        yield from runs_of(protocol, tasks, MODELS)
+    elif STREAMS.issuperset(tasks):
+        yield from runs_of(protocol, tasks, few)
+    else:
+        yield from runs_of(protocol, tasks[:1], MODELS)
+        yield from runs_of(protocol, tasks[1:], few)
+
+
+def runs_of(protocol, tasks, models):
+    known = {}
     for config in configs(protocol, tasks, models):
         yield typed(config, known)
         if "variant" in config["model"].get("mixer", {}):

@@ -32,6 +32,7 @@ COUNTED = [
      {"ids that never occur": -2 * 3 * 1024, "output biases": -258}),
     ("baevski_auli", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
     ("shortformer", "wikitext103", 267_735, 246_933_504, {"9 ids that are no words": -9 * 64}),
+    ("lite_transformer", "wikitext103", 267_735, 76_751_360, {"9 ids that are no words": -9 * 56}),
     ("longformer_lm", "text8", 27, 40_964_635,
      {"maps of distances": -12 * 512**2, "vectors of distances": -2 * 512,
       "biases of projections": 12 * 4 * 512, "closing norm": 2 * 512, "output biases": -27}),
@@ -44,7 +45,7 @@ COUNTED = [
 the options of its run_*_base.sh and experiments/*.sh; of compressive, which has none, and
 longformer_lm, whose paper says 41 M, the released Transformer-XL of the same widths; of reformer,
 by the shapes in its code; of baevski_auli and shortformer, fairseq's transformer_lm_wiki103 with
-267,744 ids; of awd_lstm, its RNNModel."""
+267,744 ids; of lite_transformer, by the shapes in its code; of awd_lstm, its RNNModel."""
 
 WIDE = ["model.backbone.width=1024", "model.backbone.dropout=0.2"]
 LARGE = [

@@ -18,7 +18,7 @@ from lra.selection import sets
 from lra.sweep.attention_cores import FamilyCores
 from models.mixer import Unsupported
 from runners.attention.cores import placed
-from runners.attention.errors import Exact, Heads, implied_matrix, output_of, random_heads
+from runners.attention.errors import Exact, QueryKeyValue, implied_matrix, output_of, random_heads
 from runners.store import read_rows
 
 LENGTH, WIDTH = 32, 8
@@ -44,7 +44,7 @@ def cores(model: str, *words: str) -> FamilyCores:
     return FamilyCores(typed(entry.config), LENGTH)
 
 
-def given() -> Heads:
+def given() -> QueryKeyValue:
     return random_heads(1, 2, LENGTH, WIDTH, deviation=0.7, seed=0)
 
 
@@ -82,7 +82,7 @@ def test_with_a_whole_budget_every_family_is_what_it_approximates(model: str) ->
     assert few.recall[0] < found.recall[0]
 
 
-def literal(model: str, heads: Heads) -> Tensor:
+def literal(model: str, heads: QueryKeyValue) -> Tensor:
     """The function that a family approximates, from its paper."""
     q, k, v = heads
     if model == "skyformer":

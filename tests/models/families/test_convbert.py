@@ -1,11 +1,15 @@
 """ConvBERT's mixed attention against its equations, token by token and tap by tap."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.convbert import MixedAttention
 from models.mixer import Flow, Layout, Positions, Site
 from models.state import size_bytes
+from runners.measurement.parts import cost_by_part
 from tests.attention import drawn
 
 SITE = {"width": 12, "heads": 4, "max_length": 32}
@@ -116,3 +120,38 @@ def test_equal_tokens_in_other_places_have_other_kernels():
 def test_what_it_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         built(**options)
+
+
+VOCABULARY, POSITIONS = 30_522, 512
+PUBLISHED = [
+    ({"width": 256, "heads": 4, "feed_forward_width": 1024, "embedding_width": 128}, 13_143_768),
+    ({"width": 384, "heads": 8, "feed_forward_width": 1536, "embedding_width": 128,
+      "feed_forward_groups": 2}, 17_475_888),
+    ({"width": 768, "heads": 12, "feed_forward_width": 3072}, 105_680_520),
+]  # fmt: skip
+"""The released models: small, medium-small, base; parameters of transformers' ConvBertModel, which
+is the encoder with its embeddings and without a head."""
+
+
+@pytest.mark.parametrize(("options", "published"), PUBLISHED)
+def test_parameters_of_the_released_models(options, published):
+    config = BackboneConfig(**options, depth=12, residual="post_norm", norm_epsilon=1e-12)
+    facts = TaskFacts(
+        head=Head.masked_modelling, vocabulary=VOCABULARY, classes=0, max_length=POSITIONS
+    )
+    with torch.device("meta"):
+        model = Backbone(config, facts, [MixedAttention], seed=0)
+    parts = cost_by_part(model, 16).parts
+    found = sum(part.modules * part.parameters for part in parts if part.name != "head")
+    width, narrow = config.width, config.embedding_width or config.width
+    terms = {
+        "two kinds of tokens": -2 * narrow,
+        "positions of full width": POSITIONS * (width - narrow),
+        "norm of full width": 2 * (width - narrow),
+    }
+    assert found == published + sum(terms.values())
+    text = (Path(__file__).parents[3] / "docs" / "model-cost.md").read_text()
+    assert f"{published:,} | {found:,}" in text
+    for name, number in terms.items():
+        assert name in text
+        assert f"{abs(number):,}" in text

@@ -1,0 +1,80 @@
+"""Fewer layers, or layers of their own: what is done to the stack of a trained model.
+
+`keep_layers` leaves every so many-th layer, from which a smaller model learns on (DistilBERT, Sanh
+et al. 2019, arXiv:1910.01108, which takes one of two). `unshare` gives each layer that was one
+module with others a copy of its own: the function is the same until training moves them apart.
+"""
+
+import copy
+from dataclasses import replace
+from typing import Any, cast
+
+from torch import nn
+
+from models.backbone.model import Backbone
+from models.backbone.pooled import PooledStack
+from models.backbone.stack import Stack, family
+from models.mixer import Penalised, Unsupported
+
+
+def keep_layers(model: Backbone, layers: int) -> None:
+    """Leave a model with `layers` of its layers, the last of each equal part.
+
+    Raises:
+        Unsupported: Its stack has no equal layers that could be left out.
+        ValueError: The number does not divide that of the layers.
+    """
+    stack = _ordinary(model)
+    depth = len(stack.blocks)
+    if layers < 1 or depth % layers:
+        raise ValueError(
+            f"the layers that stay divide those that are there: got {layers} of {depth}; choose "
+            f"{' or '.join(str(n) for n in range(1, depth) if depth % n == 0) or 'a deeper model'}"
+        )
+    if model.config.layer_groups is not None:
+        raise Unsupported(
+            "layers that are one module cannot be left out one by one: train with "
+            "model.backbone.layer_groups=null"
+        )
+    every = depth // layers
+    stack.blocks = nn.ModuleList(list(stack.blocks)[every - 1 :: every])
+    stack.supported = stack.supported[every - 1 :: every]
+    model.config = replace(model.config, depth=layers)
+    _count_again(model)
+
+
+def unshare(model: Backbone) -> None:
+    """Give every layer a module of its own.
+
+    Raises:
+        Unsupported: No layers are one module.
+    """
+    stack = _ordinary(model)
+    if len({*stack.blocks}) == len(stack.blocks):
+        raise Unsupported(
+            "every layer has weights of its own already: train with model.backbone.layer_groups=1, "
+            "or choose another method"
+        )
+    seen: set[nn.Module] = set()
+    own = []
+    for block in stack.blocks:
+        own.append(copy.deepcopy(block) if block in seen else block)
+        seen.add(block)
+    stack.blocks = nn.ModuleList(own)
+    model.config = replace(model.config, layer_groups=None)
+    _count_again(model)
+
+
+def _ordinary(model: Backbone) -> Stack:
+    stack = model.stack
+    if not isinstance(stack, Stack) or isinstance(stack, PooledStack):
+        raise Unsupported(
+            f"{family(stack)} has no row of equal layers: choose a family of the ordinary stack, "
+            "with model.backbone.pool_blocks=1"
+        )
+    return stack
+
+
+def _count_again(model: Backbone) -> None:
+    """List the parts whose parameters cost something, as the model does when it is built."""
+    model.penalised = [cast(Any, p) for p in model.modules() if isinstance(p, Penalised)]

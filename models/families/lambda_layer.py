@@ -1,0 +1,239 @@
+"""Lambda layers: the context becomes a small linear map for each token, applied to its queries.
+
+    lambda_n = sum_u sum_m (k_mu + E_(m - n),u) v_mu^T        key width x value width
+    y_n = [lambda_n^T q_n1 ; ... ; lambda_n^T q_nh]
+
+with q = N(x W_q) of h heads, k = softmax over the positions of x W_k, v = N(x W_v), u pairs of keys
+and values, and a vector E of each distance; N is a norm. All heads apply the same map. Its part of
+the content is the same for all tokens; its part of the positions, which within `window` tokens is
+
+    sum_u sum_m (q_n . E_(m - n),u) v_mu,
+
+is a convolution of the values whose taps each query makes of the distances, and computed as one:
+the map of a token is never formed. Without a window every distance has a vector. Causally m <= n,
+and the softmax of n is over the positions up to n.
+
+Cost       operations forward, with keys of k and values of v = d / h channels: 2 n d (h k + u k +
+           u v) for projections, 2 n k (u + h) v for content (causally as in
+           `models.ops.linear.causal_content`), and for positions 2 n u h (r k + (r + 31) v) in a
+           window of r tokens, or 2 n^2 u h (2 k + v) without; twice that backward. Memory
+           O(n (d + u h r)), or O(n^2 u h). State: the map, its normaliser, and r - 1 values.
+Source     Bello 2021, arXiv:2102.08602, sections 2 and 3, in one dimension.
+Notation   the paper's |k|, |u|, |v|, |h|, r are `key_width`, `intra_depth`, d / h, heads, `window`.
+Published  k = 16, u = 1, h = 4 and windows of 23 x 23, on images.
+Differs    LayerNorm in place of batch normalisation, under which an example would depend on its
+           batch; `norm=none` leaves both out. The causal form is ours: the paper has images. E is
+           drawn from N(0, 1 / (k u r)), with r the distances that are summed over, so that
+           positions begin as large at any window. No weights are there for attention dropout.
+"""
+
+from enum import StrEnum, auto
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, Unsupported, blanked
+from models.multi_head import projection
+from models.ops.convolution.dynamic import dynamic_convolution
+from models.ops.linear.causal_content import CausalContent, causal_content
+from models.ops.numerics import NEVER, full_precision, sum_dtype
+
+WINDOW = 31
+"""Tokens by default, for inputs of any length."""
+
+
+def content_lambda(
+    q: Float[Tensor, "b h l k"],
+    logits: Float[Tensor, "b u l k"],
+    v: Float[Tensor, "b u l v"],
+    keep: Bool[Tensor, "b l"] | None,
+) -> Float[Tensor, "b h l v"]:
+    """Apply the map of the whole content; values at padding are 0."""
+    if keep is not None:
+        logits = logits.masked_fill(~keep[:, None, :, None], NEVER)
+    content = (logits.softmax(2).mT @ v).sum(1)
+    return q @ content[:, None]
+
+
+def local_lambda(
+    q: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b u s v"],
+    offsets: Float[Tensor, "u r k"],
+    left: int,
+) -> Float[Tensor, "b h l v"]:
+    """Apply the maps of the positions around each query; the last values are the queries' own."""
+    past, heads = v.shape[2] - q.shape[2], q.shape[1]
+    taps = F.pad(q[:, None] @ offsets[:, None].mT, (0, 0, past, 0))
+    values = v[:, :, None].expand(-1, -1, heads, -1, -1)
+    y = dynamic_convolution(values.flatten(1, 2), taps.flatten(1, 2), left)
+    return torch.unflatten(y, 1, (-1, heads)).sum(1)[:, :, past:]
+
+
+def global_lambda(
+    q: Float[Tensor, "b h l k"],
+    v: Float[Tensor, "b u l v"],
+    offsets: Float[Tensor, "u r k"],
+    *,
+    causal: bool,
+) -> Float[Tensor, "b h l v"]:
+    """Apply the maps of all positions; of `offsets` the last is 0, or the middle one."""
+    length, middle = q.shape[2], offsets.shape[1] - 1 if causal else offsets.shape[1] // 2
+    near = offsets[:, middle + 1 - length : (middle + length if not causal else None)]
+    scores = q[:, None] @ F.pad(near, (0, 0, 1, 0))[:, None].mT
+    # Rows of one number more, read from the l-th on without it, stand one further to the left each.
+    width = scores.shape[-1] - 1
+    behind = scores.flatten(-2)[..., length:]
+    scores = behind.view(*scores.shape[:-1], width)[..., :length]
+    scores = scores.tril() if causal else scores
+    return (scores @ v[:, :, None]).sum(1)
+
+
+class LambdaNorm(StrEnum):
+    """What queries and values pass before they are used."""
+
+    layer = auto()
+    """Mean 0 and variance 1 over the channels of all heads, then a scale and a shift for each."""
+    none = auto()
+
+
+class LambdaLayer(Family):
+    """Three projections, and the maps that the context makes of two of them for the third.
+
+    Args:
+        site: Where it is built.
+        key_width: Channels of a query of one head, and of a key.
+        intra_depth: Maps that are summed, each with keys, values and positions of its own.
+        window: Tokens whose positions count, around each or, where causal, up to it; None: all.
+        norm: Of queries and values.
+
+    Raises:
+        ValueError: Heads do not divide the width, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        key_width: int = 16,
+        intra_depth: int = 1,
+        window: int | None = WINDOW,
+        norm: LambdaNorm = LambdaNorm.layer,
+    ) -> None:
+        for name, number in (("key_width", key_width), ("intra_depth", intra_depth)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1: got {number}")
+        if site.width % site.heads:
+            raise ValueError(
+                "the heads' outputs lie side by side, so heads must divide width: got "
+                f"heads={site.heads}, width={site.width}; set model.backbone.width to a multiple "
+                f"of {site.heads}"
+            )
+        reach = site.max_length if site.causal else 2 * site.max_length - 1
+        check_window(window, reach, causal=site.causal)
+        super().__init__()
+        self.heads, self.depth, self.key_width = site.heads, intra_depth, key_width
+        self.causal, self.window = site.causal, window
+        values = site.width // site.heads
+        self.q_proj = projection(site.width, site.heads * key_width, bias=False)
+        self.k_proj = projection(site.width, intra_depth * key_width, bias=False)
+        self.v_proj = projection(site.width, intra_depth * values, bias=False)
+        self.q_norm: nn.Module = nn.Identity()
+        self.v_norm: nn.Module = nn.Identity()
+        if norm == LambdaNorm.layer:
+            self.q_norm = nn.LayerNorm(site.heads * key_width)
+            self.v_norm = nn.LayerNorm(intra_depth * values)
+        rows = reach if window is None else window
+        summed = intra_depth * (site.max_length if window is None else window)
+        shape = (intra_depth, rows, key_width)
+        self.offsets = nn.Parameter(torch.empty(shape))
+        nn.init.normal_(self.offsets, std=(key_width * summed) ** -0.5)
+        growth = Growth(2.0 if window is None else 1.0)
+        self.traits = Traits(
+            causal=site.causal,
+            max_length=site.max_length if window is None else None,
+            operations=growth,
+            memory=growth,
+            sees_order=site.causal or window != 1,
+        )
+
+    def forward(self, x: Float[Tensor, "b l d"], layout: Layout) -> Float[Tensor, "b l d"]:
+        """Mix along the length."""
+        return self.extend(Flow(x), layout).x
+
+    def extend(self, flow: Flow, layout: Layout) -> Flow:
+        """Continue behind the map of the content so far and the values that a window still sees."""
+        if flow.state is not None and layout.keep is not None:
+            raise ValueError("extend with a state takes full rows: pass keep=None")
+        x, dtype = blanked(flow.x, layout, self.traits), sum_dtype(flow.x)
+        q = self._split(self.q_norm(self.q_proj(x)), self.heads)
+        logits = self._split(self.k_proj(x), self.depth)
+        v = self._split(blanked(self.v_norm(self.v_proj(x)), layout, self.traits), self.depth)
+        state = flow.state
+        with full_precision(x):
+            q, logits, v = (part.to(dtype) for part in (q, logits, v))
+            if self.causal:
+                past, before = cast(tuple[State, Tensor], state or self._empty(len(x), v))
+                before = before.to(dtype)
+                sums = CausalContent(*(part.to(dtype) for part in cast(CausalContent, past)))
+                y, after = causal_content(q, logits, v, layout.keep, sums)
+                v = torch.cat((before, v), dim=2)
+                if state is not None:  # cloned: a view would hold the whole segment
+                    state = (tuple(after), v[:, :, v.shape[2] - before.shape[2] :].clone())
+            else:
+                y = content_lambda(q, logits, v, layout.keep)
+            offsets = self.offsets.to(dtype)
+            if self.window is None:
+                y = y + global_lambda(q, v, offsets, causal=self.causal)
+            else:
+                left = self.window - 1 if self.causal else self.window // 2
+                y = y + local_lambda(q, v, offsets, left)
+        return flow._replace(x=y.transpose(1, 2).flatten(2).to(flow.x.dtype), state=state)
+
+    def _split(self, x: Float[Tensor, "b l w"], parts: int) -> Float[Tensor, "b p l k"]:
+        return torch.unflatten(x, -1, (parts, -1)).transpose(1, 2)
+
+    def _empty(self, batch_size: int, like: Tensor) -> State:
+        """Return no content, and zeros in place of the values that a window sees before."""
+        values = self.v_proj.out_features // self.depth
+        shape = (batch_size, self.depth, self.key_width)
+        past = CausalContent(
+            like.new_zeros(*shape, values), like.new_zeros(shape), like.new_zeros(shape)
+        )  # fmt: skip
+        earlier = 0 if self.window is None else self.window - 1
+        return tuple(past), like.new_zeros(batch_size, self.depth, earlier, values)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Return the empty map and window, whatever the memory.
+
+        Raises:
+            Unsupported: It sees later tokens, or positions of all tokens.
+        """
+        del memory
+        if not self.causal:
+            raise Unsupported("a state along time needs a causal mixer: this one sees all tokens")
+        if self.window is None:
+            raise Unsupported(
+                "window=null has a vector for every distance, so that a state would hold all "
+                "values: set model.mixer.window to a number of tokens"
+            )
+        weight = self.v_proj.weight
+        return self._empty(batch_size, weight.new_zeros(0, dtype=sum_dtype(weight)))
+
+
+def check_window(window: int | None, reach: int, *, causal: bool) -> None:
+    """Raise ValueError for a window that is none, has no middle, or reaches beyond all tokens."""
+    if window is None:
+        return
+    if window < 1 or (window > reach and window != WINDOW):
+        raise ValueError(
+            f"window counts tokens, of which these inputs have {reach} in reach: got {window}; use "
+            f"1 to {reach}, or null for all"
+        )
+    if not causal and window % 2 == 0:
+        raise ValueError(
+            f"window must be odd, to have a middle, where both sides are seen: got {window}; use "
+            f"{window - 1}"
+        )

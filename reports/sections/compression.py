@@ -1,0 +1,315 @@
+"""A trained model made smaller: quality against its file and its operations, and all numbers.
+
+Two panels for each model: its score against the bytes of the smaller of its two files, and against
+the multiply-adds of a pass. A line joins the amounts of one method; hollow points are as they come
+from it, filled ones are fine-tuned.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures.curves import page_names
+from reports.figures.drawing import PALETTE, Look, save, style
+from reports.figures.layout import arrange, chunks, sheet
+from reports.rows import (
+    DAGGER,
+    MARKS,
+    MISSING,
+    disturbed,
+    labels_of,
+    model_order,
+    named,
+    short,
+    shown,
+)
+from reports.statistics import median_interval
+from reports.tables import Column, Entry, Table, TableRow
+
+RUNNER = "compress"
+TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+OPTIONS = frozenset(
+    f"runner.{name}"
+    for name in (
+        "weights", "method", "amounts", "importance_examples", "scope", "gradual", "prune_every",
+        "form", "library", "calibration_examples", "steps", "learning_rate",
+        "student_layers", "temperature", "taught_share", "hidden_weight", "attention_weight",
+        "evaluate_splits", "evaluation_batch", "batch_size", "warmup_steps",
+        "timed_steps", "long_step_s", "long_timed_steps", "repeat_limit_s",
+    )
+)  # fmt: skip
+"""Of the runner: they tell variants apart, and not models."""
+TRAINED, TUNED = "trained", "fine-tuned"
+KEYS = (*TASK, "name", "method", "amount", "stage", "way", "what")
+NUMBERS = ("parameters", "nonzero_parameters", "flops")
+COLUMNS = (
+    *TASK, "model", "method", "amount", "stage", "way", "what", "score", "metric", "dense",
+    "sparse",
+    *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
+)  # fmt: skip
+_PLOT = (3.1, 2.3)
+"""Inches."""
+_PANELS = 8
+"""Of one figure, two for each model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressionScore:
+    """What a model is judged by: the first of these that a cell has."""
+
+    metric: str
+    title: str
+    factor: float
+    digits: int
+
+
+SCORES = (
+    CompressionScore(metric="bits_per_character", title="bits per character", factor=1.0, digits=3),
+    CompressionScore(metric="word_perplexity", title="perplexity per word", factor=1.0, digits=2),
+    CompressionScore(metric="perplexity", title="perplexity per token", factor=1.0, digits=2),
+    CompressionScore(metric="accuracy", title="accuracy (%)", factor=100.0, digits=1),
+)
+_BY_METRIC = {score.metric: score for score in SCORES}
+
+
+def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line for each variant: means over seeds; a cell that failed has its reason."""
+    own = rows[rows["runner"] == RUNNER].copy()
+    labels = [labels_of(found) for found in own["labels"]]
+    own["name"] = [named(row, without=OPTIONS) for row in own.to_dict("records")]
+    own["method"] = [found.get("method", "") for found in labels]
+    own["amount"] = [float(found.get("amount", "nan")) for found in labels]
+    own["stage"] = [found.get("stage", "") for found in labels]
+    own["way"] = [found.get("way", "") for found in labels]
+    own["storage"] = [found.get("storage", "") for found in labels]
+    own["what"] = [named_variant(found) for found in labels]
+    bad = own[(own["status"] != "ok") & (own["stage"] == "")]
+    records = [
+        {**{key: row[key] for key in TASK}, "model": row["name"], "status": row["status"],
+         "reason": short(str(row["reason"])), "seeds": 0, "what": "no result"}
+        for row in bad.to_dict("records")
+    ]  # fmt: skip
+    good = own[(own["status"] == "ok") & (own["stage"] != "")]
+    for key, part in good.groupby(list(KEYS), sort=False, dropna=False):
+        record: dict[str, Any] = dict(zip(KEYS, key, strict=True))
+        record["model"] = record.pop("name")
+        records.append({**record, **_numbers(part), "status": "ok", "reason": ""})
+    found = pd.DataFrame(records, columns=list(COLUMNS))
+    # The model as trained is the same in the cells of all methods.
+    same = (found["stage"] == TRAINED) & found.duplicated([*TASK, "model", "stage"])
+    found = found[~same].assign(after=found["stage"] != TRAINED)
+    order = ["after", "method", "amount", "stage"]
+    return found.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
+
+
+def named_variant(labels: Mapping[str, str]) -> str:
+    """Return what a table calls a variant, from its labels."""
+    method, stage = labels.get("method", ""), labels.get("stage", "")
+    if stage == TRAINED:
+        return "as trained"
+    said = [method]
+    if "heads" in labels:
+        said = [f"{labels['heads']} heads"]
+    elif "sparsity" in labels:
+        said = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]
+    elif "form" in labels:
+        said = [method, labels["form"] if labels["form"] != method else ""]
+        said.append(labels["library"] if labels.get("library", "own") != "own" else "")
+    elif "rank" in labels:
+        said = [f"{labels['rank']} shared columns"]
+    elif "kept_layers" in labels:
+        said = [f"{labels['kept_layers']} layers"]
+    said += [labels.get("way", ""), stage if stage == TUNED else ""]
+    return ", ".join(filter(None, said))
+
+
+def _numbers(part: pd.DataFrame) -> dict[str, Any]:
+    """Return the numbers of one variant."""
+
+    def mean(rows: pd.DataFrame) -> float | None:
+        return float(rows["value"].astype(float).mean()) if len(rows) else None
+
+    split = "test" if (part["split"] == "test").any() else "validation"
+    judged = part[part["split"] == split]
+    scores = [s for s in SCORES if (judged["metric"] == s.metric).any()]
+    found: dict[str, Any] = {"seeds": part["seed"].nunique(), "disturbed": ""}
+    if scores:
+        found["metric"] = scores[0].metric
+        found["score"] = mean(judged[judged["metric"] == scores[0].metric])
+    for storage in ("dense", "sparse"):
+        found[storage] = mean(part[(part["metric"] == "disk_bytes") & (part["storage"] == storage)])
+    found |= {metric: mean(part[part["metric"] == metric]) for metric in NUMBERS}
+    ratios = part[part["metric"] == "compressed_time_ratio"]
+    found["ratio"] = mean(ratios)
+    if len(ratios) == 1:
+        interval = median_interval(list(ratios["samples"].iloc[0]))
+        found |= {"low": interval.low, "high": interval.high} if interval else {}
+    marks = [disturbed({"labels": own}) for own in ratios["labels"]]
+    found["disturbed"] = next(filter(None, marks), "")
+    return found
+
+
+def compression_table(data: pd.DataFrame) -> Table:
+    """Build the table of every variant, by task and model."""
+    columns = tuple(
+        Column(group=group, title=title, key=key)
+        for group, title, key in (
+            ("", "score", "score"),
+            ("file (KiB)", "dense", "dense"),
+            ("file (KiB)", "without zeros", "sparse"),
+            ("numbers (thousand)", "all", "parameters"),
+            ("numbers (thousand)", "not 0", "nonzero"),
+            ("", "multiply-adds (million)", "multiply_adds"),
+            ("", "time / uncompressed", "ratio"),
+        )
+    )
+    rows = []
+    for task in dict.fromkeys(data[list(TASK)].itertuples(index=False, name=None)):
+        of_task = data[(data[list(TASK)] == list(task)).all(axis=1)]
+        for name in model_order([str(n) for n in of_task["model"]]):
+            for _, own in of_task[of_task["model"] == name].iterrows():
+                section = f"{name}, {task[0]} (length {shown(task[3])})"
+                rows.append(
+                    TableRow(title=str(own["what"]), entries=_entries(own), section=section)
+                )
+    return Table(
+        title="Trained models made smaller",
+        caption="Scores on the test split, means over seeds: percent of accuracy, or what a "
+        "footnote says. Both files hold the same model, the second one without its zeros. "
+        "Operations are counted and not skipped where a weight is 0. Times are medians of paired "
+        "samples with their intervals; that of the trained model beside itself shows what the "
+        "machine adds.",
+        stub="variant",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _entries(own: "pd.Series[Any]") -> tuple[Entry, ...]:
+    if own["status"] != "ok":
+        status = str(own["status"])
+        lost = Entry(text=MARKS[status], status=status, notes=(str(own["reason"]),))
+        return (lost, *(Entry(text="–", status=MISSING) for _ in range(6)))
+    score = _BY_METRIC.get(str(own["metric"]))
+    first = Entry(text="–", status=MISSING)
+    if score is not None:
+        value = float(own["score"])
+        notes = () if score.metric == "accuracy" else (score.title,)
+        text = f"{score.factor * value:.{score.digits}f}"
+        first = Entry(text=text, value=value, notes=notes)
+    return (
+        first,
+        _scaled(own["dense"], 1024, 1),
+        _scaled(own["sparse"], 1024, 1),
+        _scaled(own["parameters"], 1e3, 1),
+        _scaled(own["nonzero_parameters"], 1e3, 1),
+        _scaled(own["flops"], 2e6, 2),
+        _ratio(own),
+    )
+
+
+def _scaled(value: Any, by: float, digits: int) -> Entry:
+    if pd.isna(value):
+        return Entry(text="–", status=MISSING)
+    return Entry(text=f"{float(value) / by:,.{digits}f}", value=float(value))
+
+
+def _ratio(own: "pd.Series[Any]") -> Entry:
+    if pd.isna(own["ratio"]):
+        return Entry(text="–", status=MISSING)
+    text, notes = f"{own['ratio']:.2f}", tuple[str, ...]()
+    if not pd.isna(own["low"]):
+        text += f" [{own['low']:.2f}, {own['high']:.2f}]"
+    if own["disturbed"]:
+        text, notes = f"{text} {DAGGER}", (f"{DAGGER} disturbed: {own['disturbed']}",)
+    return Entry(text=text, value=float(own["ratio"]), notes=notes)
+
+
+def compression_figure(data: pd.DataFrame) -> Figure:
+    """Draw what `compression_data` returned: two panels for each task and model."""
+    places = list(dict.fromkeys(data[[*TASK, "model"]].itertuples(index=False, name=None)))
+    methods = sorted({str(m) for m in data["method"][data["stage"] != TRAINED]})
+    colors = {method: PALETTE[1 + i % (len(PALETTE) - 1)] for i, method in enumerate(methods)}
+    with style():
+        made = sheet(2 * len(places), plot=_PLOT)
+        for number, place in enumerate(places):
+            own = data[(data[[*TASK, "model"]] == list(place)).all(axis=1)]
+            own = own.assign(file=own[["dense", "sparse"]].astype(float).min(axis=1) / 1024)
+            own = own.assign(products=own["flops"].astype(float) / 2e6)
+            title = f"{place[-1]}, {place[0]} (length {shown(place[3])})"
+            score = _BY_METRIC[str(own["metric"].iloc[0])]
+            for axes, column, label in zip(
+                made.axes[2 * number : 2 * number + 2],
+                ("file", "products"),
+                ("file (KiB)", "multiply-adds (million)"),
+                strict=True,
+            ):
+                _draw(axes, own, column, score, colors)
+                axes.set_title(title, size=8.5)
+                axes.set_xlabel(label)
+                axes.set_ylabel(score.title)
+        handles = [
+            Line2D([], [], color=colors[method], marker="o", linewidth=1.1, label=method)
+            for method in methods
+        ]
+        handles += [
+            Line2D([], [], linestyle="none", marker="*", markersize=9, color="black",
+                   label="as trained"),
+            Line2D([], [], linestyle="none", marker="o", color="0.3", markerfacecolor="white",
+                   label="compressed"),
+            Line2D([], [], linestyle="none", marker="o", color="0.3", label="then fine-tuned"),
+        ]  # fmt: skip
+        return arrange(
+            made,
+            title="Trained models made smaller",
+            subtitle="of two files that hold the same model, the smaller one; operations with "
+            "zeros count",
+            handles=handles,
+        )
+
+
+def _draw(
+    axes: Axes, own: pd.DataFrame, column: str, score: CompressionScore, colors: dict[str, str]
+) -> None:
+    drawn = own[own[column].notna() & own["score"].notna()]
+    drawn = drawn.assign(y=score.factor * drawn["score"].astype(float))
+    made = drawn[drawn["stage"] != TRAINED]
+    for (method, *_), line in made.groupby(["method", "stage", "way"]):
+        tuned = str(line["stage"].iloc[0]) == TUNED
+        ordered = line.sort_values("amount")
+        color = colors[str(method)]
+        axes.plot(
+            ordered[column], ordered["y"], color=color, linewidth=1.1, marker="o", markersize=4.5,
+            linestyle="-" if tuned else (0, (3, 1.5)), markerfacecolor=color if tuned else "white",
+        )  # fmt: skip
+    for _, row in drawn[drawn["stage"] == TRAINED].iterrows():
+        axes.axhline(row["y"], color="0.75", linewidth=0.8, zorder=1)
+        axes.plot([row[column]], [row["y"]], marker="*", markersize=9, color="black", zorder=5)
+    axes.set_xlim(left=0)
+
+
+def compression_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figure that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # colours are of methods
+    data = compression_data(frame)
+    if data.empty:
+        return
+    heading = "Trained models made smaller"
+    yield "compression", heading, compression_table(data)
+    drawn = data[data["score"].notna()]
+    places = [*TASK, "model"]
+    keys = list(dict.fromkeys(drawn[places].itertuples(index=False, name=None)))
+    pages = chunks(keys, _PANELS // 2)
+    names = page_names("compression-trade-off", "Quality against file and operations", len(pages))
+    for page, (stem, title) in zip(pages, names, strict=True):
+        own = drawn[[key in page for key in drawn[places].itertuples(index=False, name=None)]]
+        save(compression_figure(own), folder, stem, own)
+        yield stem, title, "score against the bytes of the file, and against multiply-adds"

@@ -1,0 +1,101 @@
+"""Patterns of who sees whom, as one sheet of pictures."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.figures.attention_maps import MODEL, TASK, Colors, Picture, picture_figure
+from reports.figures.curves import page_names
+from reports.figures.drawing import Look, save
+from reports.figures.layout import chunks
+from reports.rows import MARKS, model_order, short
+from reports.sections.efficiency import significant
+from reports.tables import Column, Entry, Table, TableRow
+
+PANEL = (*MODEL, "kind")
+MOST = 20
+"""Panels of one figure."""
+
+
+def pattern_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a line for each query of each pattern, of the first seed; or the reason why not.
+
+    `kind` says which layer and head have the pattern first, where several differ.
+    """
+    own = rows[rows["runner"] == "pattern"].copy()
+    for label in ("layer", "head", "row", "same"):
+        own[label] = [found.get(label, "") for found in own["labels"]]
+    own = own[own["seed"] == own.groupby([*TASK, "name"], dropna=False)["seed"].transform("min")]
+    own["model"], own["keys"] = own["name"], own["value"]
+    own["reason"] = [short(str(reason)) for reason in own["reason"]]
+    parts = []
+    for label in ("layer", "head"):
+        apart = own.groupby([*MODEL], dropna=False)[label].transform("nunique") > 1
+        parts.append((label + " " + own[label]).where(apart, ""))
+    own["kind"] = [", ".join(filter(None, pair)) for pair in zip(*parts, strict=True)]
+    place = {name: number for number, name in enumerate(model_order([*own["model"]]))}
+    order = own["model"].map(place).sort_values(kind="stable").index
+    columns = [*PANEL, "layer", "head", "same", "row", "keys", "samples", "status", "reason"]
+    return own.loc[order, columns]
+
+
+def pattern_table(data: pd.DataFrame) -> Table:
+    """Build the table of keys that a query sees, by pattern."""
+    rows = []
+    for (name, kind), own in data.groupby(["model", "kind"], sort=False):
+        good = own[own["status"] == "ok"]
+        title = str(kind) or "every layer and head"
+        if good.empty:
+            status = str(own["status"].iloc[0])
+            notes = (str(own["reason"].iloc[0]),)
+            mark = Entry(text=MARKS[status], status=status, notes=notes)
+            rows.append(TableRow(title=title, entries=(mark,) * 3, section=str(name)))
+            continue
+        values = [float(good["keys"].mean()), float(good["keys"].min()), float(good["keys"].max())]
+        entries = tuple(Entry(text=significant(value), value=value) for value in values)
+        rows.append(TableRow(title=title, entries=entries, section=str(name)))
+    return Table(
+        title="Keys that a query sees",
+        caption="Over the queries of one random example; a layer and head stands for all with the "
+        "same pattern.",
+        stub="pattern",
+        columns=tuple(Column(title=title, key=title) for title in ("mean", "fewest", "most")),
+        rows=tuple(rows),
+    )
+
+
+def seen(own: pd.DataFrame) -> Picture:
+    """Return a pattern as a matrix: 0 for what is not seen, else one over what is seen alike."""
+    sizes: np.ndarray[Any, Any] = np.array(
+        [samples for _, samples in sorted(zip(own["row"].astype(int), own["samples"], strict=True))]
+    )
+    return Picture(np.divide(1.0, sizes, out=np.zeros_like(sizes, float), where=sizes > 0))
+
+
+def pattern_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the sheet that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # one colour
+    if not (frame["runner"] == "pattern").any():
+        return
+    data = pattern_data(frame)
+    yield "patterns", "Keys that a query sees", pattern_table(data)
+    good = data[data["keys"].notna()]
+    keys = pd.Series([*zip(*(good[c] for c in PANEL), strict=True)], index=good.index, dtype=object)
+    parts = [good[keys.isin(some)] for some in chunks([*dict.fromkeys(keys)], MOST)]
+    draw = partial(
+        picture_figure, keys=PANEL, picture=seen, title="Who sees whom",
+        subtitle="found by running the family on a random example", labels=("key", "query"),
+        colors=Colors.parts, words="a key is", across=4,
+    )  # fmt: skip
+    names = page_names("pattern", "Who sees whom", len(parts))
+    for part, (stem, title) in zip(parts, names, strict=True):
+        places = pd.Series([[*range(len(own))] for own in part["samples"]], index=part.index)
+        long = part.assign(key=places).explode(["samples", "key"], ignore_index=True)
+        save(draw(part), folder, stem, long.rename(columns={"samples": "alike"}))
+        yield stem, title, "which tokens see each other"

@@ -1,0 +1,168 @@
+"""What a compressed model is: its scores, its file, its numbers, its operations and its time.
+
+Every variant stands beside the uncompressed model of the same cell: both are timed in turns, on the
+same batch. The file is written, read back and compared bit by bit before its size counts.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from models.backbone.model import Backbone, TaskFacts
+from models.compression.storage import read_state, write_state
+from models.contract.counting import count_operations
+from runners.isolation.progress import phase, within
+from runners.measurement.device import autocast
+from runners.measurement.hardware import HardwareProfile
+from runners.measurement.inputs import random_inputs
+from runners.measurement.measure import in_turns
+from runners.measurement.timing import Timing
+from runners.measurement.watch import Watch
+from runners.measurement.watched_rows import marked, watch_rows
+from runners.records import Measurement
+from runners.training.evaluate import evaluate, score_rows
+from tasks.task import Task
+
+VARIANT, WHOLE = "variant", "whole"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressedModel:
+    """A model after a compression."""
+
+    model: Backbone
+    labels: Mapping[str, str]
+    """Of its rows: what was done, and how much."""
+
+
+class VariantMeasurement:
+    """Measures variants of one model.
+
+    Args:
+        whole: The uncompressed model.
+        task: Prepared.
+        facts: What the task tells the models.
+        splits: Whose scores are taken.
+        sequences: Of the batch that is timed.
+        evaluation_batch: Examples that are judged at once.
+        timing: How many calls are timed.
+        hardware: Where, and how precisely.
+        seed: Of the inputs that are timed.
+    """
+
+    def __init__(
+        self,
+        whole: Backbone,
+        task: Task,
+        facts: TaskFacts,
+        *,
+        splits: list[str],
+        sequences: int,
+        evaluation_batch: int,
+        timing: Timing,
+        hardware: HardwareProfile,
+        seed: int,
+    ) -> None:
+        self.whole, self.task, self.splits = whole, task, splits
+        self.evaluation_batch, self.timing, self.hardware = evaluation_batch, timing, hardware
+        self.device = torch.device(str(hardware.device))
+        self.sequences = sequences
+        tokens, target = random_inputs(sequences, facts.max_length, facts, seed)
+        self.inputs = tokens.to(self.device), target.to(self.device)
+
+    def rows(self, variant: CompressedModel) -> Iterator[Measurement]:
+        """Yield everything about one variant, which may be the whole model itself."""
+        model = variant.model.to(self.device).eval()
+        labels = dict(variant.labels)
+        with within(" ".join(labels.values())):
+            yield from self._scores(model, labels)
+            yield from stored(model, labels)
+            numbers, others = numbers_of(model)
+            for metric, value in (
+                ("parameters", numbers),
+                ("nonzero_parameters", others),
+                ("flops", count_operations(lambda: self._pass(model))),
+                ("batch_size", self.sequences),
+            ):
+                yield Measurement(metric=metric, value=float(value), labels=labels)
+            yield from self._times(model, labels)
+
+    def _scores(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+        for split in self.splits:
+            with autocast(self.hardware):
+                found = evaluate(
+                    model, self.task, split, batch_size=self.evaluation_batch, device=self.device
+                )
+            for row in score_rows(found, labels):
+                if "part" not in row.labels:
+                    yield row
+
+    def _pass(self, model: Backbone) -> Tensor:
+        with torch.inference_mode(), autocast(self.hardware):
+            nll: Tensor = model(*self.inputs).nll
+            return nll
+
+    def _times(self, model: Backbone, labels: dict[str, str]) -> Iterator[Measurement]:
+        phase("timing")
+        whole = self.whole.to(self.device).eval()
+        calls = {VARIANT: lambda: self._pass(model), WHOLE: lambda: self._pass(whole)}
+        slowest = max(self.timing.warm(call, self.device) for call in calls.values())
+        rounds = self.timing.rounds(slowest)
+        watched = in_turns(calls, Watch(self.device), rounds, repeat_s=self.timing.repeat_limit_s)
+        own, theirs = watched.samples(VARIANT), watched.samples(WHOLE)
+        ratios = tuple(a / b for a, b in zip(own, theirs, strict=True))
+        for metric, samples in (
+            ("compressed_time", own), ("whole_time", theirs), ("compressed_time_ratio", ratios),
+        ):  # fmt: skip
+            mark = marked(labels, watched, samples)
+            value = median(samples)
+            yield Measurement(metric=metric, value=value, samples=samples, labels=mark)
+        yield from watch_rows(watched, labels)
+
+
+def stored(model: Backbone, labels: Mapping[str, str]) -> Iterator[Measurement]:
+    """Yield the bytes of the files that hold a model, dense and without its zeros.
+
+    Raises:
+        RuntimeError: What was read is not what was written.
+    """
+    state = plain_state(model)
+    with tempfile.TemporaryDirectory(prefix="lra-compress-") as folder:
+        for storage in ("dense", "sparse"):
+            path = Path(folder) / f"{storage}.safetensors"
+            size = write_state(state, path, sparse=storage == "sparse")
+            found = read_state(path)
+            for name, value in state.items():
+                if not torch.equal(found[name], value.cpu()):
+                    raise RuntimeError(f"{name} did not come back from its {storage} file")
+            own = {**labels, "storage": storage}
+            yield Measurement(metric="disk_bytes", value=float(size), labels=own)
+
+
+def plain_state(model: Backbone) -> dict[str, Tensor]:
+    """Return a model's state in plain tensors: of a tensor with parts inside, these."""
+    found: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        parts = value.__tensor_flatten__()[0] if hasattr(value, "__tensor_flatten__") else ()
+        found |= {f"{name}.{part}": getattr(value, part) for part in parts} or {name: value}
+    return found
+
+
+def numbers_of(model: Backbone) -> tuple[int, int]:
+    """Return how many numbers a model has, codes of 8 bits among them, and how many are not 0.
+
+    Codes all count as not 0: that of a codebook is a place in it.
+    """
+    found: list[Tensor] = [*model.parameters()]
+    found += [value for name, value in model.named_buffers() if name.endswith(".codes")]
+    zeros = sum(int((value == 0).sum()) for value in found if _countable(value))
+    return (numbers := sum(value.numel() for value in found)), numbers - zeros
+
+
+def _countable(value: Tensor) -> bool:
+    return not hasattr(value, "__tensor_flatten__") and value.is_floating_point()
