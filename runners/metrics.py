@@ -98,7 +98,7 @@ METRICS: dict[str, Metric] = {
     "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
                                    least=0.0),
     "disk_bytes": _metric("B", False, "file of the state; label storage: dense, or without zeros"),
-    "nonzero_parameters": _metric("1", None, "parameters and 8-bit codes that are not 0"),
+    "nonzero_parameters": _metric("1", None, "parameters that are not 0; of 8-bit codes all"),
     "compressed_time": _metric("s", False, "one forward pass of the variant, median of samples"),
     "whole_time": _metric("s", False, "the uncompressed model, interleaved"),
     "compressed_time_ratio": _metric("ratio", False, "variant / uncompressed, paired samples"),

@@ -167,7 +167,7 @@ def test_a_student_has_fewer_layers_and_learns_with_and_without_its_teacher():
     assert len(set(losses.values())) == 4
     numbers = ways(found, "parameters")
     assert numbers["trained"] > numbers["taught"] == numbers["compressed"]
-    assert {row.labels["layers"] for row in found if "layers" in row.labels} == {"1 of 2"}
+    assert {row.labels["kept_layers"] for row in found if "kept_layers" in row.labels} == {"1 of 2"}
     whole = rows(method=CompressionMethod.distillation, taught_share=0.0)
     assert ways(whole, "loss", split="test")["taught"] == losses["labels alone"]
 
