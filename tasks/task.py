@@ -31,6 +31,10 @@ class Kind(StrEnum):
     """One token for every position behind a source, which is the batch's `prefix`: it sees the
     source and what stands before it."""
 
+    permutation_modelling = auto()
+    """One token for some positions, each of which sees tokens of lower rank in the batch's `order`,
+    and where it stands itself."""
+
 
 TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})
 """Those whose answers are tokens."""

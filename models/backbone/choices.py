@@ -16,6 +16,9 @@ class Head(StrEnum):
     """One token for every position behind a source, which sees the source and what stands before
     it; tokens of the source see each other."""
 
+    permutation_modelling = auto()
+    """One token for some positions, which sees the others in an order of the batch."""
+
 
 TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
 """Those that answer at every position."""

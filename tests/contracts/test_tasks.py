@@ -124,6 +124,9 @@ SHIPPED = {
     ),
     "text_pairs": lambda: text_pairs(target_length=5),
     "listops-prefix": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.prefix),
+    "listops-permutation": lambda: ListOps(
+        source=ListOpsSource.sample, objective=InputObjective.permutation
+    ),
     "text-unilm": lambda: Text(
         source=TextSource.sample,
         objective=InputObjective.unilm,
