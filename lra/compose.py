@@ -23,6 +23,10 @@ from lra.option_sources import GIVEN
 from lra.protocol import check_name
 from lra.runner_class import runner_class
 from lra.suggest import unknown
+from lra.task_facts import (
+    decoded,
+    facts as facts,  # noqa: PLC0414  # handed on
+)
 from lra.yaml_text import load
 from runners.records import Status
 
@@ -36,10 +40,6 @@ if TYPE_CHECKING:
 
 TASK = ("spec", "prepare", "batches", "tally", "incidental")
 """What every task has: see `tasks.task.Task`."""
-PIXEL_VALUES = 256
-"""Vocabulary of a language model that is measured on a task of real numbers."""
-
-
 LONGEST_S = 1e9
 """A limit of thirty years is none; clocks of the system hold no more than three centuries."""
 
@@ -324,35 +324,6 @@ def _without(node: Mapping[str, Any], *drop: str) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in drop}
 
 
-def facts(run: Run, max_length: int | None = None) -> "TaskFacts":
-    """Return what the task tells the model; with `max_length`, what a cost measurement does.
-
-    A measurement of cost has rows of equal length, hence no padding, and may choose a direction.
-    """
-    from models.backbone.config import TOKEN_HEADS, Head, TaskFacts
-    from runners.runner import Direction
-
-    spec = run.task.spec
-    direction = run.runner.facing
-    head = Head[spec.kind.name]
-    if direction is Direction.causal:
-        head = Head.language_modelling
-    elif direction is Direction.bidirectional and head is Head.language_modelling:
-        head = Head.classification
-    answers_tokens = head in TOKEN_HEADS
-    return TaskFacts(
-        head=head,
-        vocabulary=spec.vocabulary or PIXEL_VALUES,
-        classes=spec.classes if answers_tokens else max(spec.classes, 2),
-        max_length=max_length or spec.max_length,
-        padded=spec.padded and max_length is None,
-        scalars=spec.scalars and not answers_tokens,
-        memory=0 if max_length else spec.memory,
-        added_ids=spec.added_ids,
-        masks=spec.masks if answers_tokens and max_length is None else frozenset(),
-    )
-
-
 def build_model(
     run: Run,
     *,
@@ -390,6 +361,9 @@ def build_model(
         )
         backbone = backbone.at_full_length()
     known = own_facts or facts(run, max_length)
+    if backbone.decoder_depth and name == "model":
+        exact, _ = other_family("sdpa", "model", {})
+        stack, mixers = decoded(mixers, known, exact), []
     model = Backbone(backbone, known, mixers, stack=stack, seed=run.seed)
     if run.runner.facing is Direction.task:  # a measurement with a direction of its own has none
         check_task(run.backbone, known)

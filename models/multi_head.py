@@ -190,6 +190,11 @@ class MultiHead(Family):
         core = cast(Core, self.core).traits
         return core.cross and not core.causal and not core.sees_order and not self.mean_at_padding
 
+    @property
+    def attends_in_order(self) -> bool:
+        """Whether `attend` lets queries with ranks of their own see keys of no higher rank."""
+        return self.attends_at and "order" in cast(Core, self.core).traits.supports
+
     def attention_core(self) -> Core:
         """Return what stands between the projections, to be measured by itself.
 
@@ -251,7 +256,8 @@ class MultiHead(Family):
     ) -> Float[Tensor, "b l d"]:
         """Let every token of `x` attend to the kept tokens of `source`: cross attention.
 
-        `at` says where both stand, if they have one order: positions inside are those.
+        `at` says where both stand, if they have one order: positions inside are those. Where
+        `layout.order` has ranks of the queries, they see no key of a higher `source_layout.order`.
 
         Raises:
             Unsupported: The core is causal, takes no other key length, or positions are inside
@@ -277,6 +283,9 @@ class MultiHead(Family):
         q, k = self.queries(placed, of_queries), self.keys(placed_source, of_keys)
         v = self.split(self.v_proj(source))
         seen = Layout(keep=source_layout.keep)
+        if layout.order is not None and self.attends_in_order:
+            seen = seen._replace(order=source_layout.order)
+            return self.merge(cast(Any, core)(q, k, v, seen, at, ranks=layout.order))
         if at is not None and self.scored:
             return self.merge(cast(Any, core)(q, k, v, seen, at))
         return self.merge(core(q, k, v, seen))

@@ -53,6 +53,7 @@ def _metric(
 METRICS: dict[str, Metric] = {
     # quality
     "accuracy": _metric("fraction", True, "share of examples answered right; label split"),
+    "exact_match": _metric("fraction", True, "share of sequences all of whose tokens are right"),
     "loss": _metric("nat", False, "mean negative log-likelihood per item; label split"),
     "bits_per_character": _metric("bit", False, "loss / ln 2, an item being a character or byte"),
     "bits_per_token": _metric("bit", False, "loss / ln 2, an item being a token"),
@@ -97,7 +98,7 @@ METRICS: dict[str, Metric] = {
     "decomposition_error": _metric("ratio", False, "Frobenius norm of W - W~ / of W; label layer",
                                    least=0.0),
     "disk_bytes": _metric("B", False, "file of the state; label storage: dense, or without zeros"),
-    "nonzero_parameters": _metric("1", None, "parameters and 8-bit codes that are not 0"),
+    "nonzero_parameters": _metric("1", None, "parameters that are not 0; of 8-bit codes all"),
     "compressed_time": _metric("s", False, "one forward pass of the variant, median of samples"),
     "whole_time": _metric("s", False, "the uncompressed model, interleaved"),
     "compressed_time_ratio": _metric("ratio", False, "variant / uncompressed, paired samples"),

@@ -31,6 +31,10 @@ class Kind(StrEnum):
     """One token for every position behind a source, which is the batch's `prefix`: it sees the
     source and what stands before it."""
 
+    permutation_modelling = auto()
+    """One token for some positions, each of which sees tokens of lower rank in the batch's `order`,
+    and where it stands itself."""
+
 
 TOKEN_KINDS = frozenset(set(Kind) - {Kind.classification, Kind.pair})
 """Those whose answers are tokens."""
@@ -72,6 +76,12 @@ class TaskSpec:
     """Tokens that a state along time remembers; 0: no state is carried."""
     masks: frozenset[str] = frozenset()
     """Fields of every batch that say which tokens see each other: prefix, order, document."""
+    source_length: int = 0
+    """Tokens of the longest source, where there are such."""
+    target_length: int = 0
+    """Tokens of the longest answer to a source."""
+    sources_vary: bool = False
+    """Whether some sources are shorter."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Number of examples by split, where known."""
 

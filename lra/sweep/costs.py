@@ -17,7 +17,7 @@ import torch
 from lra.compose import Run, build_model, facts
 from lra.sweep.preset_counts import key_of
 from models.contract.trace import Operator, Trace, Tracer
-from models.mixer import Unsupported
+from models.mixer import Layout, Unsupported
 from runners.measurement.device import DTYPES
 from runners.measurement.effort import LARGE_BYTES, Effort, effort, extrapolated
 from runners.measurement.hardware import Device, Precision
@@ -215,7 +215,7 @@ def _alike(run: Run, name: str) -> bool:
         return False
     if name != OWN:
         return True
-    if run.backbone.pool_blocks > 1:
+    if run.backbone.pool_blocks > 1 or run.backbone.decoder_depth:
         return False
     listed = (v for v in run.mixer_options.values() if isinstance(v, list))
     return run.stack is None and len(run.mixers) == 1 and all(len(v) < 2 for v in listed)
@@ -238,12 +238,16 @@ def _call(
     tokens = meta(shape, dtype=DTYPES[precision] if known.scalars else torch.long)
     target = meta((rows, passes.length) if known.head in TOKEN_HEADS else (rows,), dtype=torch.long)
     keep = meta(shape, dtype=torch.bool) if known.padded and not passes.measured else None
+    masked = {
+        name: meta((rows,) if name == "prefix" else (rows, passes.length), dtype=torch.long)
+        for name in known.masks
+    }
     state = None
     if memory and not passes.measured and model.causal:
         state = model.initial_state(rows, memory)
 
     def call() -> None:
-        outcome = model(tokens, target, keep, state)
+        outcome = model(tokens, target, keep, state, layout=Layout(**masked))
         if passes.step:
             torch.autograd.backward(whole_batch(outcome))
 

@@ -202,7 +202,12 @@ def check_tied_width(config: BackboneConfig) -> None:
 
 
 def check_groups(config: BackboneConfig, mixers: Sequence[MixerFactory]) -> None:
-    """Raise ValueError for layers of one group that would be of different families."""
+    """Raise ValueError for layers of one group that would be of different families.
+
+    And for a decoder that no stack of these mixers has.
+    """
+    if config.decoder_depth and mixers:
+        raise ValueError("an encoder-decoder is a stack of its own: pass stack=encoder_decoder")
     if len(mixers) <= 1:
         return
     option = "layer_groups" if config.layer_groups is not None else "pool_repeats"
@@ -285,6 +290,10 @@ OF_TASK = (
     Need(
         "order_blind", words="a task whose answers look both ways",
         holds=lambda facts, _: facts.head not in CAUSAL_HEADS,
+    ),
+    Need(
+        "decoder_depth", "decoder_mixer", words="a task of sequence to sequence, such as reversal",
+        holds=lambda facts, _: facts.head == Head.sequence_to_sequence,
     ),
     Need(
         "interaction", words="a task of pairs, such as retrieval",

@@ -16,6 +16,9 @@ class Head(StrEnum):
     """One token for every position behind a source, which sees the source and what stands before
     it; tokens of the source see each other."""
 
+    permutation_modelling = auto()
+    """One token for some positions, which sees the others in an order of the batch."""
+
 
 TOKEN_HEADS = frozenset(set(Head) - {Head.classification, Head.pair})
 """Those that answer at every position."""
@@ -60,6 +63,15 @@ class Embedding(StrEnum):
     """One table."""
     adaptive = auto()
     """Narrower vectors for rarer ids, in the groups of `softmax_cutoffs` (arXiv:1809.10853)."""
+
+
+class DecoderMixer(StrEnum):
+    """What mixes the tokens of a decoder behind an encoder."""
+
+    exact = auto()
+    """Softmax attention, as in LED (arXiv:2004.05150, section 7)."""
+    family = auto()
+    """The model's own family, where it can look back alone."""
 
 
 class Padding(StrEnum):

@@ -10,6 +10,7 @@ from conf.choices import by_name
 from models.backbone.choices import (
     TOKEN_HEADS as TOKEN_HEADS,  # noqa: PLC0414  # handed on
     ClsKeep as ClsKeep,  # noqa: PLC0414  # handed on
+    DecoderMixer,
     Embedding as Embedding,  # noqa: PLC0414  # handed on
     Head as Head,  # noqa: PLC0414  # handed on
     Padding as Padding,  # noqa: PLC0414  # handed on
@@ -52,6 +53,11 @@ class BackboneConfig:
     """Of every two neighbours."""
     pool_decoder: int = 2
     """Layers at full length behind the blocks, for models that answer at every position."""
+    decoder_depth: int = 0
+    """Layers of a decoder behind an encoder of `depth` layers, for tasks of sequence to sequence;
+    0 = the model is a decoder alone, whose source sees itself both ways."""
+    decoder_mixer: DecoderMixer = DecoderMixer.exact
+    """What mixes the decoder's tokens; the source is read by softmax attention."""
     width: int = 64
     heads: int = 2
     head_width: int | None = None
@@ -146,6 +152,8 @@ class BackboneConfig:
                      "embedding_width"):  # fmt: skip
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
+        if self.decoder_depth < 0:
+            raise ValueError(f"decoder_depth must be at least 0: got {self.decoder_depth}")
         if self.head_hidden_layers not in (0, 1, 2):
             raise ValueError(f"head_hidden_layers must be 0, 1 or 2: got {self.head_hidden_layers}")
         self._refuse_numbers()
@@ -248,9 +256,10 @@ class BackboneConfig:
         ]
 
     def at_full_length(self) -> "BackboneConfig":
-        """Return the same without pooling: what a pooled model is compared with."""
+        """Return the same of one stack without pooling: what such models are compared with."""
         usual = defaults(BackboneConfig)
-        return replace(self, **{name: usual[name] for name in usual if name.startswith("pool_")})
+        other = [name for name in usual if name.startswith(("pool_", "decoder_"))]
+        return replace(self, **{name: usual[name] for name in other})
 
     @property
     def classifier_width(self) -> int:
@@ -279,6 +288,10 @@ NEEDS = (
     Need(
         "norm", "norm_epsilon", words="residual=pre_norm or stack_norm=true",
         holds=lambda _, chosen: chosen.stack_norm or chosen.residual != Residual.none,
+    ),
+    Need(
+        "decoder_mixer", words="decoder_depth of 1 or more",
+        holds=lambda _, chosen: chosen.decoder_depth > 0,
     ),
     Need("axial_shape", "axial_widths", positions=Positions.axial),
     Need("relative_distance", positions=Positions.shaw),
@@ -320,6 +333,12 @@ class TaskFacts:
     """Tokens that a state remembers, where the task carries one from batch to batch; 0: none."""
     added_ids: int = 0
     """Last ids of the vocabulary that other tasks over the same tokens do not have."""
+    source_length: int = 0
+    """Tokens of the longest source, for head=sequence_to_sequence."""
+    target_length: int = 0
+    """Tokens of the longest answer to it."""
+    sources_vary: bool = False
+    """Whether some sources are shorter."""
     masks: frozenset[str] = frozenset()
     """Those of `models.mixer.MASKS` that come with every batch, which every mixer must support."""
 

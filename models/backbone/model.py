@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from conf.choices import bound
+from models.backbone import placing
 from models.backbone.assembly import (
     block_of,
     check_groups,
@@ -47,9 +48,8 @@ from models.backbone.heads import (
     pool,
 )
 from models.backbone.norms import NormKind
-from models.backbone.placing import PLAIN, check_restarts, encoded_at, masks_of, sinusoid_like
 from models.backbone.pooled import check_pooled_mixer, pooled_length, poolings
-from models.backbone.requirements import checked_mixer
+from models.backbone.requirements import checked_mixer, query_for
 from models.backbone.seeding import derive, drawing, redraw
 from models.backbone.stack import FeedForward, Stack, TransformerBlock
 from models.mixer import (
@@ -143,7 +143,7 @@ class Backbone(nn.Module):
         self.has_cls = not self.per_token and config.pooling == Pooling.cls
         check_groups(config, mixers)
         check_norm(config, facts)
-        check_restarts(config, facts)
+        placing.check_restarts(config, facts)
         self.decoder = check_pools(config, facts, mixers)
         factories = [bound(mixer) for mixer in mixers] * (config.depth if len(mixers) == 1 else 1)
         with drawing():
@@ -245,6 +245,8 @@ class Backbone(nn.Module):
     def _draw_head(self, seed: int) -> None:
         torch.default_generator.manual_seed(derive(seed, "head"))
         self.head = head_of(self.config, self.facts, self.embedding)
+        asks = self.facts.head == Head.permutation_modelling
+        self.query = query_for(self.stack, self.config.width) if asks else None
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -274,7 +276,7 @@ class Backbone(nn.Module):
         state: State = None,
         label_smoothing: float = 0.0,
         *,
-        layout: Layout = PLAIN,
+        layout: Layout = placing.PLAIN,
     ) -> Outcome:
         """Judge every item; with smoothed labels, `nll` is the cross entropy with these.
 
@@ -298,7 +300,7 @@ class Backbone(nn.Module):
         tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None = None,
         state: State = None,
-        layout: Layout = PLAIN,
+        layout: Layout = placing.PLAIN,
     ) -> tuple[Float[Tensor, "b *l c"], State]:
         """Return logits, [b c] or [b l c], and the next state where one is given."""
         flow = self.run(tokens, keep, state, layout)
@@ -325,7 +327,7 @@ class Backbone(nn.Module):
         tokens: Tokens,
         keep: Bool[Tensor, "b p l"] | None,
         state: State,
-        layout: Layout = PLAIN,
+        layout: Layout = placing.PLAIN,
     ) -> Flow:
         """Return the stack's output with p folded into b, and the next state where one is given.
 
@@ -333,7 +335,7 @@ class Backbone(nn.Module):
         tokens stand. Of `layout`, `models.mixer.MASKS` are read.
         """
         self.facts.check(tokens)
-        layout = masks_of(layout, self.facts, state)
+        layout = placing.masks_of(layout, self.facts, state)
         if state is not None and keep is not None:
             raise ValueError(
                 "a state continues full rows only: got a keep mask as well; group rows of equal "
@@ -343,20 +345,22 @@ class Backbone(nn.Module):
         tokens, keep = tokens.flatten(0, 1), None if keep is None else keep.flatten(0, 1)
         x = self.embedding(tokens[..., None] if self.facts.scalars else tokens)
         if self.training and self.config.word_dropout:
-            words = torch.ones(self.facts.vocabulary, 1, dtype=x.dtype, device=x.device)
-            x = x * nn.functional.dropout(words, self.config.word_dropout)[tokens]
+            x = x * placing.kept_words(x, self.facts.vocabulary, self.config.word_dropout)[tokens]
         if self.outer_scale != 1.0:
             x = x * self.outer_scale
         if self.has_cls:
-            x = torch.cat((self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
-            if keep is not None:
-                copied = self.config.cls_keep == ClsKeep.first_token
-                first = keep[:, :1] if copied else keep.new_ones(keep.shape[0], 1)
-                keep = torch.cat((first, keep), dim=1)
+            copied = self.config.cls_keep == ClsKeep.first_token
+            x, keep = placing.behind_cls(self.cls, x, keep, copied=copied)
         if self.config.padding == Padding.attended:
             keep = None
-        flow = Flow(self.embedding_dropout(self.add_positions(x, count, layout.document)), layers)
-        flow = cast(Flow, self.stack(flow, layout._replace(keep=keep, start=count)))
+        parts = placing.parts_of(x, layout, restarts=getattr(self.stack, "restarts", False))
+        flow = Flow(self.embedding_dropout(self.add_positions(x, count, parts)), layers)
+        placed = layout._replace(keep=keep, start=count)
+        if self.query is None:
+            flow = cast(Flow, self.stack(flow, placed))
+        else:
+            asked = self.add_positions(self.query.to(x.dtype).expand_as(x), count)
+            flow = cast(Stack, self.stack).queried(flow, self.embedding_dropout(asked), placed)
         flow = flow._replace(x=self.output_dropout(flow.x))
         if count is not None:
             return flow._replace(state=(count + tokens.shape[1], flow.state))
@@ -371,8 +375,8 @@ class Backbone(nn.Module):
         """Add the positions that belong to the input; they begin anew with each document."""
         if self.positions is None and self.config.positions != Positions.sinusoidal:
             return x
-        encode = self.positions or sinusoid_like
-        return encoded_at(x, encode, start=start, document=document, cls=self.has_cls)
+        encode = self.positions or placing.sinusoid_like
+        return placing.encoded_at(x, encode, start=start, document=document, cls=self.has_cls)
 
     def classify(
         self, x: Float[Tensor, "n placed d"], keep: Bool[Tensor, "b p l"] | None, parts: int

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.backbone.config import BackboneConfig, TaskFacts
@@ -41,6 +41,42 @@ def check_restarts(config: BackboneConfig, facts: TaskFacts) -> None:
             "row are read as if each were alone: set model.backbone.positions=learned, sinusoidal, "
             "rotary or alibi, or task.within_documents=false"
         )
+
+
+def kept_words(x: Float[Tensor, "b l d"], vocabulary: int, rate: float) -> Float[Tensor, "v 1"]:
+    """Return what the vector of each id is multiplied by, where some ids are left out."""
+    ones = torch.ones(vocabulary, 1, dtype=x.dtype, device=x.device)
+    return nn.functional.dropout(ones, rate)
+
+
+def behind_cls(
+    cls: Float[Tensor, " d"],
+    x: Float[Tensor, "b l d"],
+    keep: Bool[Tensor, "b l"] | None,
+    *,
+    copied: bool,
+) -> tuple[Float[Tensor, "b m d"], Bool[Tensor, "b m"] | None]:
+    """Return tokens and their mask behind a CLS vector, real or, where `copied`, as the first."""
+    x = torch.cat((cls.to(x.dtype).expand(x.shape[0], 1, -1), x), dim=1)
+    if keep is None:
+        return x, None
+    first = keep[:, :1] if copied else keep.new_ones(keep.shape[0], 1)
+    return x, torch.cat((first, keep), dim=1)
+
+
+def parts_of(
+    x: Float[Tensor, "b l d"], layout: Layout, *, restarts: bool
+) -> Int[Tensor, "b l"] | None:
+    """Return numbers of the parts of each row with which positions begin anew; None: one part.
+
+    Args:
+        x: Embedded tokens.
+        layout: With the documents, or the prefix.
+        restarts: Whether they begin anew behind the prefix.
+    """
+    if not restarts or layout.prefix is None:
+        return layout.document
+    return (torch.arange(x.shape[1], device=x.device) >= layout.prefix[:, None]).long()
 
 
 def begun_anew(document: Int[Tensor, "b l"]) -> Int[Tensor, "b l"]:

@@ -2,11 +2,13 @@
 
 from typing import Any, cast
 
+import torch
 from torch import nn
 
+from models.backbone.choices import CAUSAL_HEADS
 from models.backbone.config import BackboneConfig, Head, TaskFacts
 from models.backbone.heads import ORDERLESS, READ_FIRST, Pooling
-from models.backbone.stack import Stack, family
+from models.backbone.stack import PostNormStack, Stack, family
 from models.mixer import INSIDE, SITE_OPTIONS, Mixer, Positions, Site, Unsupported
 
 MASKED = {
@@ -83,10 +85,11 @@ def checked_mixer(
             "another family"
         )
     if lacking := sorted(masks - traits.supports):
+        ways = ", or model.backbone.decoder_depth=2" if masks == {"prefix"} else ""
         raise Unsupported(
             f"{family(mixer)} does not honour {' and '.join(map(MASKED.__getitem__, lacking))} "
             f"(traits.supports lacks {', '.join(lacking)}): choose a family of exact attention, "
-            "such as softmax or sdpa, or another objective of the task"
+            f"such as softmax or sdpa{ways}, or another objective of the task"
         )
     if per_token and not traits.keeps_length:
         raise Unsupported(
@@ -99,6 +102,29 @@ def checked_mixer(
             "(one more than the task's where a CLS vector is prepended); shorten the task"
         )
     return mixer
+
+
+def query_for(stack: nn.Module, width: int) -> nn.Parameter:
+    """Return what a second stream of queries begins with, drawn from N(0, 0.02) as XLNet's.
+
+    Raises:
+        Unsupported: The stack has no room for it.
+    """
+    mixers = [cast(Any, block).mixer for block in getattr(stack, "blocks", ())]
+    for mixer in mixers:
+        if not getattr(mixer, "attends_in_order", False):
+            raise Unsupported(
+                f"{family(mixer)} lets no queries attend in an order of their own, which "
+                "predicting under a permutation needs: choose softmax, sdpa or talking_heads, "
+                "or another objective of the task"
+            )
+    if type(stack) not in {Stack, PostNormStack}:
+        raise Unsupported(
+            f"{family(stack)} has no second stream of queries, which predicting under a "
+            "permutation needs: set model.backbone.residual=pre_norm, pool_blocks=1, or choose "
+            "another objective of the task"
+        )
+    return nn.Parameter(0.02 * torch.randn(width))
 
 
 def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> None:
@@ -120,7 +146,7 @@ def check_order(stack: nn.Module, config: BackboneConfig, facts: TaskFacts) -> N
     blind = (
         not sees
         and config.positions == Positions.none
-        and (config.pooling in ORDERLESS if once else facts.head == Head.masked_modelling)
+        and (config.pooling in ORDERLESS if once else facts.head not in CAUSAL_HEADS)
     )
     if blind and not config.order_blind:
         names = ", ".join(dict.fromkeys(map(family, mixers)))

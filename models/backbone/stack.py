@@ -25,7 +25,7 @@ from models.mixer import (
     Traits,
     Unsupported,
 )
-from models.positions import At
+from models.positions import At, Spacing
 
 Blank: TypeAlias = Bool[Tensor, "b l 1"] | None
 """True for padding, which enters a mixer as zeros."""
@@ -305,6 +305,22 @@ class Stack(nn.Module):
             flow = self.through(block, flow._replace(state=state), layout, blank)
             after.append(flow.state)
         return flow._replace(x=self.closed(flow.x), state=tuple(after) if given else None)
+
+    def queried(self, flow: Flow, queries: Float[Tensor, "b l d"], layout: Layout) -> Flow:
+        """Return what a second stream makes of `queries`, which reads the first and is not read.
+
+        A token of the first stream sees those of no higher rank, itself among them; the query at
+        its place only those of lower rank (XLNet, arXiv:1906.08237, section 2.3).
+        """
+        content, asked = self.opened(flow), self.opened(flow._replace(x=queries))
+        layout, blank = self.checked(layout)
+        assert layout.order is not None, "the model refuses batches without ranks"
+        below = layout._replace(order=layout.order - 1)
+        for block in self.blocks:
+            source = KeySource(content.x, layout, blank, At(Spacing(), Spacing()))
+            asked = self.through(block, asked, below, blank, source)
+            content = self.through(block, content, layout, blank)
+        return content._replace(x=self.closed(asked.x))
 
     def through(self, block: nn.Module, flow: Flow, *facts: Any) -> Flow:
         """Return what a block makes of what passes through it."""

@@ -4,13 +4,15 @@ from dataclasses import replace
 from typing import cast
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from models.contract.case import ROWS, Case, Result, call, edges, traits_of, worst
 from models.contract.states import remembering, stream
 from models.contract.values import attention
 from models.mixer import Layout, Positions, Remembers, Unsupported
+from models.multi_head import MultiHead
+from models.positions import At, Spacing
 from models.state import join
 
 NOT_CLAIMED = Result(True, "not applicable: traits.supports leaves it out")
@@ -226,13 +228,35 @@ def check_ranks(case: Case) -> Result:
     found = worst(seen)
     if not found.passed:
         return found.because("layout.order is not applied, not each row's own, or shows too much")
-    twin = _twin(case, mixer, causal=True)
+    if getattr(mixer, "attends_in_order", False):
+        found = worst([found, _queries(case, mixer, x, order)])
+    twin = _twin(case, mixer, causal=True) if found.passed else None
     if twin is None:
         return found
     ascending = torch.arange(length).expand(ROWS, -1)
     return case.agree(
         "ascending ranks against the causal form", call(mixer, x, order=ascending), call(twin, x)
     ).because("some token of no higher rank is not seen, or is weighed otherwise")
+
+
+def _queries(
+    case: Case, mixer: nn.Module, x: Float[Tensor, "b l d"], order: Int[Tensor, "b l"]
+) -> Result:
+    """Compare queries at the keys' ranks with a pass, and look what those of lower ranks see."""
+    at, keys = At(Spacing(), Spacing()), Layout(order=order)
+    attend = cast(MultiHead, mixer).attend
+    seen = [
+        case.agree(
+            "queries at the keys' ranks", attend(x, keys, x, keys, at), call(mixer, x, order=order)
+        )
+    ]
+    below = Layout(order=order - 1)
+    for rank in (1, 3):
+        own = order <= rank
+        loud = torch.where((order < rank)[..., None], x, case.noise(x))
+        here, there = (attend(x, below, source, keys, at)[own] for source in (x, loud))
+        seen.append(case.agree(f"queries below rank {rank}", there, here))
+    return worst(seen).because("attend does not apply the ranks of queries, or of keys")
 
 
 def _twin(case: Case, mixer: nn.Module, *, causal: bool) -> nn.Module | None:

@@ -38,7 +38,7 @@ from torch.nn import functional as F
 from models.mixer import Family, Flow, Growth, Layout, Site, State, Traits, Unsupported, blanked
 from models.multi_head import projection
 from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.linear.causal_content import Past, causal_content
+from models.ops.linear.causal_content import CausalContent, causal_content
 from models.ops.numerics import NEVER, full_precision, sum_dtype
 
 WINDOW = 31
@@ -177,7 +177,7 @@ class LambdaLayer(Family):
             if self.causal:
                 past, before = cast(tuple[State, Tensor], state or self._empty(len(x), v))
                 before = before.to(dtype)
-                sums = Past(*(part.to(dtype) for part in cast(Past, past)))
+                sums = CausalContent(*(part.to(dtype) for part in cast(CausalContent, past)))
                 y, after = causal_content(q, logits, v, layout.keep, sums)
                 v = torch.cat((before, v), dim=2)
                 if state is not None:  # cloned: a view would hold the whole segment
@@ -199,7 +199,7 @@ class LambdaLayer(Family):
         """Return no content, and zeros in place of the values that a window sees before."""
         values = self.v_proj.out_features // self.depth
         shape = (batch_size, self.depth, self.key_width)
-        past = Past(
+        past = CausalContent(
             like.new_zeros(*shape, values), like.new_zeros(shape), like.new_zeros(shape)
         )  # fmt: skip
         earlier = 0 if self.window is None else self.window - 1

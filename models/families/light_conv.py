@@ -12,7 +12,7 @@ Cost       6 n d^2 operations for the projections forward (4 without the gate) a
 Source     Wu et al. 2019, arXiv:1901.10430, equations 3 to 5. Initialisation, where the gate and
            dropout stand, as in fairseq (modules/lightweight_convolution.py, models/lightconv.py).
 Published  with kernels 3, 7, 15, 31, 31, 31, 31 in seven layers, 16 heads at width 1,024,
-           post-norm.
+           post-norm; that code convolves `encoder_conv_dim` channels, here `inner_width`.
 Differs    A kernel longer than the text is normalised over all its taps; one of that code's forms
            normalises over those that the text has, the others as here. Its `renorm_padding`, off by
            default, is left out.

@@ -27,7 +27,6 @@ from models.mixer import Growth, Positions, Site
 from models.multi_head import HeadCounts, MultiHead
 from models.ops.exact import ExactCore
 from models.ops.numerics import sum_dtype
-from models.relative import drawn
 
 
 class Mixing(StrEnum):
@@ -80,8 +79,8 @@ class TalkingCore(ExactCore):
 
     def __init__(self, site: Site, key_heads: int, value_heads: int, mixing: Mixing) -> None:
         super().__init__(site, self.talk, memory=Growth(2.0), value_heads=value_heads)
-        self.logits_map = mixing_map(site, site.heads, key_heads, mixing)
-        self.weights_map = mixing_map(site, value_heads, site.heads, mixing)
+        self.logits_map = mixing_map(site.heads, key_heads, mixing)
+        self.weights_map = mixing_map(value_heads, site.heads, mixing)
         added = frozenset({Positions.alibi.value, Positions.t5.value})
         self.traits = replace(self.traits, row_stochastic=False, positions=added)
 
@@ -97,10 +96,10 @@ class TalkingCore(ExactCore):
         return talking_attention(q, k, v, **maps, **facts)
 
 
-def mixing_map(site: Site, rows: int, columns: int, mixing: Mixing) -> nn.Parameter:
+def mixing_map(rows: int, columns: int, mixing: Mixing) -> nn.Parameter:
     """Return a map across heads as it begins. ValueError for an identity that is not square."""
     if mixing == Mixing.normal:
-        return drawn(site, (rows, columns), columns**-0.5)
+        return nn.Parameter(nn.init.normal_(torch.empty(rows, columns), std=columns**-0.5))
     if rows != columns:
         raise ValueError(
             f"mixing=identity needs as many heads of each kind: got {columns} to {rows}; set "

@@ -80,9 +80,17 @@ def weighted_values(
 
 
 def visibility(
-    layout: Layout, length: int, *, causal: bool, device: torch.device
+    layout: Layout,
+    length: int,
+    *,
+    causal: bool,
+    device: torch.device,
+    ranks: Int[Tensor, "b l"] | None = None,
 ) -> Bool[Tensor, "#b 1 #l s"] | None:
-    """Say which key each query may see; None when `causal` alone decides."""
+    """Say which key each query may see; None when `causal` alone decides.
+
+    `ranks` are those of queries that are no keys, whose own are `layout.order`.
+    """
     keep, document, prefix = layout.keep, layout.document, layout.prefix if causal else None
     order = layout.order
     if keep is None and document is None and prefix is None and order is None:
@@ -99,7 +107,8 @@ def visibility(
     if document is not None:
         visible = visible & (document[:, None, :, None] == document[:, None, None, :])
     if order is not None:
-        visible = visible & (order[:, None, None, :] <= order[:, None, :, None])
+        ranks = order if ranks is None else ranks
+        visible = visible & (order[:, None, None, :] <= ranks[:, None, :, None])
     if keep is not None:
         visible = visible & keep[:, None, None, :]
     return visible
@@ -187,10 +196,12 @@ class ExactCore(nn.Module):
         v: Float[Tensor, "b c s v"],
         layout: Layout,
         at: At | None = None,
+        *,
+        ranks: Int[Tensor, "b l"] | None = None,
     ) -> Float[Tensor, "b o l v"]:
         """Attend over the sequence, or over another one; `at` says where both stand."""
         causal = self.traits.causal
-        visible = visibility(layout, q.shape[2], causal=causal, device=q.device)
+        visible = visibility(layout, q.shape[2], causal=causal, device=q.device, ranks=ranks)
         arguments = {"causal": causal, "visible": visible, "dropout": self.rate()}
         placed = self.in_order(q, q.shape[2]) if at is None else self.between(q, k.shape[2], at)
         q, arguments["bias"] = placed

@@ -107,7 +107,7 @@ def weights_of(model: Backbone, name: str = "the source") -> Weights:
         tied=model.per_token and model.config.tied_embeddings,
         cls_row=model.has_cls,
         added_ids=model.facts.added_ids,
-        loose=buffers,
+        loose=buffers | {"query"},  # of a second stream, which other objectives do not have
     )
 
 

@@ -45,11 +45,14 @@ OPTIONS = frozenset(
     )
 )  # fmt: skip
 """Of the runner: they tell variants apart, and not models."""
+WHOLE = ("heads", "magnitude", "shared_heads")
+"""Methods of which amount 0 is the whole model."""
 TRAINED, TUNED = "trained", "fine-tuned"
-KEYS = (*TASK, "name", "method", "amount", "stage", "what")
+KEYS = (*TASK, "name", "method", "amount", "stage", "way", "what")
 NUMBERS = ("parameters", "nonzero_parameters", "flops")
 COLUMNS = (
-    *TASK, "model", "method", "amount", "stage", "what", "score", "metric", "dense", "sparse",
+    *TASK, "model", "method", "amount", "stage", "way", "what", "score", "metric", "dense",
+    "sparse",
     *NUMBERS, "ratio", "low", "high", "disturbed", "seeds", "status", "reason",
 )  # fmt: skip
 _PLOT = (3.1, 2.3)
@@ -85,6 +88,7 @@ def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
     own["method"] = [found.get("method", "") for found in labels]
     own["amount"] = [float(found.get("amount", "nan")) for found in labels]
     own["stage"] = [found.get("stage", "") for found in labels]
+    own["way"] = [found.get("way", "") for found in labels]
     own["storage"] = [found.get("storage", "") for found in labels]
     own["what"] = [named_variant(found) for found in labels]
     bad = own[(own["status"] != "ok") & (own["stage"] == "")]
@@ -99,9 +103,11 @@ def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
         record["model"] = record.pop("name")
         records.append({**record, **_numbers(part), "status": "ok", "reason": ""})
     found = pd.DataFrame(records, columns=list(COLUMNS))
-    # The model as trained is the same in the cells of all methods.
-    same = (found["stage"] == TRAINED) & found.duplicated([*TASK, "model", "stage"])
-    return found[~same].reset_index(drop=True)
+    # The model as trained is the same in the cells of all methods, before and after fine-tuning.
+    same = (found["amount"] == 0) & found.duplicated([*TASK, "model", "what"])
+    found = found[~same].assign(after=found["stage"] != TRAINED)
+    order = ["after", "method", "amount", "stage"]
+    return found.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
 
 
 def named_variant(labels: Mapping[str, str]) -> str:
@@ -110,7 +116,9 @@ def named_variant(labels: Mapping[str, str]) -> str:
     if stage == TRAINED:
         return "as trained"
     said = [method]
-    if "heads" in labels:
+    if labels.get("amount") == "0" and method in WHOLE:
+        said = ["as trained"]
+    elif "heads" in labels:
         said = [f"{labels['heads']} heads"]
     elif "sparsity" in labels:
         said = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]
@@ -119,8 +127,8 @@ def named_variant(labels: Mapping[str, str]) -> str:
         said.append(labels["library"] if labels.get("library", "own") != "own" else "")
     elif "rank" in labels:
         said = [f"{labels['rank']} shared columns"]
-    elif "layers" in labels:
-        said = [f"{labels['layers']} layers"]
+    elif "kept_layers" in labels:
+        said = [f"{labels['kept_layers']} layers"]
     said += [labels.get("way", ""), stage if stage == TUNED else ""]
     return ", ".join(filter(None, said))
 
@@ -275,7 +283,8 @@ def _draw(
 ) -> None:
     drawn = own[own[column].notna() & own["score"].notna()]
     drawn = drawn.assign(y=score.factor * drawn["score"].astype(float))
-    for (method, _), line in drawn[drawn["stage"] != TRAINED].groupby(["method", "stage"]):
+    made = drawn[drawn["stage"] != TRAINED]
+    for (method, *_), line in made.groupby(["method", "stage", "way"]):
         tuned = str(line["stage"].iloc[0]) == TUNED
         ordered = line.sort_values("amount")
         color = colors[str(method)]

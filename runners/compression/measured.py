@@ -154,7 +154,10 @@ def plain_state(model: Backbone) -> dict[str, Tensor]:
 
 
 def numbers_of(model: Backbone) -> tuple[int, int]:
-    """Return how many numbers a model has, codes of 8 bits among them, and how many are not 0."""
+    """Return how many numbers a model has, codes of 8 bits among them, and how many are not 0.
+
+    Codes all count as not 0: that of a codebook is a place in it.
+    """
     found: list[Tensor] = [*model.parameters()]
     found += [value for name, value in model.named_buffers() if name.endswith(".codes")]
     zeros = sum(int((value == 0).sum()) for value in found if _countable(value))

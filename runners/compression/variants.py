@@ -142,7 +142,7 @@ def with_fewer_layers(model: Backbone, config: "Compress") -> CompressedModel:
     student, depth = copied(model), model.config.depth
     layers = max(1, depth // 2) if config.student_layers is None else config.student_layers
     keep_layers(student, layers)
-    labels = {"amount": f"{1 - layers / depth:.4g}", "layers": f"{layers} of {depth}"}
+    labels = {"amount": f"{1 - layers / depth:.4g}", "kept_layers": f"{layers} of {depth}"}
     return CompressedModel(model=student, labels=labels)
 
 

@@ -15,7 +15,7 @@ from runners.metrics import METRICS
 from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, masks_of, to_device
 from runners.training.recurrent_state import remembered
-from tasks.task import Batch, Derives, Tally, Task
+from tasks.task import Batch, Derives, Kind, Tally, Task
 
 
 class SplitScores(NamedTuple):
@@ -95,6 +95,8 @@ def evaluate(
     loss = sum(tally.nll_sum for tally in tallies) / count
     accuracy = sum(tally.hits for tally in tallies) / count
     measured = {"accuracy": accuracy, "loss": loss}
+    if task.spec.kind is Kind.sequence_to_sequence:
+        measured["exact_match"] = float((outcomes.hit == 1).mean())
     if isinstance(task, Derives):
         measured |= task.derived(split, loss)
     return SplitScores(measured, outcomes, _parts(tallies))

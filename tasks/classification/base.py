@@ -84,10 +84,10 @@ class ClassificationTask(RowsTask):
             ValueError: They do not fit together.
         """
         hides = objective in HIDING
-        if masked_share is not None and not hides:
+        if masked_share is not None and not (hides or objective is InputObjective.permutation):
             raise ValueError(
-                f"task.masked_share={masked_share} belongs to objective=masked or unilm: got "
-                f"objective={objective}; set it to null"
+                f"task.masked_share={masked_share} belongs to objective=masked, unilm or "
+                f"permutation: got objective={objective}; set it to null"
             )
         if masked_replacement is not MaskedReplacement.mask and not hides:
             raise ValueError(

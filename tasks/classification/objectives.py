@@ -5,6 +5,7 @@
     causal     tokens  _ a b c d       target  a b c d e
     prefix     tokens  a b _ c d       target  . . c d e     the rest behind a beginning
     unilm      as masked, and what a token sees differs from example to example
+    permutation  tokens a b c d e      target  . b . . e     without seeing themselves
 
 `_` is one id more, behind those of the task: the mask, and what a causal model reads first. Masked
 are all positions with one probability, drawn by (seed, example) and so anew in every epoch, and
@@ -15,8 +16,15 @@ sequences of their own. Splits, their order and what is cut stay those of the cl
 
 Self-pretraining (arXiv:2310.02980) trains with `masked` or `causal` on the task's own inputs first.
 There 50 % of pixels, 15 % of the bytes of texts and 10 % of ListOps' tokens are masked, which are
-the defaults; a masked token always becomes the mask, as here. Pixels are answered as symbols, there
-too but on CIFAR-10, where they are real numbers.
+the defaults; a masked token always becomes the mask, the default here. Pixels are answered as
+symbols, there too but on CIFAR-10, where they are real numbers.
+
+BERT (arXiv:1810.04805) leaves 10 % of the chosen tokens as they are and puts a random one in place
+of 10 %: `masked_replacement=bert`. UniLM (arXiv:1905.03197, section 2.3) draws for each example who
+sees whom: a third all of all, a third a source that sees itself and a target that sees the source
+and what stands before, a sixth each what stands before, or behind. XLNet (arXiv:1906.08237) answers
+the chosen tokens one after the other in a random order, each from all others that were not chosen
+and from those before it in that order; tokens that were not chosen see each other, as in its code.
 """
 
 from dataclasses import replace
@@ -46,6 +54,8 @@ class InputObjective(StrEnum):
     """Each token of the rest, from a beginning that sees itself both ways, and those before it."""
     unilm = auto()
     """Masked tokens, from what one of four masks shows of all others."""
+    permutation = auto()
+    """Some tokens in a random order, from the rest and those before them in that order."""
 
 
 class MaskedReplacement(StrEnum):
@@ -58,6 +68,7 @@ class MaskedReplacement(StrEnum):
 
 REGIMES = {
     InputObjective.masked: "masked tokens, {share:.0%}",
+    InputObjective.permutation: "tokens in random order, {share:.0%}",
     InputObjective.unilm: "masked tokens under UniLM's masks, {share:.0%}",
     InputObjective.causal: "next token",
     InputObjective.prefix: "next token behind a prefix",
@@ -67,12 +78,14 @@ KINDS = {
     InputObjective.causal: Kind.language_modelling,
     InputObjective.prefix: Kind.sequence_to_sequence,
     InputObjective.unilm: Kind.masked_modelling,
+    InputObjective.permutation: Kind.permutation_modelling,
 }
 HIDING = frozenset({InputObjective.masked, InputObjective.unilm})
 """Objectives under which some tokens are hidden."""
 MASKS = {
     InputObjective.prefix: frozenset({"prefix"}),
     InputObjective.unilm: frozenset({"order"}),
+    InputObjective.permutation: frozenset({"order"}),
 }
 """What the batches of an objective say of which tokens see each other."""
 
@@ -95,6 +108,7 @@ def spec_of(
     replacement: MaskedReplacement = MaskedReplacement.mask,
 ) -> TaskSpec:
     """Return the facts of a classification task under another objective."""
+    sources = max(1, spec.max_length - 1) if objective is InputObjective.prefix else 0
     as_bert = ", as BERT's" if replacement is MaskedReplacement.bert else ""
     return replace(
         spec,
@@ -104,6 +118,9 @@ def spec_of(
         added_ids=1,
         regime=REGIMES[objective].format(share=share) + as_bert,
         masks=MASKS.get(objective, frozenset()),
+        source_length=sources,
+        target_length=spec.max_length if sources else 0,
+        sources_vary=sources > 0,
         sizes={} if spec.kind is Kind.pair else spec.sizes,
     )
 
@@ -132,6 +149,10 @@ def answered(batch: Batch, objective: InputObjective, hiding: Hiding) -> Batch:
         index=index,
         keep=None if keep is None else keep[:, None],
     )
+    if objective is InputObjective.permutation:
+        drawn = _drawn(there, index, hiding)
+        made = made._replace(weight=drawn.float(), order=random_ranks(drawn, index, hiding.seed))
+        return made
     if objective in HIDING:
         tokens, drawn = hidden(target, there, index, hiding)
         made = made._replace(tokens=tokens[:, None], weight=drawn.float())
@@ -158,9 +179,7 @@ def hidden(
 ) -> tuple[Int[Tensor, "b l"], Bool[Tensor, "b l"]]:
     """Return the tokens with some of them hidden, and which."""
     rows, length = index.numpy(), target.shape[1]
-    drawn = torch.from_numpy(
-        chosen(there.numpy(), rows, seed=hiding.seed, share=hiding.share)
-    ).logical_and_(there)
+    drawn = _drawn(there, index, hiding)
     instead: Tensor = torch.full_like(target, hiding.own.stop)
     if hiding.replacement is MaskedReplacement.bert:
         words = words_of(rows, length, seed=hiding.seed, draw=Draw.replaced)
@@ -170,6 +189,24 @@ def hidden(
         instead = instead.where(share >= 0.1, torch.from_numpy(random))
         instead = instead.where((share < 0.1) | (share >= 0.2), target)
     return target.where(~drawn, instead), drawn
+
+
+def _drawn(
+    there: Bool[Tensor, "b l"], index: Int[Tensor, " b"], hiding: Hiding
+) -> Bool[Tensor, "b l"]:
+    """Return which tokens are to be answered."""
+    drawn = chosen(there.numpy(), index.numpy(), seed=hiding.seed, share=hiding.share)
+    return torch.from_numpy(drawn).logical_and_(there)
+
+
+def random_ranks(
+    drawn: Bool[Tensor, "b l"], index: Int[Tensor, " b"], seed: int
+) -> Int[Tensor, "b l"]:
+    """Return 0 for the tokens that were not drawn, and a random order from 1 on for the others."""
+    words = words_of(index.numpy(), drawn.shape[1], seed=seed, draw=Draw.sight)
+    words[~drawn.numpy()] = np.iinfo(np.uint64).max
+    ranks = torch.from_numpy(words.argsort(1, kind="stable").argsort(1)) + 1
+    return ranks.masked_fill(~drawn, 0)
 
 
 def unilm_ranks(

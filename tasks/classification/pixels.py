@@ -114,8 +114,9 @@ class Pixels(GrayTask):
         permutation_seed: Which permutation.
         max_length: Pixels kept of each image, from the first on; null: all.
         validation_fraction: Share of train, from its end, that is held out.
-        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
-        masked_share: Of the tokens, for objective=masked and unilm; null: 50 %.
+        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+            permutation (tokens).
+        masked_share: Of the tokens, where some are asked for; null: 50 %.
         masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 

@@ -63,8 +63,9 @@ class TableTask(ClassificationTask):
         validation_fraction: Share of train.
         test_fraction: Share of train.
         bucket_batches: Training batches that are formed together by length.
-        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
-        masked_share: Of the tokens, for objective=masked and unilm; null: 15 %.
+        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+            permutation (tokens).
+        masked_share: Of the tokens, where some are asked for; null: 15 %.
         masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 

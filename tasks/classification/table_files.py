@@ -48,7 +48,8 @@ def positions(header: Sequence[str], columns: Sequence[str], where: Path | str) 
     if missing := [name for name in columns if not times[name]]:
         raise BadData(
             f"{where}: columns {list(header)}, wanted {', '.join(missing)}; name yours by "
-            "task.text, task.second_text and task.label"
+            "task.text, task.second_text and task.label, of pairs by task.source_text and "
+            "task.target_text"
         )
     if twice := [name for name in columns if times[name] > 1]:
         raise BadData(

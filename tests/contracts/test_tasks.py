@@ -8,7 +8,7 @@ import torch
 from tasks import contract
 from tasks.classification.gray import Encoding
 from tasks.classification.listops.task import ListOps, ListOpsSource
-from tasks.classification.objectives import InputObjective
+from tasks.classification.objectives import InputObjective, MaskedReplacement
 from tasks.classification.pathfinder.task import Pathfinder, PathfinderSource
 from tasks.classification.pixels import Dataset, Pixels, PixelSource
 from tasks.classification.retrieval import Retrieval, RetrievalSource
@@ -26,6 +26,8 @@ from tasks.language.pg19 import PG19, PG19Source
 from tasks.language.subwords import Algorithm
 from tasks.language.wikitext import Units, WikiText, WikiTextSource
 from tasks.proteins.task import Objective, ProteinForm, Proteins, ProteinSource
+from tasks.sequences.orderings import Ordering, Target as SequenceTarget
+from tasks.sequences.text_pairs import TextPairs
 
 
 def table(columns, **options):
@@ -39,6 +41,14 @@ def table(columns, **options):
     ]
     path.write_text("\n".join([",".join([*columns, "label"]), *rows]) + "\n")
     return TableTask(train=str(path), labels=["good", "bad"], **options)
+
+
+def text_pairs(**options):
+    path = data_root() / "pairs.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [f"{number} " * (1 + number % 4) + f"\t{number}" for number in range(200)]
+    path.write_text("\n".join(["source\ttarget", *rows]) + "\n")
+    return TextPairs(train=str(path), **options)
 
 
 SMALL_TREES = {"min_length": 20, "max_length": 80, "max_depth": 4, "max_args": 6}
@@ -108,6 +118,20 @@ SHIPPED = {
     "induction": lambda: Induction(**FEW, length=20),
     "duplicate": lambda: Duplicate(**FEW, length=20),
     "permutations": lambda: Permutations(**FEW),
+    "reversal": lambda: Ordering(**FEW, length=8),
+    "sorting-longer-test": lambda: Ordering(
+        **FEW, target=SequenceTarget.sorted, length=6, test_length=9
+    ),
+    "text_pairs": lambda: text_pairs(target_length=5),
+    "listops-prefix": lambda: ListOps(source=ListOpsSource.sample, objective=InputObjective.prefix),
+    "listops-permutation": lambda: ListOps(
+        source=ListOpsSource.sample, objective=InputObjective.permutation
+    ),
+    "text-unilm": lambda: Text(
+        source=TextSource.sample,
+        objective=InputObjective.unilm,
+        masked_replacement=MaskedReplacement.bert,
+    ),
     "permutations-few": lambda: Permutations(**FEW, group=Group.s3, length=3),
 }
 

@@ -264,7 +264,7 @@ def test_flags_and_words_mix_in_any_order(folder: Path) -> None:
     four = [("model=ema,linear",), ("--config-dir", str(folder / "my_conf")), ("-m",), ("seed=3",)]
     six = [*four, ("plugins=[acme_mixer]",), ("optim.steps=7",)]
     draw = random.Random(0)
-    orders = [*permutations(four), *(draw.sample(six, len(six)) for _ in range(20))]
+    orders = [*[*permutations(four)][::2], *(draw.sample(six, len(six)) for _ in range(10))]
     for order in orders:
         found = entries([word for group in order for word in group], lambda _: None)
         assert [e.config["model"]["name"] for e in found] == ["ema", "linear"], order

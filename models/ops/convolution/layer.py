@@ -34,9 +34,10 @@ class GatedConvolution(Family):
             an even one sees one more behind itself; a causal layer sees the last ones.
         glu: Whether a gate of its own multiplies every channel.
         input_dropout: Share of the entries of the input that is dropped.
+        inner_width: Channels that are convolved; None: as many as the model has.
 
     Raises:
-        ValueError: Heads do not divide the width, or a value is out of range.
+        ValueError: Heads do not divide these channels, or a value is out of range.
     """
 
     def __init__(
@@ -46,13 +47,17 @@ class GatedConvolution(Family):
         kernel: list[int] = KERNEL,
         glu: bool = True,
         input_dropout: float = 0.0,
+        inner_width: int | None = None,
     ) -> None:
         super().__init__()
-        if site.width % site.heads:
+        inner = site.width if inner_width is None else inner_width
+        if inner < 1 or inner % site.heads:
+            name, way = ("width", "model.backbone.width")
+            if inner_width is not None:
+                name, way = "inner_width", "model.mixer.inner_width"
             raise ValueError(
-                "heads share the channels evenly, so they must divide width: got "
-                f"heads={site.heads}, width={site.width}; set model.backbone.width to a multiple "
-                f"of {site.heads}"
+                f"heads share the channels evenly, so they must divide {name}: got "
+                f"heads={site.heads}, {name}={inner}; set {way} to a multiple of {site.heads}"
             )
         taps = site.at(kernel)
         reach = site.max_length if site.causal else 2 * site.max_length - 1
@@ -67,9 +72,9 @@ class GatedConvolution(Family):
         self.left = taps - 1 if site.causal else (taps - 1) // 2
         self.normalise = TapSoftmax(self.left)
         self.input_dropout, self.tap_dropout = input_dropout, site.attention_dropout
-        self.in_proj = projection(site.width, (2 if glu else 1) * site.width, bias=True)
-        self.out_proj = projection(site.width, site.width, bias=True)
-        self.add_taps(site.width)
+        self.in_proj = projection(site.width, (2 if glu else 1) * inner, bias=True)
+        self.out_proj = projection(inner, site.width, bias=True)
+        self.add_taps(inner)
         self.traits = Traits(
             causal=site.causal,
             weight_dropout=True,

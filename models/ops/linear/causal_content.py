@@ -25,7 +25,7 @@ CHUNK = 16
 """Tokens that weigh each other directly."""
 
 
-class Past(NamedTuple):
+class CausalContent(NamedTuple):
     """What causal content keeps of the tokens so far; all zeros: there were none."""
 
     content: Float[Tensor, "b u k v"]
@@ -41,8 +41,8 @@ def causal_content(
     logits: Float[Tensor, "b u l k"],
     v: Float[Tensor, "b u l v"],
     keep: Bool[Tensor, "b l"] | None,
-    past: Past,
-) -> tuple[Float[Tensor, "b h l v"], Past]:
+    past: CausalContent,
+) -> tuple[Float[Tensor, "b h l v"], CausalContent]:
     """Apply to each query the maps up to it, and return what the last token leaves.
 
     Args:
@@ -80,4 +80,4 @@ def causal_content(
     y = y + (among @ v[:, :, None]).sum(1)
     last = level[:, :, length - 1]
     seen = (last > NEVER / 2).to(last.dtype)
-    return y.flatten(2, 3)[:, :, :length], Past(maps[:, :, -1], last * seen, seen)
+    return y.flatten(2, 3)[:, :, :length], CausalContent(maps[:, :, -1], last * seen, seen)

@@ -103,8 +103,9 @@ class Pathfinder(GrayTask):
         mean: Of the levels over 255, for scalars.
         deviation: Of the levels over 255, for scalars.
         black_is_padding: Levels without a shift, 0 being padding; for symbols.
-        objective: What a model answers: classify; or masked, causal, prefix or unilm (tokens).
-        masked_share: Of the tokens, for objective=masked and unilm; null: 50 %.
+        objective: What a model answers: classify; or masked, causal, prefix, unilm or
+            permutation (tokens).
+        masked_share: Of the tokens, where some are asked for; null: 50 %.
         masked_replacement: What stands in their place: mask, or bert (80/10/10).
     """
 

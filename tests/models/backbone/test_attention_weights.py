@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lra.compose import core_of, group_file
-from models.backbone.attention_weights import readable, recorded_calls, weights
+from models.backbone.attention_weights import attention_of, readable, recorded_calls, weights
 from models.backbone.model import Backbone, BackboneConfig, Head, TaskFacts
 from models.families.softmax import SoftmaxAttention
 from models.mixer import Unsupported
@@ -46,16 +46,17 @@ def test_weights_of_every_family_that_has_them(name, causal) -> None:
         with pytest.raises(Unsupported, match="a stack of its own"):
             readable(model.stack)
         return
-    found, _, reasons = read(model)
+    found, calls, reasons = read(model)
     assert not found.keys() & reasons.keys()
-    for own in found.values():
-        places = own.shape[2]
-        assert own.shape == (2, 2, places, places)
+    for layer, own in found.items():
+        places, heads = own.shape[2], calls[layer].q.shape[1]  # half of them where half attend
+        assert own.shape == (2, heads, places, places)
         assert float(own.min()) > -1e-9
         torch.testing.assert_close(own.sum(-1), torch.ones_like(own[..., 0]), atol=1e-5, rtol=0)
         if causal:
             assert not own.triu(1).any()
-    stochastic = {n for n, traits in enumerate(model.traits) if traits.row_stochastic}
+    parts = [attention_of(block.mixer) for block in model.stack.blocks]
+    stochastic = {n for n, part in enumerate(parts) if part.traits.row_stochastic}
     assert stochastic >= found.keys()
 
 
@@ -64,7 +65,7 @@ def test_exact_attention_has_the_weights_of_its_equation(name) -> None:
     keep = torch.ones(2, 1, LENGTH, dtype=torch.bool)
     keep[1, :, 30:] = False
     found, calls, _ = read(model_of(name, causal=False), keep)
-    for layer, (q, k, layout) in calls.items():
+    for layer, (q, k, layout, _) in calls.items():
         scores = torch.einsum("bhqd,bhkd->bhqk", q, k) / q.shape[-1] ** 0.5
         scores = scores.masked_fill(~layout.keep[:, None, None], -torch.inf)
         torch.testing.assert_close(found[layer], scores.softmax(-1))

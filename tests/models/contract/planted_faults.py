@@ -116,6 +116,7 @@ PLANTED = [
     core("ranks", "ranks of row", layouts.OrderOfTheFirst),
     core("ranks", "outliers above rank", layouts.SeesNextRank),
     core("ranks", "against the causal form", layouts.HidesRankZero),
+    whole("ranks", "queries below rank", layouts.QueriesForgetTheirRanks),
     core("ranks", "looks both ways", layouts.OrderBesideCausality, causal=True),
     core("is_global", "is not applied", layouts.IgnoresGlobal),
     core("is_global", "is not seen by", layouts.GlobalSeesOnly),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from models.families.softmax import SoftmaxAttention
 from models.mixer import Flow, Growth, Layout, Positions, Site, Traits
 from models.multi_head import MultiHead
 from models.positions import rotate
@@ -271,6 +272,13 @@ class SeesNextRank(Reader):
 class HidesRankZero(WideReader):
     def ranked(self, order: Tensor) -> Tensor:
         return super().ranked(order) & (order != 0)[:, None]
+
+
+class QueriesForgetTheirRanks(SoftmaxAttention):
+    """Lets queries of another rank see what keys at their places see."""
+
+    def attend(self, x, layout: Layout, source, source_layout: Layout, at=None) -> Tensor:
+        return super().attend(x, source_layout, source, source_layout, at)
 
 
 class OrderBesideCausality(Reader):

@@ -88,5 +88,5 @@ def however_cut(mixer: GatedConvolution, cut: list[int]) -> None:
         flow = mixer.extend(Flow(piece, state), Layout())
         state = flow.state
         found.append(flow.x)
-        assert size_bytes(state) == 8 * 2 * (mixer.taps - 1) * 6
+        assert size_bytes(state) == 8 * 2 * (mixer.taps - 1) * mixer.out_proj.in_features
     torch.testing.assert_close(torch.cat(found, 1), mixer(x, Layout()), atol=1e-12, rtol=0)

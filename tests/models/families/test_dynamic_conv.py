@@ -25,11 +25,13 @@ BOTH = pytest.mark.parametrize("causal", [False, True])
 
 @BOTH
 @pytest.mark.parametrize("kernel", [2, 5, 6])
-def test_it_is_the_sum_over_taps(causal, kernel):
-    mixer, x = built(DynamicConv, causal=causal, kernel=kernel), drawn(2, LENGTH, 6)
+@pytest.mark.parametrize("inner", [None, 10])
+def test_it_is_the_sum_over_taps(causal, kernel, inner):
+    mixer = built(DynamicConv, causal=causal, kernel=kernel, inner_width=inner)
+    x = drawn(2, LENGTH, 6)
     x.requires_grad_()
     z = gated(mixer, x).transpose(1, 2).flatten(2)
-    weight = mixer.kernel_proj.weight.view(mixer.heads, kernel, 6)
+    weight = mixer.kernel_proj.weight.view(mixer.heads, kernel, inner or 6)
     logits = torch.einsum("bld,htd->bhlt", z, weight)
     left = kernel - 1 if causal else (kernel - 1) // 2
     wanted = literal(mixer, x, logits.softmax(-1), left)

@@ -40,6 +40,19 @@ def test_it_is_the_sum_over_taps(causal, kernel):
     equal_with_gradients(mixer(x, Layout()), wanted, leaves)
 
 
+@BOTH
+@pytest.mark.parametrize("inner", [4, 10])
+def test_the_convolution_may_have_a_width_of_its_own(causal, inner):
+    mixer, x = built(LightConv, causal=causal, inner_width=inner), drawn(2, LENGTH, 6)
+    left = 4 if causal else 2
+    wanted = literal(mixer, x, logits(mixer, x).softmax(-1), left)
+    equal_with_gradients(mixer(x, Layout()), wanted, [*mixer.parameters()])
+    if causal:
+        however_cut(mixer, [3, 1, LENGTH - 4])
+    with pytest.raises(ValueError, match=f"got heads=2, inner_width={inner + 1}; set model.mixer"):
+        built(LightConv, inner_width=inner + 1)
+
+
 @pytest.mark.parametrize("case", [case for case in released.CASES if case.startswith("light")])
 def test_it_is_the_released_convolution(case):
     as_released(LightConv, case)

@@ -94,7 +94,9 @@ def test_mixtures_keep_the_contract(components, causal, monkeypatch):
     # logits are worked off in blocks, each counted apart: shorter lengths show the same growth
     monkeypatch.setattr("models.contract.costs.LENGTHS", (2**8, 2**9, 2**11))
     monkeypatch.setattr("models.contract.costs.FURTHER_LENGTHS", (2**10, 2**12))
-    found = check_mixer(lambda site: Synthesizer(site, components=components), causal=causal)
+    found = check_mixer(
+        lambda site: Synthesizer(site, components=components), causal=causal, max_length=100
+    )
     assert len(found) > 1
     assert [f"{f.check}: {f.detail}" for f in found if not f.passed] == []
 

@@ -157,7 +157,7 @@ def test_the_baseline_is_the_frequency_of_tokens(name, objective):
     ("name", "words", "message"),
     [
         ("mnist", ["objective=masked", "encoding=scalars"], "set task.encoding=symbols"),
-        ("text", ["masked_share=0.2"], "belongs to objective=masked"),
+        ("text", ["masked_share=0.2"], "belongs to objective=masked, unilm"),
         ("text", ["objective=causal", "masked_share=0.2"], "got objective=causal"),
         ("text", ["objective=masked", "masked_share=1"], "between 0 and 1"),
         ("text", ["objective=prefix", "masked_replacement=bert"], "belongs to objective=masked or"),

@@ -1,0 +1,167 @@
+"""An encoder and a decoder as one stack: the encoder reads the prefix, the decoder what follows it.
+
+    [s1 s2 s3 | _ t1 t2]     prefix = 3
+     encoder    decoder      each token of the decoder sees all of the source, and itself and those
+                             before it among the decoder's
+
+From outside it is a causal stack that honours a prefix, as attention under a prefix mask is: the
+same batches train both. Transformer (Vaswani et al. 2017, arXiv:1706.03762, section 3.1) with any
+family that looks both ways as the encoder; with Longformer it is LED (Beltagy et al. 2020,
+arXiv:2004.05150, section 7). Positions of the decoder's tokens begin anew. What stands at the
+places of the source is zeros: nothing is answered there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from conf.choices import bound
+from models.backbone.assembly import block_of, stack_of
+from models.backbone.choices import DecoderMixer
+from models.backbone.config import BackboneConfig, TaskFacts
+from models.backbone.decoder import DecoderBlock
+from models.backbone.requirements import checked_mixer
+from models.backbone.stack import Stack
+from models.mixer import Flow, Layout, MixerFactory, Positions, Site, State, Traits, Unsupported
+
+
+class EncoderDecoder(nn.Module):
+    """Maps rows of a source and what follows it, which `layout.prefix` parts.
+
+    Args:
+        encoder: Of the source.
+        decoder: Blocks of what follows.
+        facts: Lengths of both, and whether sources vary.
+        width: Of tokens.
+    """
+
+    restarts = True
+    """Positions begin anew behind the prefix."""
+
+    def __init__(
+        self, encoder: Stack, decoder: Sequence[DecoderBlock], *, facts: TaskFacts, width: int
+    ) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, nn.ModuleList(decoder)
+        self.norm = nn.LayerNorm(width)
+        self.facts = facts
+        mixers = [cast(Any, block).mixer for block in encoder.blocks]
+        mixers += [block.own.mixer for block in decoder]
+        known = [mixer.traits for mixer in mixers]
+        self.traits = Traits(
+            supports=frozenset({"keep", "prefix"}),
+            positions=frozenset.intersection(*(traits.positions for traits in known)),
+            options=frozenset.intersection(*(traits.options for traits in known)),
+            causal=True,
+            operations=max(traits.operations for traits in known),
+            memory=max(traits.memory for traits in known),
+            weight_dropout=all(traits.weight_dropout for traits in known),
+        )
+
+    def forward(self, flow: Flow, layout: Layout) -> Flow:
+        """Encode what is before `layout.prefix`, and decode what is behind."""
+        prefix, (_, length, width) = layout.prefix, flow.x.shape
+        if prefix is None or flow.state is not None:
+            raise Unsupported("an encoder-decoder reads whole rows, whose sources end at a prefix")
+        begins, place = prefix[:, None], torch.arange(length, device=flow.x.device)
+        sources = min(self.facts.source_length, length)
+        keep = None
+        if self.facts.sources_vary:
+            keep = place[:sources] < begins
+            if layout.keep is not None:
+                keep = keep & layout.keep[:, :sources]
+        seen = Layout(keep=keep)
+        encoded = self.encoder(flow._replace(x=flow.x[:, :sources]), seen)
+        steps = place[: min(self.facts.target_length, length)]
+        # Behind a row's end stands its last token again, which no earlier one sees.
+        index = (begins + steps).clamp(max=length - 1)[..., None].expand(-1, -1, width)
+        after: Flow = encoded._replace(x=flow.x.gather(1, index))
+        for block in self.decoder:
+            after = block(after, Layout(), encoded.x, seen)
+        index = (place - begins).clamp(0, len(steps) - 1)[..., None].expand(-1, -1, width)
+        x = self.norm(after.x).gather(1, index).masked_fill((place < begins)[..., None], 0.0)
+        return after._replace(x=x)
+
+    def initial_state(self, batch_size: int, memory: int) -> State:
+        """Raise `Unsupported`: what follows a source is read as a whole."""
+        del batch_size, memory
+        raise Unsupported("an encoder-decoder has no state along time: choose decoder_depth=0")
+
+
+def encoder_decoder(
+    site: Site,
+    config: BackboneConfig,
+    *,
+    mixers: Sequence[MixerFactory],
+    exact: MixerFactory,
+    facts: TaskFacts,
+) -> EncoderDecoder:
+    """Return the stack of `config.depth` layers of an encoder and `decoder_depth` of a decoder.
+
+    Args:
+        site: Of the whole; what a layer's own site has otherwise is said here.
+        config: Options of the backbone.
+        mixers: Of the encoder: one for all layers, or one for each.
+        exact: A family of exact attention: of the decoder, and from it to the source.
+        facts: What the task says.
+
+    Raises:
+        Unsupported: The encoder's mixers do not look both ways, or the decoder's look ahead.
+    """
+    if not mixers:
+        raise Unsupported(
+            "a model with a stack of its own is no encoder: got model.backbone.decoder_depth="
+            f"{config.decoder_depth}; set it to 0, or choose a family of mixers"
+        )
+    own = exact if config.decoder_mixer == DecoderMixer.exact else mixers[-1]
+
+    def placed(layer: int, depth: int, longest: int, *, causal: bool, shared: Any) -> Site:
+        words = int(torch.randint(2**62, (), generator=site.generator))
+        return replace(
+            site,
+            layer=layer,
+            depth=depth,
+            max_length=longest,
+            causal=causal,
+            shared=shared,
+            generator=torch.Generator().manual_seed(words),
+        )
+
+    def checked(make: MixerFactory, at: Site, *, padded: bool) -> nn.Module:
+        return checked_mixer(
+            bound(make)(at),
+            positions=config.positions,
+            causal=at.causal,
+            max_length=at.max_length,
+            site=at,
+            padded=padded,
+            per_token=True,
+        )
+
+    read, written, across = ({}, {}, {})  # type: ignore[var-annotated]  # of each its own modules
+    blocks = []
+    for layer in range(config.depth):
+        at = placed(layer, config.depth, facts.source_length, causal=False, shared=read)
+        make = mixers[layer if len(mixers) > 1 else 0]
+        blocks.append(block_of(checked(make, at, padded=facts.sources_vary), config))
+    decoder = []
+    for layer in range(config.decoder_depth):
+        depth = config.decoder_depth
+        at = placed(layer, depth, facts.target_length, causal=True, shared=written)
+        mixer = checked(own, at, padded=False)
+        beside = placed(layer, depth, facts.source_length, causal=False, shared=across)
+        cross = bound(exact)(replace(beside, positions=Positions.none))
+        decoder.append(
+            DecoderBlock(
+                cast(Any, mixer),
+                cast(Any, cross),
+                width=config.width,
+                feed_forward_width=config.feed_forward_width,
+                dropout=config.dropout,
+            )
+        )
+    encoder = stack_of(blocks, config, per_token=True)
+    return EncoderDecoder(encoder, decoder, facts=facts, width=config.width)

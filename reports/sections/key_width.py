@@ -1,0 +1,190 @@
+"""Scores against the width of a head's queries and keys, by the number of heads.
+
+Heads of a fixed share of the model's width get narrower with their number: beyond a point a matrix
+of attention weights can no longer be any other one (the low-rank bottleneck of arXiv:2002.07028).
+A line is a number of heads; dashes join places of equal parameters, heads times width.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from reports.figures.curves import EVALUATION, page_names, pages
+from reports.figures.drawing import PALETTE, Look, save, style
+from reports.figures.layout import arrange, sheet
+from reports.names import display_name
+from reports.rows import shown
+from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry, final_scores
+from reports.tables import Column, Table, TableRow
+
+WIDTH, HEADS = "backbone.head_width", "backbone.heads"
+SCORES = (ACCURACY, *LANGUAGE)
+COLUMNS = (*EVALUATION, "metric", "model", "heads", "key_width", "value", "low", "high", "seeds")
+_PLOT = (3.0, 2.2)
+"""Inches."""
+
+
+def key_width_rows(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
+    """Return final test scores of models that differ in the width of a head, with both numbers.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+        score: which.
+    """
+    found = final_scores(rows, "test", score)
+    if found is None:
+        return rows.iloc[:0]
+    numbers = [
+        [_number(options.get(key)) for key in (HEADS, WIDTH)] for options in found["options"]
+    ]
+    found[["heads", "key_width"]] = pd.DataFrame(numbers, index=found.index, dtype="Int64")
+    found["line"] = [_line(row) for row in found.to_dict("records")]
+    found = found[found["key_width"].notna()]
+    widths = found.groupby(list(EVALUATION), dropna=False)["key_width"].transform("nunique")
+    return found[widths > 1]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _line(row: dict[Any, Any]) -> str:
+    """Return the model's name without the width of its heads."""
+    options = {key: value for key, value in row["options"].items() if key != WIDTH}
+    return display_name(row["family"], options, row["departures"])
+
+
+def key_width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:
+    """Return the mean and the extremes over seeds of each place.
+
+    Args:
+        rows: as `key_width_rows` returns them.
+        score: of which they are.
+    """
+    records = []
+    good = rows[rows["status"] == "ok"]
+    keys = [*EVALUATION, "line", "heads", "key_width"]
+    for key, part in good.groupby(keys, sort=True, dropna=False):
+        values = part["value"].astype(float) * score.factor
+        place: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
+        known = dict(zip(keys, place, strict=True))
+        known |= {"model": known.pop("line"), "metric": score.metric, "value": values.mean()}
+        known |= {"low": values.min(), "high": values.max(), "seeds": part["seed"].nunique()}
+        records.append(known)
+    data = pd.DataFrame(records, columns=list(COLUMNS))
+    return data.sort_values([*EVALUATION, "heads", "model", "key_width"], ignore_index=True)
+
+
+def key_width_figure(data: pd.DataFrame, score: Score) -> Figure:
+    """Draw what `key_width_data` returned: a panel for each task, a line for each other option."""
+    panels = list(dict.fromkeys(data[list(EVALUATION)].itertuples(index=False, name=None)))
+    names = list(dict.fromkeys(data["model"]))
+    colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
+    equal = False
+    with style():
+        made = sheet(len(panels), plot=_PLOT)
+        for axes, panel in zip(made.axes, panels, strict=True):
+            own = data[(data[list(EVALUATION)] == list(panel)).all(axis=1)]
+            for name, part in own.groupby("model", sort=False):
+                _draw(axes, part, colors[str(name)])
+            equal |= _join_equal(axes, own)
+            widths = sorted({int(width) for width in own["key_width"]})
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(widths, [str(width) for width in widths])
+            axes.minorticks_off()
+            axes.set_xlabel("width of a head's queries and keys")
+            axes.set_ylabel(f"{score.title.lower()}{' (%)' if score.shares else ''}")
+            axes.set_title(f"{panel[0]}, length {shown(panel[3])} ({panel[2]})", size=8.5)
+        handles = [
+            Line2D([], [], color=colors[name], marker="o", markersize=3.5, label=name)
+            for name in names
+        ]
+        if equal:
+            label = "equal heads × width"
+            handles.append(Line2D([], [], color="0.55", linestyle=(0, (4, 2)), label=label))
+        return arrange(
+            made,
+            title=f"{score.title} against key width",
+            subtitle="test split; bands: extremes over seeds",
+            handles=handles,
+        )
+
+
+def _draw(axes: Axes, own: pd.DataFrame, color: str) -> None:
+    widths = own["key_width"].astype(float)
+    axes.plot(widths, own["value"], color=color, marker="o", markersize=3.5, linewidth=1.3)
+    if (own["seeds"] > 1).any():
+        axes.fill_between(widths, own["low"], own["high"], color=color, alpha=0.12, linewidth=0)
+
+
+def _join_equal(axes: Axes, own: pd.DataFrame) -> bool:
+    """Join places of equal parameters where there are three or more; return whether there are."""
+    products = own["heads"] * own["key_width"]
+    drawn = False
+    for _, part in own[products.notna()].groupby(products[products.notna()]):
+        if part["heads"].nunique() > 2 and part["heads"].is_unique:
+            axes.plot(
+                part["key_width"].astype(float), part["value"], color="0.55",
+                linestyle=(0, (4, 2)), linewidth=1.0, zorder=1,
+            )  # fmt: skip
+            drawn = True
+    return drawn
+
+
+def key_width_table(rows: pd.DataFrame, score: Score) -> Table:
+    """Build the table: lines of the figure by width, tasks side by side; failures are marks."""
+    tasks = list(dict.fromkeys(rows[list(EVALUATION)].itertuples(index=False, name=None)))
+    places = [
+        (task, width)
+        for task in tasks
+        for width in sorted(
+            set(rows[(rows[list(EVALUATION)] == list(task)).all(axis=1)]["key_width"])
+        )
+    ]
+    lines = rows.sort_values(["heads", "line"])["line"]
+    return Table(
+        title=f"{score.title} by key width",
+        caption=f"{score.unit}, test split, mean over seeds; columns: width of a head's queries "
+        "and keys.",
+        stub="model",
+        columns=tuple(
+            Column(group=f"{task[0]}, length {shown(task[3])}", title=str(width),
+                   key=f"{task[0]} {width}")
+            for task, width in places
+        ),
+        rows=tuple(
+            TableRow(title=str(name), entries=tuple(
+                entry(rows[(rows[list(EVALUATION)] == list(task)).all(axis=1)
+                           & (rows["key_width"] == width) & (rows["line"] == name)], score)
+                for task, width in places
+            ))
+            for name in dict.fromkeys(lines)
+        ),
+    )  # fmt: skip
+
+
+def key_width_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, Table | str]]:
+    """Save the figures that the rows allow; yield (stem, heading, table or text of a figure)."""
+    del looks  # a line is a number of heads
+    trained = frame[frame["runner"] == "train"]
+    for score in SCORES:
+        rows = key_width_rows(trained, score)
+        if rows.empty:
+            continue
+        stem, name = f"key-width-{score.metric.replace('_', '-')}", score.title.lower()
+        yield f"{stem}-table", f"{score.title} by key width", key_width_table(rows, score)
+        data = key_width_data(rows, score)
+        if data.empty:
+            continue
+        parts = pages(data, EVALUATION)
+        titles = page_names(stem, f"{score.title} against key width", len(parts))
+        for part, (file, heading) in zip(parts, titles, strict=True):
+            save(key_width_figure(part, score), folder, file, part)
+            yield file, heading, f"{name} on the test split against the width of a head's keys"
