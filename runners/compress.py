@@ -215,6 +215,10 @@ class Compress(Timing, TrainedRunner):
         named = {"method": self.method.value}
         whole = CompressedModel(model=model, labels={**named, "amount": "0", STAGE: "trained"})
         yield from measurement.rows(whole)
+        if self.steps and self.method in USUAL:  # what fine-tuning gives without any compression
+            tuned = self.trained(copied(model), work)
+            labels = {**whole.labels, STAGE: TUNED}
+            yield from measurement.rows(CompressedModel(model=tuned, labels=labels))
         for found in self.variants(model, work):
             if isinstance(found, Measurement):
                 yield found

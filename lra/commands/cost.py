@@ -85,22 +85,33 @@ def _lengths(word: str) -> list[int]:
 def main(argv: list[str]) -> int:
     """Print the costs of a cell's model, or of every model that words compose."""
     flags, words = parser().parse_known_args(argv)
-    bare = [word for word in words if "=" not in word and word[0] not in "-+~"]
+    bare = [word for word in words if "=" not in word and not word.startswith(("-", "+", "~"))]
     if words and words == bare:
-        runs = _stored(words, flags.results or Path("results"))
+        runs = [*_stored(words, flags.results or Path("results"))]
     elif flags.results is not None:
         raise CommandError(
             f"--results {flags.results} says where a stored cell is, and the words compose a "
             "model: leave one of them out"
         )
     else:
-        runs = _composed(words)
-    shown = [each for run, length in runs for each in _shown(run, flags.lengths, length)]
+        runs = [*_composed(words)]
+    shown, refused = list[CountedModel](), list[dict[str, str]]()
+    for run, length in runs:
+        try:
+            shown += _shown(run, flags.lengths, length)
+        except ValueError as error:
+            if len(runs) == 1:
+                raise
+            names = {"model": run.model, "task": run.task_name}
+            refused.append({**names, "reason": " ".join(str(error).split())})
     if flags.json:
-        print(json.dumps({"schema": SCHEMA, "models": [*map(_as_json, shown)]}, indent=1))
+        models = [*map(_as_json, shown)]
+        print(json.dumps({"schema": SCHEMA, "models": models, "refused": refused}, indent=1))
         return 0
     for number, each in enumerate(shown):
         print(("\n" if number else "") + "\n".join(_text(each)))
+    for one in refused:
+        print(f"\n{one['model']} on {one['task']}: refused: {one['reason']}")
     return 0
 
 
@@ -138,16 +149,9 @@ def _composed(words: list[str]) -> "Iterator[tuple[Run, None]]":
             "task=listops"
         )
     tasks: dict[str, Any] = {}
-    for entry in entries(["-m", *words] if _sweeps(words) else words, _refuse):
+    alone = {"-m", "--multirun", "--run"}.intersection(words)
+    for entry in entries(words if alone else ["-m", *words], _refuse):
         yield typed(entry.config, tasks), None
-
-
-def _sweeps(words: list[str]) -> bool:
-    """Tell whether a choice names several, as in model=softmax,linear, which is no run."""
-    chosen = (word.partition("=") for word in words)
-    return "-m" not in words and any(
-        key in ("model", "task", "size") and "," in value for key, _, value in chosen
-    )
 
 
 def _refuse(_: object) -> None:

@@ -45,6 +45,8 @@ OPTIONS = frozenset(
     )
 )  # fmt: skip
 """Of the runner: they tell variants apart, and not models."""
+WHOLE = ("heads", "magnitude", "shared_heads")
+"""Methods of which amount 0 is the whole model."""
 TRAINED, TUNED = "trained", "fine-tuned"
 KEYS = (*TASK, "name", "method", "amount", "stage", "way", "what")
 NUMBERS = ("parameters", "nonzero_parameters", "flops")
@@ -101,8 +103,8 @@ def compression_data(rows: pd.DataFrame) -> pd.DataFrame:
         record["model"] = record.pop("name")
         records.append({**record, **_numbers(part), "status": "ok", "reason": ""})
     found = pd.DataFrame(records, columns=list(COLUMNS))
-    # The model as trained is the same in the cells of all methods.
-    same = (found["stage"] == TRAINED) & found.duplicated([*TASK, "model", "stage"])
+    # The model as trained is the same in the cells of all methods, before and after fine-tuning.
+    same = (found["amount"] == 0) & found.duplicated([*TASK, "model", "what"])
     found = found[~same].assign(after=found["stage"] != TRAINED)
     order = ["after", "method", "amount", "stage"]
     return found.sort_values(order, kind="stable").drop(columns="after").reset_index(drop=True)
@@ -114,7 +116,9 @@ def named_variant(labels: Mapping[str, str]) -> str:
     if stage == TRAINED:
         return "as trained"
     said = [method]
-    if "heads" in labels:
+    if labels.get("amount") == "0" and method in WHOLE:
+        said = ["as trained"]
+    elif "heads" in labels:
         said = [f"{labels['heads']} heads"]
     elif "sparsity" in labels:
         said = [f"{100 * float(labels['amount']):g} % zeros", labels.get("scope", "")]

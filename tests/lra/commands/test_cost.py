@@ -30,6 +30,13 @@ def test_several_models_and_lengths(capsys):
     assert parts["network"]["multiply_adds_each"] == 65 * 2 * 16 * 32
 
 
+def test_of_several_models_one_that_is_refused_is_named(capsys):
+    assert main(["show", "--cost", "model=linformer,linear", "task=text8", "--lengths=32"]) == 0
+    text = capsys.readouterr().out
+    assert "linear on text8: one example of 32 tokens" in text
+    assert "linformer on text8: refused: Linformer mixes all positions" in text
+
+
 def test_the_table_folds_layers_and_names_them(capsys):
     words = ("model=softmax", *MODEL, "model.backbone.depth=6", "model.backbone.layer_groups=2")
     assert main(["show", "--cost", *words, "--lengths=64"]) == 0

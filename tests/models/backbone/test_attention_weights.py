@@ -65,7 +65,7 @@ def test_exact_attention_has_the_weights_of_its_equation(name) -> None:
     keep = torch.ones(2, 1, LENGTH, dtype=torch.bool)
     keep[1, :, 30:] = False
     found, calls, _ = read(model_of(name, causal=False), keep)
-    for layer, (q, k, layout) in calls.items():
+    for layer, (q, k, layout, _) in calls.items():
         scores = torch.einsum("bhqd,bhkd->bhqk", q, k) / q.shape[-1] ** 0.5
         scores = scores.masked_fill(~layout.keep[:, None, None], -torch.inf)
         torch.testing.assert_close(found[layer], scores.softmax(-1))
