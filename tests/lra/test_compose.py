@@ -208,6 +208,9 @@ def test_task_yaml_lists_exactly_the_constructor(name: str) -> None:
     if name == "table":
         with pytest.raises(ConfigError, match=r"name a table by task\.train"):
             build_task_by_name(name)
+    elif name == "text_pairs":
+        with pytest.raises(ConfigError, match=r"name a file of pairs by task\.train"):
+            build_task_by_name(name)
     elif name in {"retrieval", "pg19", "proteins", "proteins_masked"}:  # they need files
         assert build_task_by_name(name, ["source=sample"]).spec.name in name
     else:

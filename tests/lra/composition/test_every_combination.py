@@ -46,6 +46,8 @@ def own_words(task):
     if task == "table":
         # nothing is read before a cell runs
         words += ["task.dataset=owner/name", "task.labels=[a,b]"]
+    if task == "text_pairs":
+        words.append("task.train=mine.tsv")
     return tuple(words)
 
 

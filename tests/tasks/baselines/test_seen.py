@@ -19,6 +19,7 @@ from tasks.data.batching import Draw, random_words
 from tasks.diagnostics.base import DiagnosticTask
 from tasks.language.base import LanguageTask
 from tasks.proteins.task import Proteins
+from tasks.sequences.text_pairs import TextPairs
 from tests.fuzz import cases
 
 FEW = {"train_examples": 60, "validation_examples": 20, "test_examples": 20}
@@ -73,6 +74,9 @@ VARIED = {
     "induction": {**ROWS, "length": whole(20, 30), "test_length": chance(None, 50)},
     "duplicate": {**ROWS, "length": chance(20, 30), "test_length": chance(None, 50)},
     "permutations": {**ROWS, "length": whole(5, 9), "test_length": chance(None, 12)},
+    "reversal": {**ROWS, "length": whole(5, 9), "test_length": chance(None, 12)},
+    "sorting": {**ROWS, "length": whole(8, 12), "test_length": chance(None, 14)},
+    "text_pairs": {"source_length": whole(1, 40), "target_length": whole(1, 12)},
 }  # fmt: skip
 """By task: options, each with what draws its value."""
 
@@ -92,7 +96,10 @@ def drawn(name, source, folder):
     if options.get("form") == "concatenated":
         options["max_length"] += 5
     words = [f"{option}={'null' if x is None else x}" for option, x in options.items()]
-    task = build_task_by_name(name, words + (own_table(folder) if name == "table" else []))
+    own = own_table(folder) if name in {"table", "text_pairs"} else []
+    if name == "text_pairs":
+        own = [own[0], "source_text=text", "target_text=other"]
+    task = build_task_by_name(name, words + own)
     task.prepare()
     return task
 
@@ -199,10 +206,10 @@ def test_baselines_read_what_batches_deliver(name, seed, views, tmp_path):
             float((judged == often).double().mean())
         )
     else:
-        assert isinstance(task, LanguageTask)
+        assert isinstance(task, LanguageTask | TextPairs)
         known = torch.bincount(trained_on(task), minlength=task.spec.vocabulary)
         judged = torch.cat([answers_of(batch) for batch in one_by_one(task, split)])
-        if split == "train" and not rows_alone(task):
+        if split == "train" and isinstance(task, LanguageTask) and not rows_alone(task):
             judged = torch.from_numpy(np.asarray(task.split("train").tokens[1:], np.int64))
         first = 4 if isinstance(task, Proteins) else 0
         share = (1 + known).double()[first:]
@@ -226,6 +233,8 @@ def answers_of(batch):
 
 def trained_on(task):
     """Return the tokens of train that a model sees: what rows show, or all of a stream."""
+    if isinstance(task, TextPairs):
+        return torch.cat([answers_of(batch) for batch in one_by_one(task, "train")])
     if not rows_alone(task):
         return torch.from_numpy(np.asarray(task.split("train").tokens, np.int64))
     shown = [
