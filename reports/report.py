@@ -54,12 +54,11 @@ from reports.sections.efficiency import (
 )
 from reports.sections.extrapolation import extrapolation_parts
 from reports.sections.generic import generic_tables
-from reports.sections.key_width import key_width_parts
-from reports.sections.learned_spans import learned_span_parts
 from reports.sections.patterns import pattern_parts
 from reports.sections.peers import peer_parts
 from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
+from reports.sections.trainings import training_parts
 from reports.stems import stem
 from reports.tables import Table, escape_markdown, to_csv, to_html, to_latex, to_markdown
 
@@ -267,7 +266,7 @@ def _pages_of_curves(draft: _Draft, data: pd.DataFrame, axis: Axis, file: str, t
 def _further(draft: _Draft, frame: pd.DataFrame) -> None:
     """Add what other runners are shown by: tables, and texts of figures that were saved."""
     decoding: Parts = partial(decode_parts, groups=draft.groups)
-    for parts in (decoding, learned_span_parts, key_width_parts, *SECTIONS.values()):
+    for parts in (decoding, training_parts, *SECTIONS.values()):
         _show(draft, parts(frame, draft.looks, draft.folder))
 
 

@@ -26,8 +26,8 @@ MODEL = (*TASK, "model")
 """Columns whose values share a panel."""
 LAYER = (*MODEL, "layer")
 ALL = "all"
-_CURVES, _SQUARE = (2.7, 1.9), (1.75, 1.75)
-"""Inches."""
+_CURVES, SQUARE, LETTERS = (2.7, 1.9), (1.75, 1.75), (2.7, 2.7)
+"""Inches of plots: of curves, of pictures, and of those with twenty names."""
 _STEPS = 4
 """Of the scale of colours in a legend."""
 
@@ -253,6 +253,7 @@ def picture_figure(
     colors: Colors,
     words: str,
     across: int = 3,
+    plot: tuple[float, float] = SQUARE,
 ) -> Figure:
     """Draw a matrix in each panel, all with one scale of colours.
 
@@ -266,9 +267,10 @@ def picture_figure(
         colors: how numbers become colours.
         words: what the colours mean.
         across: panels beside each other.
+        plot: width and height of each, inches.
     """
     with style():
-        made, parts = panels(data, keys, _SQUARE, across)
+        made, parts = panels(data, keys, plot, across)
         pictures = [picture(own) for _, own in parts]
         low = min(float(np.nanmin(each.values)) for each in pictures)
         high = max(float(np.nanmax(each.values)) for each in pictures)
@@ -291,8 +293,9 @@ def picture_figure(
             axes.grid(visible=False)
             axes.minorticks_off()
             if each.rows:
-                axes.set_yticks(range(down), each.rows, size=6)
-                axes.set_xticks(range(along), each.columns, size=6)
+                axes.set_yticks(range(down), each.rows)
+                axes.set_xticks(range(along), each.columns)
+                axes.tick_params(labelsize=5 if max(down, along) > 12 else 6)
             axes.set_xlabel(labels[0])
             axes.set_ylabel(labels[1])
         named = _part if colors == Colors.parts else "{:.3g}".format

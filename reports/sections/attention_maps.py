@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from reports.figures.attention_maps import (
     ALL,
     LAYER,
+    LETTERS,
     MODEL,
     TASK,
     Colors,
@@ -241,7 +242,7 @@ def _figures() -> list[tuple[str, Sequence[str], str, str, Callable[[pd.DataFram
         picture_figure, keys=PAIR, picture=_pairs, title="Similarity of amino acids", across=2,
         subtitle="correlation over heads of the attention that two of them get; beside it BLOSUM62 "
         "over its largest entry", labels=("", ""), colors=Colors.around,
-        words="similarity",
+        words="similarity", plot=LETTERS,
     )  # fmt: skip
     return [
         ("attention_within", MODEL, "attention-within", "Attention near its query", within_figure),

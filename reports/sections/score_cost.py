@@ -1,0 +1,103 @@
+"""Scores of language models against multiply-adds of one example, as in Lite Transformer's paper.
+
+A score is that of a training, the cost that of a forward pass at the same length, which
+`runner=scaling` counts: both must be among the rows.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from reports.figures.curves import page_names, pages
+from reports.figures.drawing import Look, legend_name, save, style
+from reports.figures.layout import arrange, sheet
+from reports.rows import model_order, shown
+from reports.sections.accuracy import LANGUAGE
+
+TASK = ("task", "task_version", "source", "length")
+PANEL = (*TASK, "regime", "tokenizer", "metric")
+TITLES = {score.metric: score.title for score in LANGUAGE}
+_PLOT = (3.0, 2.3)
+"""Inches."""
+
+
+def score_cost_data(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return score and multiply-adds of every model that has both; scores are means over seeds.
+
+    Args:
+        rows: as `reports.rows.prepare` returns them.
+    """
+    final = rows[
+        (rows["runner"] == "train") & rows["step"].isna() & (rows["split"] == "test")
+        & (rows["status"] == "ok") & (rows["baseline"] == "") & rows["metric"].isin(TITLES)
+    ]  # fmt: skip
+    keys = [*PANEL, "name"]
+    scores = final.groupby(keys, dropna=False)["value"].agg(["mean", "min", "max"]).reset_index()
+    scores = scores.rename(columns={"mean": "score", "min": "low", "max": "high"})
+    passes = rows[
+        (rows["runner"] == "scaling") & (rows["mode"] == "forward") & (rows["reference"] == "")
+        & (rows["status"] == "ok")
+    ]  # fmt: skip
+    places = ["cell", *TASK, "name"]
+    parts = [
+        passes[passes["metric"] == metric].groupby(places)["value"].first()
+        for metric in ("flops", "batch_size")
+    ]
+    counted = (parts[0] / parts[1] / 2).rename("multiply_adds").dropna()
+    costs = counted.groupby([*TASK, "name"]).mean().reset_index()
+    found = scores.merge(costs, on=[*TASK, "name"]).rename(columns={"name": "model"})
+    return found.sort_values([*PANEL, "multiply_adds"], ignore_index=True)
+
+
+def score_cost_figure(data: pd.DataFrame, looks: dict[str, Look]) -> Figure:
+    """Draw what `score_cost_data` returned: one panel per task and score."""
+    keys = list(dict.fromkeys(data[list(PANEL)].itertuples(index=False, name=None)))
+    with style():
+        made = sheet(len(keys), plot=_PLOT)
+        handles: dict[str, Line2D] = {}
+        for axes, key in zip(made.axes, keys, strict=True):
+            own = data[(data[list(PANEL)] == list(key)).all(axis=1)]
+            for point in own.to_dict("records"):
+                look = looks[point["model"]]
+                bars = [[point["score"] - point["low"]], [point["high"] - point["score"]]]
+                axes.errorbar(
+                    [point["multiply_adds"]], [point["score"]], yerr=bars, linestyle="none",
+                    marker=look.marker, color=look.color,
+                )  # fmt: skip
+                handles[point["model"]] = Line2D(
+                    [], [], linestyle="none", marker=look.marker, color=look.color,
+                    label=legend_name(point["model"]),
+                )  # fmt: skip
+            task, _, source, length, *marks, metric = key
+            facts = [str(source), f"length {shown(length)}", *(str(mark) for mark in marks if mark)]
+            axes.set_title(f"{task} ({', '.join(facts)})", size=8.5)
+            low, high = own["multiply_adds"].min(), own["multiply_adds"].max()
+            if high > 10 * low:
+                axes.set_xscale("log")
+                axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1e6:,g}"))
+            axes.set_xlabel("multiply-adds of one example (millions)")
+            axes.set_ylabel(TITLES[metric].lower())
+        return arrange(
+            made,
+            title="Score against multiply-adds",
+            subtitle="test split, mean over seeds, bars: their extremes; counted, of a forward "
+            "pass at the training length",
+            handles=[handles[name] for name in model_order([*handles])],
+        )
+
+
+def score_cost_parts(
+    frame: pd.DataFrame, looks: dict[str, Look], folder: Path
+) -> Iterator[tuple[str, str, str]]:
+    """Save the figure that the rows allow; yield stem, heading and text."""
+    data = score_cost_data(frame)
+    parts = pages(data, PANEL) if len(data) else []
+    names = page_names("score-by-multiply-adds", "Score against multiply-adds", len(parts))
+    for part, (stem, heading) in zip(parts, names, strict=True):
+        save(score_cost_figure(part, looks), folder, stem, part)
+        yield stem, heading, "score against multiply-adds of one example"

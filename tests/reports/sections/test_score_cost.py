@@ -1,0 +1,51 @@
+"""Scores of language models beside their multiply-adds."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from reports.report import write_report
+from reports.rows import prepare
+from reports.sections.score_cost import score_cost_data
+
+TEXT = {"task": "wikitext2", "source": "files", "length": 64}
+
+
+def test_scores_meet_the_operations_of_one_example_at_their_length(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    rows = []
+    for model, flops in (("softmax", 8e6), ("light_conv", 2e6)):
+        for seed, value in ((0, 90.0), (1, 110.0)):
+            test = {"model": model, "seed": seed, "labels": {"split": "test"}, **TEXT}
+            rows.append(make.row("perplexity", value + (model == "softmax"), **test))
+        for length in (64, 128):
+            place = {**TEXT, "model": model, "length": length, "runner": "scaling"}
+            for mode in ("forward", "step"):
+                more = 1 if mode == "forward" else 3
+                cost = place | {"mode": mode}
+                rows += [make.row("time", 0.1, **cost), make.row("batch_size", 4.0, **cost)]
+                rows.append(make.row("flops", flops * more * length / 64, **cost))
+    rows.append(make.row("perplexity", 5.0, model="linear", labels={"split": "test"}, **TEXT))
+    frame = prepare(make.frame(*rows))
+    data = score_cost_data(frame).set_index("model")
+    assert data["multiply_adds"].to_dict() == {"light_conv": 2.5e5, "softmax": 1e6}
+    assert data["score"].to_dict() == {"light_conv": 100.0, "softmax": 101.0}
+    assert data.loc["softmax", ["low", "high"]].tolist() == [91.0, 111.0]
+    paths = {path.name: path for path in write_report(frame, tmp_path, title="Costs")}
+    drawn = pd.read_csv(paths["score-by-multiply-adds.csv"])
+    assert drawn["model"].tolist() == ["light_conv", "softmax"]
+    assert "Score against multiply-adds" in paths["report.md"].read_text()
+
+
+@pytest.mark.parametrize("kept", ["train", "scaling"])
+def test_without_one_of_both_there_is_no_point(make: SimpleNamespace, kept: str) -> None:
+    place = TEXT | {"runner": "scaling", "mode": "forward"}
+    rows = [
+        make.row("perplexity", 5.0, labels={"split": "test"}, **TEXT),
+        make.row("flops", 8e6, **place), make.row("batch_size", 4.0, **place),
+    ]  # fmt: skip
+    frame = prepare(make.frame(*(row for row in rows if row["runner"] == kept)))
+    assert score_cost_data(frame).empty
