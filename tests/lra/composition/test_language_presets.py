@@ -14,7 +14,7 @@ from lra.protocol import changes
 from models.backbone.model import Backbone
 
 DOCS = Path(__file__).parents[3] / "docs" / "language-models.md"
-TABLES = DOCS.with_name("language-tables.md")
+TABLES = [DOCS.with_name(f"{name}-tables.md") for name in ("language", "attention")]
 COUNTED = [
     ("transformer_xl", "enwik8", 256, 41_055_436,
      {"ids that enwik8 lacks": 52 * 512, "output biases": -204}),
@@ -99,9 +99,9 @@ def assert_documented(published: int, terms: dict[str, int]) -> None:
 
 
 WORDS = re.compile(r"`(\+experiment=[^`]+|runner=[^`]+)`")
-"""Of a command, in the table of what makes which table and figure."""
+"""Of a command, in the pages of what makes which table and figure."""
 
 
-@pytest.mark.parametrize("words", sorted({*WORDS.findall(TABLES.read_text())}))
+@pytest.mark.parametrize("words", sorted({word for page in TABLES for word in WORDS.findall(page.read_text())}))
 def test_words_that_make_a_published_table_compose(words) -> None:
     assert entries(["-m", *shlex.split(words), "logger=none"], execute=list)
