@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 PIXEL_VALUES = 256
 """Vocabulary of a language model that is measured on a task of real numbers."""
+MEASURED = {
+    "sequence_to_sequence": "language_modelling",
+    "permutation_modelling": "masked_modelling",
+}
+"""Heads that a measurement of cost, which has neither sources nor ranks, has in place of others."""
 
 
 def facts(run: "Run", max_length: int | None = None) -> "TaskFacts":
@@ -26,8 +31,8 @@ def facts(run: "Run", max_length: int | None = None) -> "TaskFacts":
     spec = run.task.spec
     direction = run.runner.facing
     head = Head[spec.kind.name]
-    if head is Head.sequence_to_sequence and max_length is not None:
-        head = Head.language_modelling  # of a cost measurement, which has no sources
+    if max_length is not None:
+        head = Head[MEASURED.get(head.name, head.name)]
     if direction is Direction.causal:
         head = Head.language_modelling
     elif direction is Direction.bidirectional and head in CAUSAL_HEADS:

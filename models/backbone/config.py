@@ -351,6 +351,11 @@ class TaskFacts:
                 f"masks are for models that answer at every position: got head={self.head}, "
                 f"masks={sorted(self.masks)}"
             )
+        if self.head == Head.permutation_modelling and "order" not in self.masks:
+            raise ValueError(
+                f"head={self.head} needs ranks with every batch: got masks={sorted(self.masks)}; "
+                "name order among them"
+            )
 
     def check(self, tokens: Tokens) -> None:
         """Raise ValueError for tokens that a model of these facts was not built for."""

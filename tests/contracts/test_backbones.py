@@ -21,7 +21,7 @@ from models.backbone.model import (
     Residual,
     TaskFacts,
 )
-from models.mixer import Unsupported
+from models.mixer import Layout, Unsupported
 from models.multi_head import MultiHead
 
 (FOLDER,) = [Path(entry) / "model" for entry in conf.__path__]
@@ -40,7 +40,10 @@ def build(family: str, head: Head, *, padded: bool = False, **changes: object) -
     mixers, stack, needs = core(family)
     options = {"width": 16, "feed_forward_width": 32, **needs, **changes}
     config = make(BackboneConfig, options, "model.backbone")
-    facts = TaskFacts(head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH, padded=padded)
+    masks = frozenset({"order"} if head is Head.permutation_modelling else ())
+    facts = TaskFacts(
+        head=head, vocabulary=VOCABULARY, classes=3, max_length=LENGTH, padded=padded, masks=masks
+    )
     try:
         return Backbone(config, facts, mixers, stack=stack, seed=0).double().eval()
     except Unsupported as refusal:
@@ -201,7 +204,8 @@ def test_recomputation_gives_identical_gradients_under_dropout(family, head):
             activation_checkpointing=recompute,
         ).train()  # fmt: skip
         torch.manual_seed(3)
-        outcome = model(tokens(parts), target, keep[:, None].expand(-1, parts, -1))
+        layout = Layout(order=tokens()[:, 0] if model.facts.masks else None)
+        outcome = model(tokens(parts), target, keep[:, None].expand(-1, parts, -1), layout=layout)
         outcome.nll.sum().backward()
         return {name: parameter.grad for name, parameter in model.named_parameters()}
 

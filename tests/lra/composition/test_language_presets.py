@@ -102,6 +102,8 @@ WORDS = re.compile(r"`(\+experiment=[^`]+|runner=[^`]+)`")
 """Of a command, in the pages of what makes which table and figure."""
 
 
-@pytest.mark.parametrize("words", sorted({word for page in TABLES for word in WORDS.findall(page.read_text())}))
+@pytest.mark.parametrize(
+    "words", sorted({word for page in TABLES for word in WORDS.findall(page.read_text())})
+)
 def test_words_that_make_a_published_table_compose(words) -> None:
     assert entries(["-m", *shlex.split(words), "logger=none"], execute=list)
