@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.ops.convolution.dynamic import dynamic_convolution
-from models.ops.convolution.layer import normalised
+from models.ops.convolution.layer import TapSoftmax
 from models.ops.convolution.shared import shared_convolution
 from tests.benchmarks.segments import saved
 from tests.models.families.released.convolutions import loaded
@@ -82,7 +82,7 @@ def forms(code: SimpleNamespace, name: str, length: int, taps: int) -> dict[str,
     module = made(WIDTH, **options)
     x = torch.randn(TOKENS // length, length, WIDTH)
     first = x.transpose(0, 1).contiguous()
-    (weight,) = module.parameters()
+    (weight,), normalised = module.parameters(), TapSoftmax(taps // 2)
 
     def own(given: Tensor) -> Tensor:
         heads = given.unflatten(-1, (HEADS, -1)).transpose(1, 2)
