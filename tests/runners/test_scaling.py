@@ -84,6 +84,19 @@ def test_rows_are_complete_for_every_head(mode: CostMode, head: Head) -> None:
     assert all(r.metric in METRICS and r.status is Status.ok for r in rows)
 
 
+def test_what_depends_on_the_ids_is_counted_where_a_pass_is_long(monkeypatch) -> None:
+    adaptive = {"softmax": "adaptive", "embedding": "adaptive", "softmax_cutoffs": [4, 8]}
+    plain = BackboneConfig
+    monkeypatch.setitem(globals(), "BackboneConfig", lambda **own: plain(**own, **adaptive))
+    counts = {
+        by_metric(measured(mode=CostMode.forward, head=Head.language_modelling, long_step_s=limit))[
+            "flops"
+        ].value
+        for limit in (1e-9, 1e9)
+    }
+    assert len(counts) == 1
+
+
 def test_counts_are_those_of_the_formulas() -> None:
     step, forward = (
         by_metric(measured(mode=m, families=FAMILIES | {"model": SoftmaxAttention}))
