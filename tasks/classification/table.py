@@ -22,10 +22,10 @@ import numpy as np
 
 from tasks.classification.base import ClassificationTask
 from tasks.classification.objectives import InputObjective, MaskedReplacement
-from tasks.classification.table_files import READERS, TableRecord, named, positions, read
-from tasks.data.held_out import held_out
+from tasks.classification.split_files import SplitFiles
+from tasks.classification.table_files import TableRecord, named, positions, read, text_bytes
 from tasks.data.prepared import BYTES, identity_of
-from tasks.data.sources import data_root, remembered_sha256
+from tasks.data.sources import data_root
 from tasks.data.storage import Ragged, from_rows
 from tasks.errors import BadData, NotPrepared
 from tasks.task import SPLITS, Kind, TaskSpec
@@ -108,21 +108,15 @@ class TableTask(ClassificationTask):
                 f"task.labels lists each label once, two at least: got {labels}, as in "
                 "task.labels=[neg,pos]"
             )
-        for name, share in (("validation", validation_fraction), ("test", test_fraction)):
-            if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
         if max_length < 1 or bucket_batches < 1:
             raise ValueError(
                 "Table needs max_length >= 1 and bucket_batches >= 1: got "
                 f"max_length={max_length}, bucket_batches={bucket_batches}"
             )
-        given = {"train": train, "validation": validation, "test": test}
-        self.files = {k: Path(v).expanduser() for k, v in given.items() if v is not None}
-        for split, path in self.files.items():
-            if path.suffix not in READERS:
-                raise ValueError(
-                    f"task.{split}={path}: wanted a file that ends in {', '.join(READERS)}"
-                )
+        self.files = SplitFiles.of(
+            {"train": train, "validation": validation, "test": test},
+            {"validation": validation_fraction, "test": test_fraction},
+        )
         self.dataset, self.revision, self.labels = dataset, revision, [str(x) for x in labels]
         self.texts = (text,) if second_text is None else (text, second_text)
         if len({*self.texts, label}) <= len(self.texts):
@@ -131,13 +125,16 @@ class TableTask(ClassificationTask):
                 "columns of their own: name each once"
             )
         self.label, self.max_length, self.bucket_batches = label, max_length, bucket_batches
-        self.shares = {"validation": validation_fraction, "test": test_fraction}
         self.answer(objective, masked_share, masked_replacement)
 
     @cached_property
     def spec(self) -> TaskSpec:
         """The facts. Tables must be there: their hashes are the identity."""
-        name = self.files["train"].name if self.files else f"{self.dataset}@{self.revision}"
+        name = (
+            self.files.paths["train"].name
+            if self.files.paths
+            else f"{self.dataset}@{self.revision}"
+        )
         spec = TaskSpec(
             name="table",
             version=VERSION,
@@ -158,13 +155,9 @@ class TableTask(ClassificationTask):
             "columns": [*self.texts, self.label],
             "labels": self.labels,
             "dataset": f"{self.dataset}@{self.revision}" if self.dataset else None,
-            "shares": self.shares,
+            "shares": self.files.shares,
         }
-        for split, path in self.files.items():
-            if not path.is_file():
-                raise NotPrepared(f"task.{split}={path} is missing: name a table that is there")
-            facts[split] = remembered_sha256(path)
-        return identity_of(facts)
+        return identity_of(facts | self.files.hashes("table"))
 
     @property
     def folder(self) -> Path:
@@ -179,35 +172,23 @@ class TableTask(ClassificationTask):
     def make(self) -> None:
         """Read the tables and store the bytes of their texts."""
         rows = self._read()
-        for split in ("test", "validation"):
-            if split not in rows:
-                whole = rows["train"]
-                chosen = held_out(
-                    [(row.key, row.label) for row in whole],
-                    self.share(split),
-                    f"task.{split}_fraction",
-                )
-                rows[split] = [whole[index] for index in np.flatnonzero(chosen)]
-                rows["train"] = [whole[index] for index in np.flatnonzero(~chosen)]
+        self.files.hold_out(rows, lambda row: (row.key, row.label))
         splits = {split: _ragged(rows[split]) for split in SPLITS}
         self.write(splits, vocabulary=BYTES, labels=self.labels)
 
-    def share(self, split: str) -> float:
-        """Return the part of what is left of train that a split takes."""
-        taken = self.shares["test"] if split == "validation" and "test" not in self.files else 0.0
-        return self.shares[split] / (1 - taken)
-
     def _read(self) -> dict[str, list[TableExample]]:
-        columns = [*self.texts, self.label]
+        columns, files = [*self.texts, self.label], self.files.paths
         records: dict[str, Iterable[TableRecord]] = (
             _hub_records(self.dataset, self.revision, columns)
             if self.dataset is not None
-            else {split: read(path, columns) for split, path in self.files.items()}
+            else {split: read(path, columns) for split, path in files.items()}
         )
         found = {}
         for split, some in records.items():
-            origin = f"{self.files.get(split, self.dataset)}"
-            found[split] = list(self._rows(some, origin if self.files else f"{origin}, {split}"))
+            origin = f"{self.files.paths.get(split, self.dataset)}"
+            found[split] = list(
+                self._rows(some, origin if self.files.paths else f"{origin}, {split}")
+            )
             if not found[split]:
                 raise BadData(f"{origin}: {split} holds no row")
         return found
@@ -223,7 +204,7 @@ class TableTask(ClassificationTask):
                 )
             found = zip(texts, self.texts, strict=True)
             yield TableExample(
-                tuple(_bytes(text, f"{where}, {name}") for text, name in found),
+                tuple(text_bytes(text, f"{where}, {name}") for text, name in found),
                 numbers[str(label)],
             )
 
@@ -232,17 +213,6 @@ class TableTask(ClassificationTask):
         rows, target = self.example(split, index)
         texts = [row.tobytes().decode(errors="replace") for row in rows]
         return "\n---\n".join([*texts, f"-> {target} ({self.labels[target]})"])
-
-
-def _bytes(text: Any, where: str) -> bytes:
-    if not isinstance(text, str):
-        raise BadData(f"{where}: got {text!r}, wanted a text; correct or drop the row")
-    if not text:
-        raise BadData(f"{where} is empty; drop the row or restore its text")
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadData(f"{where}: {error}; correct or drop the row") from None
 
 
 def _hub_records(

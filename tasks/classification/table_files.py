@@ -222,3 +222,15 @@ READERS: dict[str, Callable[[Path, Sequence[str]], Iterator[TableRecord]]] = {
     ".parquet": _parquet,
 }
 """By ending."""
+
+
+def text_bytes(value: Any, where: str) -> bytes:
+    """Return the bytes of a text. BadData for what is no text, and for an empty one."""
+    if not isinstance(value, str):
+        raise BadData(f"{where}: got {value!r}, wanted a text; correct or drop the row")
+    if not value:
+        raise BadData(f"{where} is empty; drop the row or restore its text")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"{where}: {error}; correct or drop the row") from None

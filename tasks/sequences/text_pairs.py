@@ -22,14 +22,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tasks.classification.table_files import READERS, read
-from tasks.data.held_out import held_out
+from tasks.classification.split_files import SplitFiles
+from tasks.classification.table_files import read, text_bytes
 from tasks.data.prepared import identity_of
 from tasks.data.rows import RowsTask
-from tasks.data.sources import data_root, remembered_sha256
+from tasks.data.sources import data_root
 from tasks.data.storage import Ragged, from_rows
 from tasks.data.tokens import tally, unigram_baseline
-from tasks.errors import BadData, NotPrepared
+from tasks.errors import BadData
 from tasks.task import SPLITS, Baseline, Batch, Kind, Tally, TaskSpec
 
 VERSION = 1
@@ -73,9 +73,6 @@ class TextPairs(RowsTask):
     ) -> None:
         if train is None:
             raise ValueError("name a file of pairs by task.train: got null")
-        for name, share in (("validation", validation_fraction), ("test", test_fraction)):
-            if not 0 < share < 0.5:
-                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
         lengths = {"source_length": source_length, "target_length": target_length}
         for name, number in (lengths | {"bucket_batches": bucket_batches}).items():
             if number < 1:
@@ -85,17 +82,13 @@ class TextPairs(RowsTask):
                 f"task.source_text={source_text} and task.target_text={target_text} are columns "
                 "of their own: name each once"
             )
-        given = {"train": train, "validation": validation, "test": test}
-        self.files = {k: Path(v).expanduser() for k, v in given.items() if v is not None}
-        for split, path in self.files.items():
-            if path.suffix not in READERS:
-                raise ValueError(
-                    f"task.{split}={path}: wanted a file that ends in {', '.join(READERS)}"
-                )
+        self.files = SplitFiles.of(
+            {"train": train, "validation": validation, "test": test},
+            {"validation": validation_fraction, "test": test_fraction},
+        )
         self.columns = (source_text, target_text)
         self.cuts = (source_length, target_length)
         self.max_length, self.bucket_batches = max(self.cuts) + 1, bucket_batches
-        self.shares = {"validation": validation_fraction, "test": test_fraction}
 
     @cached_property
     def spec(self) -> TaskSpec:
@@ -110,7 +103,7 @@ class TextPairs(RowsTask):
             max_length=source + target + 1,
             padded=True,
             metric="accuracy",
-            source=self.files["train"].name,
+            source=self.files.paths["train"].name,
             data_hash=self.known_by(self._identity),
             masks=frozenset({"prefix"}),
             source_length=source,
@@ -123,13 +116,9 @@ class TextPairs(RowsTask):
             "version": VERSION,
             "columns": self.columns,
             "cuts": self.cuts,
-            "shares": self.shares,
+            "shares": self.files.shares,
         }
-        for split, path in self.files.items():
-            if not path.is_file():
-                raise NotPrepared(f"task.{split}={path} is missing: name a file that is there")
-            facts[split] = remembered_sha256(path)
-        return identity_of(facts)
+        return identity_of(facts | self.files.hashes("file"))
 
     @property
     def folder(self) -> Path:
@@ -143,31 +132,20 @@ class TextPairs(RowsTask):
 
     def make(self) -> None:
         """Read the files and store the bytes of their texts."""
-        pairs = {split: list(self._read(split)) for split in self.files}
-        for split in ("test", "validation"):
-            if split not in pairs:
-                whole = pairs["train"]
-                keys = [(b"\0".join(pair), 0) for pair in whole]
-                taken = held_out(keys, self._share(split), f"task.{split}_fraction")
-                pairs[split] = [whole[index] for index in np.flatnonzero(taken)]
-                pairs["train"] = [whole[index] for index in np.flatnonzero(~taken)]
+        pairs = {split: list(self._read(split)) for split in self.files.paths}
+        self.files.hold_out(pairs, lambda pair: (b"\0".join(pair), 0))
         self.write(
             {split: self._stored(pairs[split]) for split in SPLITS},
             vocabulary="byte + 2, 0 pads, 1 begins an answer and ends it",
             columns=self.columns,
         )
 
-    def _share(self, split: str) -> float:
-        """Return the part of what is left of train that a split takes."""
-        taken = self.shares["test"] if split == "validation" and "test" not in self.files else 0.0
-        return self.shares[split] / (1 - taken)
-
     def _read(self, split: str) -> Iterator[tuple[bytes, bytes]]:
-        path, empty = self.files[split], True
+        path, empty = self.files.paths[split], True
         for where, values in read(path, self.columns):
             empty = False
             source, target = (
-                _bytes(text, f"{path}, {where}, {name}")
+                text_bytes(text, f"{path}, {where}, {name}")
                 for text, name in zip(values, self.columns, strict=True)
             )
             yield source, target
@@ -237,14 +215,3 @@ class TextPairs(RowsTask):
             (row[row > 0] - 1).astype(np.uint8).tobytes().decode(errors="replace") for row in texts
         ]
         return "\n-> ".join(shown)
-
-
-def _bytes(text: object, where: str) -> bytes:
-    if not isinstance(text, str):
-        raise BadData(f"{where}: got {text!r}, wanted a text; correct or drop the row")
-    if not text:
-        raise BadData(f"{where} is empty; drop the row or restore its text")
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadData(f"{where}: {error}; correct or drop the row") from None

@@ -1,0 +1,83 @@
+"""The files of a user's own data: some splits have one, the others are held out of train."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from tasks.classification.table_files import READERS
+from tasks.data.held_out import held_out
+from tasks.data.sources import remembered_sha256
+from tasks.errors import NotPrepared
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFiles:
+    """Files by split, and the shares of train that stand for splits without one.
+
+    Raises:
+        ValueError: A share is out of range, or a file of no known kind.
+    """
+
+    paths: Mapping[str, Path]
+    shares: Mapping[str, float]
+    """Of `validation` and of `test`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read or held out."""
+        for name, share in self.shares.items():
+            if not 0 < share < 0.5:
+                raise ValueError(f"task.{name}_fraction lies between 0 and 0.5: got {share}")
+        for split, path in self.paths.items():
+            if path.suffix not in READERS:
+                raise ValueError(
+                    f"task.{split}={path}: wanted a file that ends in {', '.join(READERS)}"
+                )
+
+    @classmethod
+    def of(cls, given: Mapping[str, str | None], shares: Mapping[str, float]) -> "SplitFiles":
+        """Return the files that are named, with `~` in their names resolved."""
+        return cls({k: Path(v).expanduser() for k, v in given.items() if v is not None}, shares)
+
+    def hashes(self, kind: str) -> dict[str, str]:
+        """Return the hash of each file's content, by split.
+
+        Args:
+            kind: What a message calls such a file.
+
+        Raises:
+            NotPrepared: One is missing.
+        """
+        found = {}
+        for split, path in self.paths.items():
+            if not path.is_file():
+                raise NotPrepared(f"task.{split}={path} is missing: name a {kind} that is there")
+            found[split] = remembered_sha256(path)
+        return found
+
+    def hold_out(self, rows: dict[str, list[Row]], key: Callable[[Row], tuple[bytes, int]]) -> None:
+        """Move rows of train to the splits that have none.
+
+        Args:
+            rows: By split; changed.
+            key: What copies of a row have in common, and its label.
+
+        Raises:
+            BadData: A label has too few rows for all splits.
+        """
+        for split in ("test", "validation"):
+            if split not in rows:
+                whole = rows["train"]
+                keys = [key(row) for row in whole]
+                taken = held_out(keys, self._share(split), f"task.{split}_fraction")
+                rows[split] = [whole[index] for index in np.flatnonzero(taken)]
+                rows["train"] = [whole[index] for index in np.flatnonzero(~taken)]
+
+    def _share(self, split: str) -> float:
+        """Return the part of what is left of train that a split takes."""
+        taken = self.shares["test"] if split == "validation" and "test" not in self.paths else 0.0
+        return self.shares[split] / (1 - taken)
