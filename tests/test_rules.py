@@ -100,7 +100,7 @@ TAKES_APART = frozenset(
     {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
      "removesuffix", "splitlines"}
 )  # fmt: skip
-SETS_TEXT = {"document", "latex", "layout", "markup", "stems", "tables"}
+SETS_TEXT = {"document", "latex", "latex_tables", "layout", "markup", "stems", "tables", "words"}
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so

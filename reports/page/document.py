@@ -13,9 +13,6 @@ from reports.page.provenance import failures, provenance
 from reports.page.tables import to_html
 from reports.tables import Table, escape_markdown, to_markdown
 
-TABLE_FORMS = ("csv", "tex")
-FIGURE_FORMS = ("pdf", "svg", "png", "csv")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
@@ -28,11 +25,8 @@ class ReportSection:
     """None for a figure."""
     text: str = ""
     """What a figure shows; empty for a table."""
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """Return the endings of the files that the documents link to."""
-        return FIGURE_FORMS if self.table is None else TABLE_FORMS
+    forms: tuple[str, ...]
+    """Endings of the files that the documents link to."""
 
 
 def write_documents(
@@ -78,7 +72,8 @@ def _markdown(section: ReportSection) -> list[str]:
     links = ", ".join(f"[{section.file}.{form}]({section.file}.{form})" for form in section.forms)
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
-    return [f"![{escape_markdown(section.text)}]({section.file}.png)", "", f"Files: {links}"]
+    picture = "png" if "png" in section.forms else "svg"
+    return [f"![{escape_markdown(section.text)}]({section.file}.{picture})", "", f"Files: {links}"]
 
 
 def _inline_svg(text: str, file: str) -> str:
