@@ -19,7 +19,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.dashboard.plan import AXES, RunPlan, contents, plan_report, plan_runs, raw
+from reports.dashboard.keys import AXES
+from reports.dashboard.plan import RunPlan, contents, plan_report, plan_runs, raw
 from reports.dashboard.state import (
     REPORT,
     RUN,

@@ -10,15 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from reports.dashboard import keys as named
 from reports.dashboard.cells import curves, shared_out
+from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
 from reports.rows import TIMED, disturbed, labels_of, prepare, shown
 from runners.records import COLUMNS, canonical, digest
 
 Scalar = float | int | str | None
 
-# Each axis with the metrics that are drawn over it.
-LENGTH_AXIS, STEP_AXIS = "sequence_length", "optimiser_step"
-AXES = {LENGTH_AXIS: ("speed/*", "memory/*"), STEP_AXIS: ("train/*", "quality/*")}
 _PARTS = ("factor", "context", "measure", "layer", "head", "within")
 """Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
 _DESCRIBING = frozenset({
@@ -151,7 +150,7 @@ def _plan(
     bad = part[part["status"] != "ok"]
     summary: dict[str, Scalar] = _final(part)
     for length, values in lengths.items():
-        summary |= {f"at_{length}/{k.replace('/', '_')}": v for k, v in values.items()}
+        summary |= {named.at_length(length, k): v for k, v in values.items()}
     summary["status"] = "complete" if bad.empty else "incomplete"
     failed = bad[bad["reference"] == ""]
     for row in failed.itertuples():
@@ -213,10 +212,9 @@ def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _key(row: Any) -> str:
-    against = f"_against_{row.reference}" if row.reference else ""
-    section = "memory" if "bytes" in str(row.metric) else "speed"
     parts = "_".join(_label_parts(row.labels))
-    return f"{section}/{row.mode}_{row.metric}{against}" + (f"/{parts}" if parts else "")
+    key = named.cost(str(row.mode), str(row.metric), str(row.reference))
+    return key + (f"/{parts}" if parts else "")
 
 
 def _label_parts(labels: Mapping[str, str]) -> list[str]:
@@ -260,9 +258,9 @@ def _quality(row: Any) -> str:
         split = f"{row.split}_" if row.split else ""
         return f"quality/{split}{row.metric}/{'_'.join(parts)}"
     if str(row.metric) == "train_loss":
-        return "train/loss"
+        return named.LOSS
     if row.split:
-        return f"quality/{row.split}_{row.metric}"
+        return named.score(str(row.split), str(row.metric))
     return f"train/{row.metric}"
 
 

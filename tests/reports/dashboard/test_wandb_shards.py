@@ -13,8 +13,9 @@ import pytest
 from fuzz import cases
 from offline_runs import Run
 
+from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
 from reports.dashboard.mirror import MirrorMode, MirrorResult, mirror
-from reports.dashboard.plan import LENGTH_AXIS, STEP_AXIS, RunPlan, contents, plan_report, plan_runs
+from reports.dashboard.plan import RunPlan, contents, plan_report, plan_runs
 
 Logged = Counter[tuple[str, float | None, float]]
 """Cells of a run, place on the axis and value; every value below stands in one row alone."""

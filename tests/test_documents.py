@@ -1,0 +1,74 @@
+"""What a reader of the repository is told of it holds: links, citation, licence, templates."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def project() -> dict[str, Any]:
+    """Return the project's own description."""
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+
+
+def places(entry: Any) -> Iterator[str]:
+    """Yield every page that a part of the navigation leads to."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from places(part)
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    found = list(places(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+    assert len(found) == len(set(found))
+    docs = ROOT / "docs"
+    assert "families/" in found  # which becomes a list of all pages in it: docs/site/hooks.py
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("families/")} - set(found) == set()
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    assert len(PAGES) > 70
+    broken = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in PAGES
+        for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if not (page.parent / unquote(link)).exists()
+    ]
+    assert broken == []
+
+
+def test_the_citation_is_of_this_version_under_this_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    described = project()
+    assert citation["version"] == described["version"]
+    assert citation["license"] == described["license"] == "Apache-2.0"
+    (author,) = described["authors"]
+    assert citation["authors"] == [author]
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License\n                           Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+@pytest.mark.parametrize("name", ["bug", "new_family", "not_reproduced"])
+def test_an_issue_form_can_be_filled_in(name: str) -> None:
+    form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    fields = form["body"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+    assert {field["type"] for field in fields} <= {"input", "textarea", "dropdown", "checkboxes"}
+    asked = any("lra doctor" in field["attributes"]["label"] for field in fields)
+    assert asked is (name != "new_family")
