@@ -87,7 +87,7 @@ class ResultTable:
 
     def to_html(self) -> str:
         """Return it as a fragment of HTML without scripts; all text is escaped."""
-        from reports.tables import to_html
+        from reports.page.tables import to_html
 
         return to_html(self.table)
 
