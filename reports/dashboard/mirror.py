@@ -68,6 +68,7 @@ def mirror(
     folder: Path,
     project: str,
     names: Mapping[str, str] | None = None,
+    apart: Mapping[str, str] | None = None,
     own: Collection[str] | None = None,
     entity: str | None = None,
     init_timeout_s: float = 20.0,
@@ -88,6 +89,7 @@ def mirror(
         folder: everything is written below it; a folder called `wandb` holds the runs itself.
         project: W&B project.
         names: display names of models by cell; by default the model column.
+        apart: words that tell cells of the sweep apart, by cell, for the names of runs.
         own: the cells to send, None for all; the report's run holds all rows.
         entity: W&B account or team, None for the default.
         init_timeout_s: how long to wait for the server before going offline.
@@ -103,7 +105,9 @@ def mirror(
     state = read_state(folder)
     hashes = contents(rows)
     known = {run: was.cells for run, was in state.items() if (was.sweep, was.kind) == (sweep, RUN)}
-    plans = plan_runs(rows, sweep=sweep, cells=cells, names=names, known=known, own=own)
+    plans = plan_runs(
+        rows, sweep=sweep, cells=cells, names=names, apart=apart, known=known, own=own
+    )
     files = [Path(p).resolve() for p in report_files]
     report = plan_report(raw(rows), files, sweep=sweep, rows_folder=folder / "rows")
     plans.append(report)
