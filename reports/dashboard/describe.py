@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.dashboard.keys import LENGTH_AXIS, options
-from runners.records import BASELINE, canonical
+from runners.records import baseline_of, canonical
 
 BASELINES = "baselines"
 """What the run of all baselines of a sweep is called."""
+_NO_MODEL = "baseline"
+"""In the model column of a cell that scores baselines."""
 _PLAIN = ("train", "scaling", "certify")
 """Runners that a name need not mention: training, the curve of cost, a task's baselines."""
 _TAG_LIMIT = 64
@@ -29,7 +31,7 @@ class Description:
 
 def is_baseline(model: object) -> bool:
     """Tell whether a model column stands for baselines, which are no model."""
-    return f"{model}/".startswith(BASELINE)
+    return model == _NO_MODEL or baseline_of(str(model)) is not None
 
 
 def describe(

@@ -238,7 +238,7 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
     return found
 
 
-def _quality(row: Any, *, tasks: bool = False) -> str:
+def score_of(row: Any, *, tasks: bool = False) -> str:
     """Return the key of a score or of a final value; `tasks`: the run holds several."""
     parts = _label_parts(row.labels)
     if row.baseline:
@@ -260,7 +260,7 @@ def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step", kind="stable")
     for row in good.itertuples():
-        _put(found.setdefault(int(str(row.step)), {}), _quality(row), float(str(row.value)))
+        _put(found.setdefault(int(str(row.step)), {}), score_of(row), float(str(row.value)))
     return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
 
 
@@ -269,7 +269,7 @@ def _final(part: pd.DataFrame) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {}
     final = (part["status"] == "ok") & part["step"].isna() & ~_timed(part)
     for row in part[final].itertuples():
-        _put(found, _quality(row, tasks=part["task"].nunique() > 1), float(str(row.value)))
+        _put(found, score_of(row, tasks=part["task"].nunique() > 1), float(str(row.value)))
     return found
 
 
