@@ -174,13 +174,18 @@ def run_choices() -> str:
 
 def explain(error: Exception) -> int:
     """Print `error` as one message where a person can act on it, else as a traceback."""
-    if os.environ.get("LRA_DEBUG", "") not in ("", "0") or not is_actionable(error):
+    if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):
         print(f"lra: {message(error)}", file=sys.stderr)
         return 2
     print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
     return 1
+
+
+def shows_tracebacks() -> bool:
+    """Tell whether LRA_DEBUG asks for the traceback of every error."""
+    return os.environ.get("LRA_DEBUG", "") not in ("", "0")
 
 
 def message(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""One table type, and its four forms: Markdown, CSV, LaTeX (booktabs) and HTML."""
+"""One table type, and three of its forms: Markdown, CSV and LaTeX (booktabs)."""
 
 import csv
 import io
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reports.latex import breakable, escape_latex, stacked
-from reports.page import render
 from reports.statistics import Interval
 
 
@@ -86,7 +85,7 @@ class Table:
         return [notes.index(note) + 1 for note in entry.notes]
 
 
-def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
+def groups_of(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Return (group, width) of neighbouring columns."""
     found: list[tuple[str, int]] = []
     for column in columns:
@@ -97,7 +96,8 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
     return found
 
 
-def _sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
+def sections_of(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
+    """Return (title, rows) of neighbours that stand under one heading."""
     found: list[tuple[str, list[TableRow]]] = []
     for row in rows:
         if found and found[-1][0] == row.section:
@@ -137,7 +137,7 @@ def to_markdown(table: Table) -> str:
     header = "| " + " | ".join(escape_markdown(t) for t in titles) + " |"
     rule = "| --- |" + "".join(" --- |" if c.words else " ---: |" for c in table.columns)
     lines = [f"**{escape_markdown(table.title)}.** {escape_markdown(table.caption)}", ""]
-    for section, rows in _sections(table.rows):
+    for section, rows in sections_of(table.rows):
         if section:
             lines += [f"*{escape_markdown(section)}*", ""]
         lines += [header, rule]
@@ -257,7 +257,7 @@ def _column_parts(table: Table) -> list[list[int]]:
     """Return the columns of each part; neighbours of a group stay together where they fit."""
     widths, room = _widths(table), _PAGE - _stub_width(table)
     groups, at = [], 0
-    for _, span in _groups(table.columns):
+    for _, span in groups_of(table.columns):
         groups.append(list(range(at, at + span)))
         at += span
     parts: list[list[int]] = []
@@ -306,7 +306,7 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> l
         return text + (rf"\textsuperscript{{{marks}}}" if marks else "")
 
     lines = [rf"\begin{{tabular}}{{@{{}}{stub}{''.join(forms)}@{{}}}}", r"\toprule"]
-    groups = _groups(columns)
+    groups = groups_of(columns)
     if any(name for name, _ in groups):
         heads, rules, at = [""], [], 2
         for name, span in groups:
@@ -318,7 +318,7 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> l
         lines += [" & ".join(heads) + r" \\", " ".join(rules)]
     titles = [escape_latex(table.stub), *(stacked(c.title, _HEAD)[0] for c in columns)]
     lines.append(" & ".join(titles) + r" \\")
-    for section, own in _sections(rows):
+    for section, own in sections_of(rows):
         lines.append(r"\midrule")
         if section:
             words = rf"\emph{{{breakable(escape_latex(section))}}}"
@@ -329,13 +329,3 @@ def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> l
             cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
             lines.append(" & ".join([title(row), *cells]) + r" \\")
     return [*lines, r"\bottomrule", r"\end{tabular}"]
-
-
-# ---------------------------------------------------------------------------------- HTML
-
-
-def to_html(table: Table) -> str:
-    """Render a fragment without scripts; the page around it brings the style."""
-    return render(
-        "table.html.j2", table=table, groups=_groups(table.columns), sections=_sections(table.rows)
-    )

@@ -100,7 +100,7 @@ TAKES_APART = frozenset(
     {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
      "removesuffix", "splitlines"}
 )  # fmt: skip
-SETS_TEXT = {"latex", "layout", "page", "stems", "tables"}
+SETS_TEXT = {"document", "latex", "layout", "markup", "stems", "tables"}
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so
@@ -109,7 +109,6 @@ READS_TEXT = {
     ("runs", "_line"),  # the same
     ("names", "_without"),  # the path of an option, of which a name is made
     ("runs", "_line"),  # the path of an option
-    ("report", "_inline_svg"),
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("mirror", "_run"),  # lines of JSON that a child process writes
     ("process", "_one_line"),  # the text of an error

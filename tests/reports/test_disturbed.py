@@ -12,6 +12,7 @@ from reports.dashboard.plan import plan_runs
 from reports.figures.drawing import looks, style
 from reports.figures.layout import NOTES, wrap
 from reports.figures.scaling import COLUMNS, scaling_data, scaling_figure, why_absent
+from reports.page.tables import to_html
 from reports.power_law import Reach
 from reports.rows import DAGGER, CostPoint, cost_points, cost_rows, prepare, settings
 from reports.sections.approximation import approximation_data, approximation_table
@@ -23,7 +24,7 @@ from reports.sections.efficiency import (
     measured_crossover,
 )
 from reports.sections.peers import peer_rows, peer_table, speed_data
-from reports.tables import to_csv, to_html, to_latex, to_markdown
+from reports.tables import to_csv, to_latex, to_markdown
 
 WHY = "waited for a processor (20 of 20 samples)"
 TIMED = ("time", "tokens_per_second", "reference_time", "time_ratio")

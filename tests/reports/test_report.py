@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from reports.report import MANIFEST, Occupied, write_report
+from reports.install import MANIFEST, Occupied
+from reports.report import write_report
 from reports.rows import NoRows
 
 

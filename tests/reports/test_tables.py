@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from reports.page.tables import to_html
 from reports.statistics import Interval, Uncertainty
 from reports.tables import (
     Column,
@@ -13,7 +14,6 @@ from reports.tables import (
     escape_latex,
     escape_markdown,
     to_csv,
-    to_html,
     to_latex,
     to_markdown,
 )

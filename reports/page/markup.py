@@ -12,13 +12,13 @@ def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
-        loader=PackageLoader("reports"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("reports.page"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a template of `reports/templates`, filled in.
+    """Return a template of `reports/page/templates`, filled in.
 
     Args:
         template: name of the file.

@@ -1,0 +1,61 @@
+"""A report's files in their folder: an earlier report's go, those that no report wrote stay."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+MANIFEST = ".report.json"
+"""Names of the files that the last report wrote here, and nothing else."""
+
+
+class Occupied(FileExistsError):
+    """The folder holds a file that no report wrote, under a name that a report needs."""
+
+
+def install(source: Path, folder: Path, names: Sequence[str]) -> None:
+    """Move the files of a complete report into its folder.
+
+    Args:
+        source: where they were made, on the same disk.
+        folder: of the report.
+        names: of the files.
+
+    Raises:
+        Occupied: a file that no report wrote stands in the way.
+    """
+    before = _written_before(folder)
+    foreign = [n for n in names if (folder / n).exists() and n not in before]
+    if foreign:
+        raise Occupied(
+            f"{folder} holds files that no report wrote: {', '.join(foreign)}; "
+            "name another folder (--out) or move them away"
+        )
+    manifest = folder / MANIFEST
+
+    def record(files: set[str]) -> None:
+        draft = source / MANIFEST
+        draft.write_text(json.dumps({"files": sorted(files)}, indent=1) + "\n", encoding="utf-8")
+        draft.replace(manifest)
+
+    # a report cut off here must still know all files as its own
+    record(before | set(names))
+    for name in before - set(names):
+        (folder / name).unlink(missing_ok=True)
+    for name in names:
+        shutil.move(source / name, folder / name)
+    record(set(names))
+
+
+def _written_before(folder: Path) -> set[str]:
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return set()
+    try:
+        names = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Occupied(
+            f"{manifest}: not a report's list of files ({error}); remove it and the old report"
+        ) from error
+    # names only: a manifest must not reach outside its folder
+    return {str(n) for n in names if Path(str(n)).name == str(n)}

@@ -1,0 +1,1 @@
+"""The report as documents to read: one Markdown file, and one HTML page that needs no network."""
