@@ -111,7 +111,7 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
-    mirrored = logger.mode is not LoggerMode.disabled
+    mirrored = logger.mode in (LoggerMode.offline, LoggerMode.online)
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:
@@ -154,20 +154,25 @@ def _mirror(
     cells: Mapping[str, Mapping[str, Any]],
     written: Sequence[Path],
 ) -> str:
-    """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
+    """Copy what W&B has not got live; return the sentence that tells where its runs are."""
     from lra.names import own_name
+    from lra.sweep.live import apart
     from reports.dashboard.mirror import MirrorMode, mirror
 
+    live = sweep.live.runs if sweep.live is not None else None
+    words = {p.cell.key: apart(sweep, p.cell) for p in sweep.planned}
     result = mirror(
         rows,
         list(written),
         sweep=sweep.name,
         cells=cells,
         names={key: own_name(cell) for key, cell in cells.items()},
+        apart={key: word for key, word in words.items() if word is not None},
         own={planned.cell.key for planned in sweep.planned},
         mode=MirrorMode[logger.mode],
         folder=sweep.root / "wandb",
         project=logger.project,
         entity=logger.entity,
+        unreachable=live.offline if live is not None else "",
     )
     return result.sentence
