@@ -45,6 +45,7 @@ def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
     assert {"conf/config.yaml", "conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)
     assert "reports/page/templates/report.html.j2" in wanted
+    wanted |= {f"{room}/py.typed" for room in ROOMS}  # types are for others, too
     assert wanted - packed == set()
 
 

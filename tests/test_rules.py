@@ -112,6 +112,8 @@ READS_TEXT = {
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("mirror", "_run"),  # lines of JSON that a child process writes
     ("process", "_one_line"),  # the text of an error
+    ("workspace", "_one_line"),  # the same
+    ("publish", "_ask"),  # lines of JSON that a child process writes
 }
 
 
