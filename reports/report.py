@@ -144,7 +144,7 @@ def write_report(
             draft.table(file, table, heading)
         write_documents(
             draft.folder, frame, draft.sections, title=title, left_out=draft.left_out,
-            cells=cells or {},
+            cells=cells or {}, looks=draft.looks,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)

@@ -154,16 +154,19 @@ def main(argv: list[str]) -> int:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
+        from lra.accounts import published_accounts, stored_accounts
         from reports.report import write_report
 
         if choice.rows:
             rows, name = published_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
             about = published_cells(choice.rows)
+            accounts = published_accounts(rows, about)
         else:
             rows, cells, left_out = stored(choice.results, choice.sweep)
             folder, name = destination(choice.results, choice.sweep)
             about = {key: cell["config"] for key, cell in cells.items()}
+            accounts = stored_accounts(choice.results, rows, cells)
         paths = write_report(
             rows,
             choice.out or folder,
@@ -172,6 +175,7 @@ def main(argv: list[str]) -> int:
             left_out=left_out,
             metrics=first_metrics(cells),
             deviations={key: deviations(node) for key, node in about.items()},
+            cells=accounts,
         )
     for path in paths:
         print(path)

@@ -81,6 +81,7 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
 
 def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> None:
     """Write report and dashboard, and print the paths of the results."""
+    from lra.accounts import stored_accounts
     from lra.commands import report
     from lra.compose import LoggerMode
     from lra.runner_class import first_metrics
@@ -106,6 +107,7 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
                 left_out=left_out,
                 metrics=first_metrics(cells),
                 deviations={k: report.deviations(cell["config"]) for k, cell in cells.items()},
+                cells=stored_accounts(sweep.root, rows, cells),
             )
             for line in conclusions(rows):
                 print(line)
