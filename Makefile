@@ -3,6 +3,7 @@
 #   make quickstart   train and measure every mixer, write tables and figures
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
+#   make docs         the documentation as a site, in build/site
 #   make campaign     the generated faults, FUZZ times as many as in make test
 #   make lint | types | wheel | clean
 #
@@ -19,7 +20,7 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types rules pytest parity campaign wheel clean
+.PHONY: help quickstart test lint types rules docs pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,9 +28,9 @@ help:
 quickstart: $(VENV)/.runtime
 	$(BIN)/lra run -m +experiment=quickstart
 
-# Types are checked beside the tests, which leave a core idle now and then.
+# Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev
-	$(MAKE) --no-print-directory -j 2 types rules pytest
+	$(MAKE) --no-print-directory -j 2 types rules docs pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -40,6 +41,11 @@ types: $(VENV)/.dev
 
 rules: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+# No network; a warning, a link or an anchor that leads nowhere fails. Material speaks of its own future otherwise.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the site lies in build/site: open index.html; to search it, $(BIN)/python -m http.server -d build/site"
 
 # torch.compile cannot trace through the comparison of shapes, so its tests run without it; the
 # files that have some are named, since to collect all takes longer.

@@ -1,5 +1,51 @@
-"""The front door: the command line, and the one place where names become objects."""
+"""The front door: the command line, what Python calls, and where names become objects.
+
+    import lra
+
+    rows = lra.rows("results", sweep="quickstart")
+    lra.table(rows, "accuracy")
+    lra.figure(rows, "time")
+
+What Python calls is imported when it is first used: `import lra` loads neither torch nor pandas.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lra import guard
 
+if TYPE_CHECKING:
+    from lra.api.building import model, task
+    from lra.api.drawing import figure
+    from lra.api.results import rows
+    from lra.api.running import run
+    from lra.api.tabling import table
+    from lra.api.verifying import verify
+
+__all__ = ["figure", "model", "rows", "run", "table", "task", "verify"]
+
+_MODULES = {
+    "figure": "lra.api.drawing",
+    "model": "lra.api.building",
+    "rows": "lra.api.results",
+    "run": "lra.api.running",
+    "table": "lra.api.tabling",
+    "task": "lra.api.building",
+    "verify": "lra.api.verifying",
+}
+
 guard.settle()  # here, because every process of ours imports this first, whatever it goes on to do
+
+
+def __getattr__(name: str) -> Any:
+    """Import what Python calls at its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'lra' has no attribute {name!r}; it has {', '.join(__all__)}")
+    found = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Name what is there, used before or not."""
+    return sorted({*globals(), *__all__})

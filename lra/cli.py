@@ -34,6 +34,9 @@ VERBS = {
         "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
     ),
     "report": Verb("lra.commands.report", "tables and figures from stored results"),
+    "dashboard": Verb(
+        "lra.commands.dashboard", "a W&B workspace and report over stored results, as code"
+    ),
     "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
     "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),
     "doctor": Verb(
@@ -174,13 +177,18 @@ def run_choices() -> str:
 
 def explain(error: Exception) -> int:
     """Print `error` as one message where a person can act on it, else as a traceback."""
-    if os.environ.get("LRA_DEBUG", "") not in ("", "0") or not is_actionable(error):
+    if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):
         print(f"lra: {message(error)}", file=sys.stderr)
         return 2
     print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
     return 1
+
+
+def shows_tracebacks() -> bool:
+    """Tell whether LRA_DEBUG asks for the traceback of every error."""
+    return os.environ.get("LRA_DEBUG", "") not in ("", "0")
 
 
 def message(error: Exception) -> str:

@@ -5,7 +5,7 @@ the way out. How options are typed: `lra.binding`.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum, auto
 from functools import lru_cache, partial
@@ -83,19 +83,22 @@ class Control:
 
 
 class LoggerMode(StrEnum):
-    """Where finished results are copied to; as in `reports.dashboard.mirror.MirrorMode`."""
+    """Where runs are written, live and with what is stored of them in the end."""
 
     offline = auto()
+    """Files of W&B."""
     online = auto()
+    """The server of W&B."""
+    tensorboard = auto()
     disabled = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logger:
-    """The dashboard that finished results are copied to."""
+    """The dashboard that cells are shown on while they run and afterwards."""
 
     mode: LoggerMode
-    project: str
+    project: str = "lra"
     entity: str | None = None
 
     def __post_init__(self) -> None:
@@ -159,13 +162,28 @@ def mixer_factory(
     """Return a mixer's class with its options bound, and these options in plain JSON."""
     class_path, options = _split(node)
     family = locate(class_path, plugins)
+    factory, bound = bound_mixer(family, options, where, f"{where}.class_path: {class_path}")
+    return factory, {"class_path": class_path, **bound}
+
+
+def bound_mixer(
+    family: Callable[..., Any], options: Mapping[str, Any], where: str, name: str
+) -> "tuple[MixerFactory, dict[str, Any]]":
+    """Return a mixer's class with its options bound, and these options in plain JSON.
+
+    Args:
+        family: The class, or a function that returns a mixer.
+        options: By name.
+        where: The key of the options, for messages.
+        name: Of the class, for messages.
+    """
     if not GIVEN & parameters(family):
         raise ConfigError(
-            f"{where}.class_path: {class_path} takes no `site`; wanted a class or a function of "
+            f"{name} takes no `site`; wanted a class or a function of "
             "(site, *, option: type = default)"
         )
     bound = bind(family, options, where)
-    return partial(family, **bound), {"class_path": class_path, **plain(bound)}
+    return partial(family, **bound), plain(bound)
 
 
 def core_of(

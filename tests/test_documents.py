@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +19,24 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 def project() -> dict[str, Any]:
     """Return the project's own description."""
     return dict(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"])
+
+
+def places(entry: Any) -> Iterator[str]:
+    """Yield every page that a part of the navigation leads to."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry.values() if isinstance(entry, dict) else entry:
+            yield from places(part)
+
+
+def test_every_page_has_a_place_in_the_navigation() -> None:
+    found = list(places(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+    assert len(found) == len(set(found))
+    docs = ROOT / "docs"
+    assert "families/" in found  # which becomes a list of all pages in it: docs/site/hooks.py
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    assert {page for page in pages if not page.startswith("families/")} - set(found) == set()
 
 
 def test_every_relative_link_leads_to_a_file() -> None:

@@ -47,6 +47,7 @@ def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
     assert {
         f"reports/page/templates/{name}" for name in ("report.html.j2", "charts.js", "page.css")
     } <= wanted
+    wanted |= {f"{room}/py.typed" for room in ROOMS}  # types are for others, too
     assert wanted - packed == set()
 
 

@@ -113,6 +113,8 @@ READS_TEXT = {
     ("mirror", "_run"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("process", "_one_line"),  # the text of an error
+    ("workspace", "_one_line"),  # the same
+    ("publish", "_ask"),  # lines of JSON that a child process writes
 }
 
 

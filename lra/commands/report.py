@@ -3,34 +3,34 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from lra.names import tell_apart
-from lra.runner_class import first_metrics
-from lra.selection import kinds
 from lra.suggest import UnknownName, unknown
+
+if TYPE_CHECKING:  # half a second, which nobody waits for who asks for help
+    import pandas as pd
 
 PUBLISHED = ("identity", "described", "overrides", "environment")
 """What `publish` keeps of a cell."""
 
 
 def stored(
-    root: Path, sweep: str | None
-) -> tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]:
+    root: Path, sweep: str | None, only: Collection[str] | None = None
+) -> "tuple[pd.DataFrame, dict[str, dict[str, Any]], list[str]]":
     """Return the rows of a sweep (None: of the whole store), each cell's cell.json, and damage.
 
     Models of one name and several configurations are told apart by name. A cell with a damaged file
-    is left out; the last list says which file, and the way out.
+    is left out; the last list says which file, and the way out. `only` names the cells that are
+    wanted, where not all are.
 
     Raises:
         FileNotFoundError: there is no store, or it holds no rows.
         UnknownName: there is no such sweep; the message lists those that exist.
         BadStore: every cell is damaged; the message is that of the first.
     """
+    from lra.names import tell_apart
     from runners.store import BadStore, Store, read_rows
 
     store = Store(root)
@@ -38,6 +38,8 @@ def stored(
         raise UnknownName(unknown("sweep", sweep, store.sweeps()))
     left_out: list[BadStore] = []
     rows = read_rows(root, sweep, left_out=left_out)
+    if only is not None:
+        rows = rows[rows["cell"].isin([*only])]
     cells = {}
     for key in rows["cell"].unique():
         try:
@@ -94,18 +96,20 @@ def deviations(node: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(text) for name, text in given if text is not None}
 
 
-def published(path: Path) -> pd.DataFrame:
+def published(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote. BadStore names the line that is no sound row."""
     from runners.store import read_rows_file, table_of
 
     return table_of(read_rows_file(path))
 
 
-def published_apart(path: Path) -> pd.DataFrame:
+def published_apart(path: Path) -> "pd.DataFrame":
     """Read rows that `publish` wrote, with models named as in a report on the store.
 
     The file beside them, `TARGET.json`, says how the cells differ; without it, names stay.
     """
+    from lra.names import tell_apart
+
     rows, cells = published(path), published_cells(path)
     return tell_apart(rows, cells) if path.with_suffix(".json").is_file() else rows
 
@@ -155,6 +159,8 @@ def main(argv: list[str]) -> int:
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
         from lra.accounts import published_accounts, stored_accounts
+        from lra.runner_class import first_metrics
+        from lra.selection import kinds
         from reports.report import write_report
 
         if choice.rows:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.composition.hydra_entry import MULTIRUN, Composed, entries
 from lra.selection import kinds
@@ -32,24 +32,46 @@ PRINTING = ("--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "runn
 def main(argv: list[str]) -> int:
     """Run the words after `lra run`; return the exit code."""
     volume, argv = taken(argv)
-    progress.shown = volume is not Volume.quiet
-    isolate.prepare(*PRELOAD)
-    if not any(word.startswith(PRINTING) for word in argv):
-        isolate.start_server()  # it imports torch while this process composes
+    ready(argv, volume)
     found = entries(argv, lambda now: execute(now, multirun=False, volume=volume))
     if not found:
         return 0  # Hydra printed a configuration or its help, or another launcher did the work
     several = len(found) > 1 or any(word in MULTIRUN for word in argv)
-    return execute(found, multirun=several, volume=volume)
+    return execute(found, multirun=several, volume=volume).code
 
 
-def execute(found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal) -> int:
+def ready(argv: Sequence[str], volume: Volume) -> None:
+    """Begin what takes long while this process composes: the fork server imports torch."""
+    progress.shown = volume is not Volume.quiet
+    isolate.prepare(*PRELOAD)
+    if not any(word.startswith(PRINTING) for word in argv):
+        isolate.start_server()
+
+
+class Executed(NamedTuple):
+    """What one command has done."""
+
+    code: int
+    """As `lra run` ends with it."""
+    sweep: "Sweep"
+
+
+def execute(
+    found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
+) -> Executed:
     """Plan and run the entries; report and mirror at the end."""
     from lra.sweep import execution as sweeps
-    from lra.sweep.overview import overview
 
     planning = bool(found[0].config["runner"].get("dry_run"))
     sweep = sweeps.build(found, elsewhere=planning)
+    return Executed(_executed(sweep, found[0].config["report"], volume, multirun=multirun), sweep)
+
+
+def _executed(sweep: "Sweep", report_wanted: bool | None, volume: Volume, *, multirun: bool) -> int:
+    """Run a sweep and return the exit code."""
+    from lra.sweep import execution as sweeps
+    from lra.sweep.overview import overview
+
     if sweep.control.dry_run:
         for line in overview(sweep):
             print(line)
@@ -62,7 +84,7 @@ def execute(found: Sequence[Composed], *, multirun: bool, volume: Volume = Volum
         print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
         return sweeps.exit_code(sweep)
     if left < len(sweep.planned):
-        _finish(sweep, found[0].config["report"], multirun=multirun)
+        _finish(sweep, report_wanted, multirun=multirun)
     if sweep.stopped:
         _say_stopped(sweep, left)
     return sweeps.exit_code(sweep)
@@ -90,7 +112,7 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
 
     wanted = multirun if report_wanted is None else report_wanted
     logger = sweep.logger
-    mirrored = logger.mode is not LoggerMode.disabled
+    mirrored = logger.mode in (LoggerMode.offline, LoggerMode.online)
     written: list[Path] = []
     sentence = ""
     if wanted or mirrored:
@@ -134,20 +156,25 @@ def _mirror(
     cells: Mapping[str, Mapping[str, Any]],
     written: Sequence[Path],
 ) -> str:
-    """Copy this run's rows to W&B as the logger says; return the sentence that tells where."""
+    """Copy what W&B has not got live; return the sentence that tells where its runs are."""
     from lra.names import own_name
+    from lra.sweep.live import apart
     from reports.dashboard.mirror import MirrorMode, mirror
 
+    live = sweep.live.runs if sweep.live is not None else None
+    words = {p.cell.key: apart(sweep, p.cell) for p in sweep.planned}
     result = mirror(
         rows,
         list(written),
         sweep=sweep.name,
         cells=cells,
         names={key: own_name(cell) for key, cell in cells.items()},
+        apart={key: word for key, word in words.items() if word is not None},
         own={planned.cell.key for planned in sweep.planned},
         mode=MirrorMode[logger.mode],
         folder=sweep.root / "wandb",
         project=logger.project,
         entity=logger.entity,
+        unreachable=live.offline if live is not None else "",
     )
     return result.sentence

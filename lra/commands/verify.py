@@ -1,7 +1,7 @@
 """`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from lra.suggest import UnknownName, unknown
 from lra.yaml_text import parse
 
 if TYPE_CHECKING:
+    from models.contract import Finding
     from models.mixer import MixerFactory
 
 
@@ -55,7 +56,8 @@ def main(argv: list[str]) -> int:
     """Print the findings; 1 where one failed."""
     made = parser()
     arguments = made.parse_intermixed_args(argv)
-    factory = resolve(arguments.mixer, arguments.options, arguments.config_dir, arguments.plugin)
+    given = options(arguments.options)
+    factory = resolve(arguments.mixer, given, arguments.config_dir, arguments.plugin)
     from models.contract import verify
 
     findings = verify(
@@ -64,18 +66,27 @@ def main(argv: list[str]) -> int:
         heads=arguments.heads,
         max_length=arguments.max_length,
     )
-    failed = [finding for finding in findings if not finding.passed]
-    shown = failed if arguments.quiet else findings
-    if shown:
-        rows = [("ok" if f.passed else "NO", f.check, f.detail) for f in shown]
-        print(table(rows, indent=""))
-    print(f"{arguments.mixer}: {len(findings) - len(failed)} of {len(findings)} checks passed")
-    return 1 if failed else 0
+    for line in lines(arguments.mixer, findings, quiet=arguments.quiet):
+        print(line)
+    return 0 if all(finding.passed for finding in findings) else 1
+
+
+def lines(mixer: str, findings: "Sequence[Finding]", *, quiet: bool = False) -> list[str]:
+    """Return what is said of findings; where quiet is asked for, of those that failed alone."""
+    shown = [finding for finding in findings if not (quiet and finding.passed)]
+    rows = [("ok" if f.passed else "NO", f.check, f.detail) for f in shown]
+    return [*([table(rows, indent="")] if rows else []), counted(mixer, findings)]
+
+
+def counted(mixer: str, findings: "Sequence[Finding]") -> str:
+    """Return how many checks passed."""
+    passed = sum(finding.passed for finding in findings)
+    return f"{mixer}: {passed} of {len(findings)} checks passed"
 
 
 def resolve(
     mixer: str,
-    words: list[str],
+    given: Mapping[str, Any],
     config_dirs: Sequence[Path] = (),
     plugins: Sequence[str] = (),
 ) -> "MixerFactory":
@@ -83,7 +94,7 @@ def resolve(
 
     Args:
         mixer: A name of `conf/model`, or `package.module:Class`.
-        words: `option=value`; the constructor's annotations say how a value is read.
+        given: Options by name; the constructor's annotations say how a value is read.
         config_dirs: Folders of the user's own choices.
         plugins: Packages that these may name.
 
@@ -93,7 +104,6 @@ def resolve(
     """
     from lra.compose import group_file, mixer_factory
 
-    given = options(words)
     if ":" not in mixer and "." not in mixer:
         known = names("model", config_dirs)
         if mixer not in known:

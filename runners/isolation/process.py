@@ -6,11 +6,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -65,6 +66,22 @@ class Job:
     """File for the child's output and traceback, bounded; None: where the parent's goes."""
 
 
+@contextmanager
+def _caller_left_out(function: Work) -> Iterator[None]:
+    """Keep a child from importing the program that its parent runs, unless its work stands there.
+
+    `multiprocessing` imports it in every child: a script that starts cells as it is read would
+    start them again in each. One that came from stdin cannot be imported at all.
+    """
+    program = sys.modules["__main__"]
+    if function.__module__ != "__main__":
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
 class _Rank:
     """One process of a child."""
 
@@ -90,7 +107,8 @@ class _Rank:
         self.connection = reader
         self.process = CONTEXT.Process(target=enter, args=(writer, setting, payload))
         try:
-            self.process.start()
+            with _caller_left_out(job.function):
+                self.process.start()
         except BaseException:
             reader.close()
             raise

@@ -103,7 +103,7 @@ def test_a_folder_of_the_users_does_not_take_the_place_of_ours(folder):
     code = (
         "from lra import guard; guard.see_current_folder(); "
         "from lra.commands.verify import resolve; "
-        "resolve('their_mixers:Mean', []); import tasks.task"
+        "resolve('their_mixers:Mean', {}); import tasks.task"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -124,7 +124,7 @@ def test_options_are_read_as_yaml():
 
 
 def test_options_of_the_yaml_stand_unless_given():
-    bound = resolve("linear", ["chunk=8"])
+    bound = resolve("linear", {"chunk": 8})
     assert bound.func.__name__ == "LinearAttention"
     assert bound.keywords["chunk"] == 8
-    assert resolve("linear", []).keywords["chunk"] != 8
+    assert resolve("linear", {}).keywords["chunk"] != 8

@@ -1,0 +1,118 @@
+"""Figures of rows, as reports draw them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lra.api.plain_errors import plainly
+from lra.api.prepared_rows import checked, none_of, of_models, only_mode, only_setting, refuse
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from reports.figures.drawing import Look
+
+COSTS = ("time", "memory")
+LOSS = "loss"
+CLASSES = {
+    "loss_by_position": "position",
+    "loss_by_document_position": "document_position",
+    "loss_by_frequency": "frequency",
+}
+"""Losses by classes of tokens, and what they are by."""
+QUANTITIES = (*COSTS, LOSS, *CLASSES)
+
+
+@plainly
+def figure(
+    rows: "pd.DataFrame",
+    quantity: str = "time",
+    *,
+    models: Sequence[str] | None = None,
+    mode: str | None = None,
+    split: str | None = None,
+) -> "Figure":
+    """Draw one figure of rows.
+
+    Args:
+        rows: As `lra.rows` returns them.
+        quantity: `time` or `memory` of one sequence against its length, on doubly logarithmic axes,
+            with fitted exponents. `loss`: training loss against the optimiser step.
+            `loss_by_position`, `loss_by_document_position`, `loss_by_frequency`: the evaluated loss
+            of language models by classes of tokens.
+        models: Those to draw, by name or family; None: all. Colours stay what they are with all.
+        mode: Of a cost: `step`, a training step, or `forward`; may be left out where the rows hold
+            one.
+        split: Of losses by classes; the default is `test`.
+
+    Returns:
+        A figure of matplotlib, which a notebook shows; `figure.savefig("time.pdf")` writes it.
+
+    Raises:
+        ValueError: The rows hold nothing of the kind, or more than one figure may mix or can hold.
+
+    Examples:
+        >>> import lra
+        >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
+        >>> figure = lra.figure(rows, "time", mode="step", models=["linear", "sdpa"])
+        >>> figure.axes[0].get_xlabel()
+        'sequence length (tokens)'
+    """
+    from reports.figures.drawing import looks
+
+    if quantity not in QUANTITIES:
+        raise ConfigError(unknown("quantity", str(quantity), QUANTITIES))
+    frame = checked(rows)
+    every = looks([str(name) for name in frame["name"][frame["baseline"] == ""].unique()])
+    frame = of_models(frame, models)
+    if quantity in COSTS:
+        refuse(quantity, split=split)
+        return _cost(frame, quantity, mode, every)
+    refuse(quantity, mode=mode)
+    if quantity == LOSS:
+        refuse(quantity, split=split)
+        split = None
+    return _losses(frame, quantity, split or "test", every)
+
+
+def _cost(
+    frame: "pd.DataFrame", quantity: str, mode: str | None, looks: "dict[str, Look]"
+) -> "Figure":
+    from lra.selection import kinds
+    from reports.figures.panels import line_figures
+    from reports.figures.scaling import scaling_data
+    from reports.rows import names_by_group
+
+    setting, points = only_setting(frame)
+    data = scaling_data(points, only_mode(points, mode), quantity)
+    if data["value"].isna().all():
+        reasons = "; ".join(sorted({str(reason) for reason in data["reason"]}))
+        raise ConfigError(f"{quantity}: no number among the rows, only reasons: {reasons}")
+    groups = names_by_group(frame, kinds())
+    return _one([made for _, made in line_figures(data, looks, groups, subtitle=setting)])
+
+
+def _losses(frame: "pd.DataFrame", quantity: str, split: str, looks: "dict[str, Look]") -> "Figure":
+    from reports.figures import curves
+
+    if quantity == LOSS:
+        data, axis = curves.loss_data(frame), curves.STEP
+    else:
+        kind = CLASSES[quantity]
+        data, axis = curves.class_data(frame, split, kind), curves.CLASSES[kind]
+    if data.empty:
+        raise none_of(f"numbers for {quantity!r}", frame)
+    return _one(
+        [curves.curve_figure(p, looks, axis) for p in curves.pages(data, curves.EVALUATION)]
+    )
+
+
+def _one(figures: "Sequence[Figure]") -> "Figure":
+    if len(figures) > 1:
+        raise ConfigError(
+            f"this takes {len(figures)} figures: choose the models of one, as in models=['sdpa', "
+            "'linear'], or the rows of fewer tasks"
+        )
+    return figures[0]

@@ -1,0 +1,32 @@
+"""Errors of the functions that Python calls: one sentence, without the way through Hydra."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from lra.cli import OURS, is_actionable, message, shows_tracebacks
+from lra.configuration import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def plainly(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function raise what its caller can mend without the frames in between.
+
+    LRA_DEBUG=1 keeps them; a bug, of ours or of a package, keeps them always.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True  # for IPython and pytest
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if shows_tracebacks() or not is_actionable(error):
+                raise
+            ours = type(error).__module__.partition(".")[0] in (*OURS, "builtins")
+            plain = error if ours else ConfigError(message(error))
+        raise plain.with_traceback(None) from None
+
+    return called

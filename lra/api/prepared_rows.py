@@ -1,0 +1,125 @@
+"""Rows as tables and figures take them: checked, with the models that are asked for."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reports.rows import CostPoint
+
+
+def checked(rows: Any) -> "pd.DataFrame":
+    """Return rows with the columns that reports add.
+
+    Raises:
+        ConfigError: They are no rows.
+        ValueError: There are none, or columns are missing.
+    """
+    import pandas as pd
+
+    from reports.rows import prepare
+
+    if not isinstance(rows, pd.DataFrame):
+        raise ConfigError(
+            f"got {rows!r:.80} ({type(rows).__name__}); wanted rows, as lra.rows(path) returns them"
+        )
+    return prepare(rows)
+
+
+def of_models(frame: "pd.DataFrame", models: Sequence[str] | None) -> "pd.DataFrame":
+    """Return the rows of some models, by name or by family; baselines stay.
+
+    Raises:
+        ConfigError: There are no rows of one of them.
+    """
+    if models is None:
+        return frame
+    if isinstance(models, str):
+        raise ConfigError(f"models: got {models!r}; wanted a list, as in [{models!r}]")
+    own = frame[frame["baseline"] == ""]
+    known = {*own["name"], *own["family"]}
+    for name in models:
+        if name not in known:
+            raise ConfigError(f"models: {unknown('model', str(name), known)}")
+    wanted = frame["name"].isin([*models]) | frame["family"].isin([*models])
+    return frame[wanted | (frame["baseline"] != "")]
+
+
+def only_setting(frame: "pd.DataFrame") -> tuple[str, "list[CostPoint]"]:
+    """Return the setting of the rows of cost, and their points.
+
+    Raises:
+        ConfigError: There are no such rows, or their settings differ.
+    """
+    from reports.rows import COST_SETTING, cost_points, cost_rows, settings
+
+    timed = cost_rows(frame)
+    if timed.empty:
+        raise ConfigError(
+            f"no costs by length among the rows, which are of {_runners(frame)}: "
+            "`lra run -m runner=scaling` measures some"
+        )
+    parts = settings(timed)
+    if len(parts) > 1:
+        column = next(c for c in COST_SETTING if timed[c].nunique(dropna=False) > 1)
+        values = sorted(map(str, timed[column].unique()))
+        first = timed[column].iloc[0]
+        raise ConfigError(
+            f"the rows hold costs of {len(parts)} settings, which no one table or figure may mix: "
+            f"they differ in {column} ({', '.join(values)}). Choose, as in "
+            f"rows[rows[{column!r}] == {first!r}]"
+        )
+    return parts[0].title, cost_points(parts[0].rows)
+
+
+def only_mode(points: "Sequence[CostPoint]", mode: str | None) -> str:
+    """Return the mode that is asked for, or the only one there is."""
+    from reports.sections.efficiency import modes
+
+    return one_of("mode", mode, modes(points))
+
+
+def one_of(kind: str, wanted: str | None, found: Sequence[str]) -> str:
+    """Return what is wanted where it was found, or the only one that was.
+
+    Raises:
+        ConfigError: It was not found, or several were and none is wanted.
+    """
+    if wanted is not None:
+        if wanted not in found:
+            raise ConfigError(unknown(kind, str(wanted), found))
+        return wanted
+    if len(found) != 1:
+        raise ConfigError(
+            f"the rows hold {len(found)} {kind}s, {', '.join(found)}: say which, as in "
+            f"{kind}={found[0]!r}"
+        )
+    return found[0]
+
+
+def none_of(what: str, frame: "pd.DataFrame") -> ConfigError:
+    """Return the error to raise where the rows do not hold what is asked for."""
+    return ConfigError(
+        f"no {what} among the rows, which are of {_runners(frame)}, with {_metrics(frame)}"
+    )
+
+
+def refuse(kind: str, **given: Any) -> None:
+    """Raise ConfigError for an argument that what is asked for does not take."""
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{name}={value!r} has no meaning for {kind!r}: leave it out")
+
+
+def _runners(frame: "pd.DataFrame") -> str:
+    return ", ".join(f"runner={name}" for name in sorted(map(str, frame["runner"].unique())))
+
+
+def _metrics(frame: "pd.DataFrame") -> str:
+    found = sorted(map(str, frame["metric"].unique()))
+    rest = f" and {len(found) - 8} more metrics" if len(found) > 8 else ""
+    return ", ".join(found[:8]) + rest

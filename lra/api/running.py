@@ -1,0 +1,162 @@
+"""Sweeps from a notebook or a script: cells in processes of their own, as from the shell."""
+
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra import guard
+from lra.api.plain_errors import plainly
+from lra.api.results import rows_of
+from lra.api.words import flags, hydra_left_alone, words_of
+from lra.configuration import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lra.sweep.execution import Sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedSweep:
+    """What one call of `lra.run` did.
+
+    Attributes:
+        sweep: Name of the sweep, under which a report finds its rows.
+        results: Folder of the store.
+        exit_code: As of `lra run`: 0 where every cell has its rows; 1 where one crashed or was
+            stopped from outside, or a lone one failed; 2 where the disk refused.
+        cells: Keys of its cells, those that were complete before among them.
+        endings: How each cell that ran has ended, by key: `ok`, `crashed`, `out_of_memory` …
+    """
+
+    sweep: str
+    results: Path
+    exit_code: int
+    cells: tuple[str, ...]
+    endings: Mapping[str, str]
+
+    @property
+    def rows(self) -> "pd.DataFrame":
+        """The rows of its cells, read anew each time, as `lra.rows` returns them."""
+        return rows_of(self.results, self.sweep, self.cells)
+
+    def __str__(self) -> str:
+        ran = f"{len(self.endings)} of {len(self.cells)} cells ran"
+        bad = sum(status != "ok" for status in self.endings.values())
+        ended = f", {bad} not ok" if bad else ""
+        return f"sweep {self.sweep}: {ran}{ended}; exit code {self.exit_code}; {self.results}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(str(self))}</p>"
+
+
+@plainly
+def run(
+    overrides: "str | Sequence[str] | Mapping[str, Any]",
+    /,
+    *,
+    config_dir: "str | Path | None" = None,
+    plugins: Sequence[str] = (),
+) -> CompletedSweep:
+    """Train and measure, as `lra run` does from the shell.
+
+    Every cell has a process of its own, so that one that crashes or runs out of memory becomes a
+    row with its reason. What is complete is not repeated. What happens is printed line by line. An
+    interrupt (Ctrl-C, or the stop button of a notebook) has trainings write a checkpoint and raises
+    KeyboardInterrupt; the same call goes on from there. A script needs no
+    `if __name__ == "__main__"`: the cells do not import it.
+
+    Args:
+        overrides: The words behind `lra run`, as one text or a list: `"-m model=linear,sdpa
+            seed=0,1"`. Or a mapping, nested or with dots: `{"model": "linear", "optim.steps": 50}`;
+            there a tuple is a sweep over its values, and a list is one value.
+        config_dir: A folder with configuration files of your own.
+        plugins: Packages that these files may name; in the current folder, installed, or on
+            PYTHONPATH.
+
+    Returns:
+        What was done: `rows`, `sweep`, `exit_code`.
+
+    Raises:
+        ValueError: There is no such choice, option or value.
+        KeyboardInterrupt: It was interrupted.
+
+    Examples:
+        >>> import lra
+        >>> done = lra.run(
+        ...     "model=identity task=listops task.source=sample optim.steps=2 "
+        ...     "optim.warmup_steps=0 logger=none"
+        ... )  # doctest: +ELLIPSIS
+        20...
+        >>> done.exit_code
+        0
+    """
+    from lra.commands.run import PRINTING, execute, ready
+    from lra.composition.hydra_entry import MULTIRUN, entries
+    from lra.volume import taken
+
+    volume, words = taken([*flags(config_dir, plugins), *_words(overrides)])
+    flagged = [word.partition("=")[0] for word in words if word.startswith("-")]
+    printing = [word for word in flagged if word in PRINTING]
+    if printing:
+        raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
+    guard.check()
+    guard.see_current_folder()
+    ready(words, volume)
+    with hydra_left_alone():
+        found = entries(words, lambda now: execute(now, multirun=False, volume=volume))
+    if not found:
+        raise ConfigError(
+            "hydra/launcher or hydra/sweeper hands the cells to others: call `lra run` in a shell, "
+            "and read their rows with lra.rows(path)"
+        )
+    several = len(found) > 1 or any(word in MULTIRUN for word in words)
+    code, sweep = execute(found, multirun=several, volume=volume)
+    _pass_on(sweep)
+    return CompletedSweep(
+        sweep=sweep.name,
+        results=sweep.root,
+        exit_code=code,
+        cells=tuple(planned.cell.key for planned in sweep.planned),
+        endings={key: str(status) for key, status in sweep.endings.items()},
+    )
+
+
+def _words(overrides: Any) -> list[str]:
+    """Return what the caller gave as words of the command line."""
+    if isinstance(overrides, str):
+        try:
+            words = shlex.split(overrides)
+        except ValueError as error:
+            raise ConfigError(f"{overrides!r}: {error}") from error
+    elif isinstance(overrides, Mapping):
+        swept = [key for key, value in _leaves(overrides) if isinstance(value, tuple)]
+        words = [*(["-m"] if swept else []), *words_of(overrides)]
+    elif isinstance(overrides, Sequence) and all(isinstance(word, str) for word in overrides):
+        words = [*overrides]
+    else:
+        raise ConfigError(
+            f"got {overrides!r:.80} ({type(overrides).__name__}); wanted the words behind "
+            "`lra run`, as one text, as a list of texts or as a mapping"
+        )
+    return words[2:] if words[:2] == ["lra", "run"] else words
+
+
+def _leaves(node: Mapping[str, Any]) -> "list[tuple[str, Any]]":
+    found = []
+    for key, value in node.items():
+        found += _leaves(value) if isinstance(value, Mapping) else [(key, value)]
+    return found
+
+
+def _pass_on(sweep: "Sweep") -> None:
+    """Have the signal that ended a sweep do to this program what it would have done."""
+    if sweep.stopped_by is None:
+        return
+    if sweep.stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt(f"sweep {sweep.name}: the same call goes on from here")
+    signal.raise_signal(sweep.stopped_by)

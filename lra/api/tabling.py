@@ -1,0 +1,198 @@
+"""Tables of rows, which a notebook shows, and which become frames and files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lra.api.plain_errors import plainly
+from lra.api.prepared_rows import (
+    checked,
+    none_of,
+    of_models,
+    one_of,
+    only_mode,
+    only_setting,
+    refuse,
+)
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reports.tables import Entry, Table
+
+SCORES = ("accuracy", "bits_per_character", "word_perplexity", "perplexity")
+"""Tables of models by task."""
+COSTS = ("efficiency", "crossover", "growth")
+"""Tables of what models cost by length."""
+KINDS = (*SCORES, *COSTS, "metrics")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ResultTable:
+    """One table: a notebook shows it, `print` writes it as Markdown.
+
+    Attributes:
+        table: Title, caption, columns and rows with their intervals and footnotes, as reports have
+            them.
+    """
+
+    table: "Table"
+
+    def to_pandas(self, *, text: bool = False) -> "pd.DataFrame":
+        """Return models by columns.
+
+        Args:
+            text: The printed texts, intervals and marks included, in place of the numbers.
+
+        Returns:
+            A frame of floats, NaN where there is no number; columns of words hold text. What stands
+            under headings of sections or groups has these as first levels of its index or columns.
+        """
+        import pandas as pd
+
+        table = self.table
+        columns = {}
+        for number, column in enumerate(table.columns):
+            entries = [row.entries[number] for row in table.rows]
+            words = text or column.words
+            columns[column.group, column.title] = [e.text if words else _number(e) for e in entries]
+        sections, titles = [r.section for r in table.rows], [r.title for r in table.rows]
+        index: pd.Index[str] = pd.Index(titles, name=table.stub)
+        if any(sections):
+            index = pd.MultiIndex.from_arrays([sections, titles], names=["section", table.stub])
+        frame = pd.DataFrame(columns, index=index)
+        if not any(column.group for column in table.columns):
+            frame.columns = pd.Index([column.title for column in table.columns])
+        return frame
+
+    def to_markdown(self) -> str:
+        """Return it as Markdown reads it on GitHub, footnotes below."""
+        from reports.tables import to_markdown
+
+        return to_markdown(self.table)
+
+    def to_latex(self) -> str:
+        """Return it as LaTeX with the packages booktabs and array, footnotes below."""
+        from reports.tables import to_latex
+
+        return to_latex(self.table)
+
+    def to_csv(self) -> str:
+        """Return one line for each entry, with its interval, at full precision."""
+        from reports.tables import to_csv
+
+        return to_csv(self.table)
+
+    def to_html(self) -> str:
+        """Return it as a fragment of HTML without scripts; all text is escaped."""
+        from reports.page.tables import to_html
+
+        return to_html(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __repr__(self) -> str:
+        return self.to_markdown()
+
+
+def _number(entry: "Entry") -> float:
+    return float("nan") if entry.value is None else float(entry.value)
+
+
+@plainly
+def table(
+    rows: "pd.DataFrame",
+    kind: str = "accuracy",
+    *,
+    models: Sequence[str] | None = None,
+    mode: str | None = None,
+    split: str | None = None,
+    runner: str | None = None,
+) -> ResultTable:
+    """Return one table of rows.
+
+    Numbers are never averaged over configurations, machines or modes that differ: where the rows
+    hold several, the error says how to choose.
+
+    Args:
+        rows: As `lra.rows` returns them.
+        kind: `accuracy`, `bits_per_character`, `word_perplexity` or `perplexity`: final scores of
+            models by task, with intervals and baselines. `efficiency`: speed and memory by length,
+            beside exact attention. `crossover`: the length from which a model is faster than exact
+            attention. `growth`: fitted exponents of time and memory. `metrics`: every final metric
+            of one runner, whichever it is.
+        models: Those to show, by name or family; None: all.
+        mode: Of `efficiency`: `step`, a training step, or `forward`; may be left out where the rows
+            hold one.
+        split: Of scores; the default is `test`.
+        runner: Of `metrics`; may be left out where the rows hold one.
+
+    Returns:
+        The table.
+
+    Raises:
+        ValueError: The rows hold nothing of the kind, or too much; or an argument does not belong.
+
+    Examples:
+        >>> import lra
+        >>> rows = lra.rows("reports/published/families-epyc-2026-11-21.jsonl")
+        >>> found = lra.table(rows, "growth", models=["linear", "sdpa"])
+        >>> round(found.to_pandas()["training step, time", "exponent"]["sdpa"])
+        2
+    """
+    from reports.sections.efficiency import crossover_table, efficiency_table, growth_table
+
+    if kind not in KINDS:
+        raise ConfigError(unknown("table", str(kind), KINDS))
+    frame = of_models(checked(rows), models)
+    made: Table | None
+    if kind in SCORES:
+        refuse(kind, mode=mode, runner=runner)
+        made = _scores(frame, kind, split or "test")
+    elif kind == "metrics":
+        refuse(kind, mode=mode, split=split)
+        made = _metrics(frame, runner)
+    else:
+        refuse(kind, split=split, runner=runner)
+        _, points = only_setting(frame)
+        if kind == "efficiency":
+            made = efficiency_table(points, only_mode(points, mode))
+        else:
+            refuse(kind, mode=mode)
+            build: Callable[[Any], Table | None]
+            build = crossover_table if kind == "crossover" else growth_table
+            made = build(points)
+    if made is None:
+        raise none_of(f"numbers for {kind!r}", frame)
+    return ResultTable(made)
+
+
+def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":
+    from reports.sections.accuracy import score_tables
+
+    found = dict(score_tables(frame, split))
+    if kind in found or not found:
+        return found.get(kind)
+    raise ConfigError(unknown(f"score of the {split} split", kind, found))
+
+
+def _metrics(frame: "pd.DataFrame", runner: str | None) -> "Table":
+    from reports.rows import settings
+    from reports.sections.generic import SETTING, generic_table
+
+    runner = one_of("runner", runner, sorted(map(str, frame["runner"].unique())))
+    final = frame[(frame["runner"] == runner) & frame["step"].isna()]
+    if final.empty:
+        raise none_of(f"final numbers of runner={runner}", frame)
+    parts = settings(final, SETTING)
+    if len(parts) > 1:
+        column = next(c for c in SETTING if final[c].nunique(dropna=False) > 1)
+        raise ConfigError(
+            f"the rows of runner={runner} are of {len(parts)} settings, which one table may not "
+            f"mix: they differ in {column}. Choose, as in "
+            f"rows[rows[{column!r}] == {final[column].iloc[0]!r}]"
+        )
+    return generic_table(parts[0].rows, parts[0].title)

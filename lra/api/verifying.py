@@ -1,0 +1,145 @@
+"""The contract checks on a mixer: a class, a name, or the place of a class."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.api.plain_errors import plainly
+from lra.configuration import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from models.contract import Finding
+    from models.mixer import MixerFactory
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Findings:
+    """What the checks saw: a notebook shows them, `print` writes what `lra verify` prints.
+
+    Attributes:
+        mixer: What was checked.
+        findings: One for each check and direction: `check`, `passed`, `detail`.
+    """
+
+    mixer: str
+    findings: "tuple[Finding, ...]"
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> "list[Finding]":
+        """The findings of the checks that failed, each with its likely cause."""
+        return [finding for finding in self.findings if not finding.passed]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a frame with the columns `check`, `passed` and `detail`."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.findings), columns=["check", "passed", "detail"])
+
+    def __iter__(self) -> "Iterator[Finding]":
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __repr__(self) -> str:
+        from lra.commands.verify import lines
+
+        return "\n".join(lines(self.mixer, self.findings))
+
+    def _repr_html_(self) -> str:
+        """Return the failures as a table, all others folded away."""
+        rows = [f"<p><b>{escape(_sentence(self))}</b></p>"]
+        good = [finding for finding in self.findings if finding.passed]
+        if self.failed:
+            rows.append(_table(self.failed))
+        if good:
+            rows.append(f"<details><summary>{len(good)} passed</summary>{_table(good)}</details>")
+        return "\n".join(rows)
+
+
+def _sentence(findings: Findings) -> str:
+    from lra.commands.verify import counted
+
+    return counted(findings.mixer, findings.findings)
+
+
+def _table(findings: "Sequence[Finding]") -> str:
+    lines = "".join(
+        f'<tr><td style="text-align: left">{"ok" if f.passed else "NO"}</td>'
+        f'<td style="text-align: left">{escape(f.check)}</td>'
+        f'<td style="text-align: left">{escape(f.detail)}</td></tr>'
+        for f in findings
+    )
+    return f"<table>{lines}</table>"
+
+
+@plainly
+def verify(
+    mixer: "str | Callable[..., Any]",
+    /,
+    *,
+    width: int = 32,
+    heads: int = 2,
+    max_length: int = 256,
+    config_dir: "str | Path | None" = None,
+    plugins: Sequence[str] = (),
+    **options: Any,
+) -> Findings:
+    """Run the contract checks on a mixer (docs/contract.md).
+
+    Args:
+        mixer: A class or function of `(site, *, option: type = default)`, also one that was just
+            defined in a notebook; a name of `lra list models`; or `package.module:Class`.
+        width: Of the model around it.
+        heads: Of attention.
+        max_length: Longest sequence to offer.
+        config_dir: A folder with configuration files of your own.
+        plugins: Packages that these files may name.
+        **options: Options of the mixer by name.
+
+    Returns:
+        What each check saw: look at `passed`, at `failed`, or at all of it, which a notebook shows.
+
+    Raises:
+        ValueError: This is no mixer, or it has no such option.
+
+    Examples:
+        >>> import lra
+        >>> found = lra.verify("identity", max_length=64)
+        >>> found.passed
+        True
+    """
+    from models.contract import verify as checks
+
+    folders = [] if config_dir is None else [Path(config_dir)]
+    if isinstance(mixer, str):
+        from lra.commands.verify import resolve
+
+        name, factory = mixer, resolve(mixer, options, folders, plugins)
+    else:
+        name, factory = _factory(mixer, options)
+    found = checks(factory, width=width, heads=heads, max_length=max_length)
+    return Findings(name, tuple(found))
+
+
+def _factory(mixer: Any, options: dict[str, Any]) -> "tuple[str, MixerFactory]":
+    from lra.compose import bound_mixer
+
+    name = getattr(mixer, "__qualname__", None) or type(mixer).__name__
+    if not inspect.isclass(mixer) and not inspect.isfunction(mixer):
+        raise ConfigError(
+            f"got {mixer!r:.80} ({type(mixer).__name__}); wanted a class, as in "
+            "lra.verify(MyMixer), and no instance of it: the checks build it at several sites"
+        )
+    factory, _ = bound_mixer(mixer, options, name, name)
+    return name, factory

@@ -1,0 +1,289 @@
+"""`import lra`: what it loads, what it refuses and how, and that it is what the shell runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from enum import Enum
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from hydra import compose, initialize_config_module, version
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+import lra
+from lra.api.words import model_words, spelt, words_of
+from lra.compose import build_model, typed
+from lra.composition.hydra_entry import entries
+from lra.configuration import ConfigError
+from models.mixer import Family, Traits
+
+ROOT = Path(__file__).resolve().parents[3]
+PUBLISHED = ROOT / "reports/published"
+ROWS = PUBLISHED / "families-epyc-2026-11-21.jsonl"
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    return lra.rows(ROWS)
+
+
+def test_no_function_has_the_name_of_a_module() -> None:
+    """Importing `lra.run` would put the module in the place of the function."""
+    assert set(lra.__all__) == set(lra._MODULES)
+    assert {*lra.__all__} <= {*dir(lra)}
+    for name in lra.__all__:
+        assert not (ROOT / "lra" / name).exists()
+        assert not (ROOT / "lra" / f"{name}.py").exists()
+        assert callable(getattr(lra, name))
+    with pytest.raises(AttributeError, match=r"no attribute 'modle'; it has .*model"):
+        getattr(lra, "modle")  # noqa: B009
+
+
+def test_what_is_loaded_and_when() -> None:
+    code = (
+        "import sys, lra\n"
+        "heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'hydra', 'omegaconf', 'rich'}\n"
+        "assert 'model' in dir(lra)\n"
+        "print(*heavy & {*sys.modules}, sep=',')\n"
+        "from lra.cli import main\n"
+        "try: main(['report', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print('loaded', *heavy & {*sys.modules}, sep=',')\n"
+        f"rows = lra.rows({str(ROWS)!r})\n"
+        "lra.table(rows, 'growth'), lra.figure(rows, 'time')\n"
+        "print(*heavy & {*sys.modules} - {'numpy', 'pandas', 'matplotlib'}, sep=',')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == ""
+    assert "loaded" in lines
+    assert lines[-1] == ""
+
+
+class Colour(Enum):
+    red = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 1e-5, "plain", "null", "3", "it's {a}, [b]=c\\", "", "é ü", [1, "x, y", None],
+     {"a": [True], "b": "c:d"}, [[1], []]],
+)  # fmt: skip
+def test_values_are_read_as_they_were_given(value: object) -> None:
+    (word,) = OverridesParser.create().parse_overrides([f"key={spelt(value, 'key')}"])
+    assert word.value() == value
+    assert type(word.value()) is type(value)
+
+
+def test_other_values_are_converted_or_refused() -> None:
+    assert spelt(Colour.red, "k") == "red"
+    assert spelt(Path("a b"), "k") == "'a b'"
+    assert spelt(pd.Series([3]).max(), "k") == "3"
+    with pytest.raises(ConfigError, match=r"^k: got .*\(Tensor\); wanted a number, text"):
+        spelt(torch.ones(1), "k")
+    assert words_of({"optim": {"steps": 5}, "seed": (0, 1), "model.layer_options": {"a": 1}}) == [
+        "optim.steps=5",
+        "seed=0,1",
+        "model.layer_options={a:1}",
+    ]
+    options = {"features": 4, "backbone": {"depth": 1}, "task.max_length": 9, "layers": ["fnet"]}
+    assert model_words("performer", options, []) == [
+        "model.mixer.features=4",
+        "model.backbone.depth=1",
+        "task.max_length=9",
+        "model.layers=[fnet]",
+    ]
+    assert model_words("tlb", {"chunk": 4}, []) == ["model.stack.chunk=4"]
+
+
+def test_a_model_is_that_of_a_run_and_hydra_stays_its_callers() -> None:
+    words = ["model=performer", "task=mqar", "seed=3", "model.mixer.features=8"]
+    words += ["model.backbone.depth=1"]
+    (entry,) = entries(words, execute=list)
+    wanted = build_model(typed(entry.config)).state_dict()
+    with initialize_config_module("conf", version_base="1.2"):
+        before = GlobalHydra.instance().hydra
+        made = lra.model("performer", task="mqar", seed=3, features=8, backbone={"depth": 1})
+        assert GlobalHydra.instance().hydra is before
+        assert str(version.getbase()) == "1.2"
+        assert compose("task/listops") is not None
+    found = made.state_dict()
+    assert isinstance(made, torch.nn.Module)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+class Blind(Family):
+    """No token sees another."""
+
+    def __init__(self, site, *, scale: float = 1.0) -> None:
+        super().__init__()
+        self.traits = Traits(causal=site.causal, sees_order=False)
+        self.scale = torch.nn.Parameter(torch.full((site.width,), scale))
+
+    def forward(self, x, layout):
+        return x * self.scale
+
+
+class Peeping(Blind):
+    """Sees all, though it says that it looks only at the past: a <fault>."""
+
+    def forward(self, x, layout):
+        return x * self.scale + x.mean(1, keepdim=True)
+
+
+def test_a_class_is_verified_as_it_stands() -> None:
+    found = lra.verify(Blind, scale=2.0, max_length=32)
+    assert found.passed, found.failed
+    assert str(found).endswith(f"Blind: {len(found)} of {len(found)} checks passed")
+    bad = lra.verify(Peeping, max_length=32)
+    assert not bad.passed
+    assert "causal.no_lookahead" in {finding.check for finding in bad.failed}
+    html = bad._repr_html_()
+    assert "causal.no_lookahead" in html
+    assert html.count("<tr>") == len(bad)
+    assert set(bad.to_pandas()["passed"]) == {True, False}
+
+
+REFUSED = {
+    "a misspelt model": (lambda: lra.model("perfomer"), "did you mean 'performer'"),
+    "a class for a name": (lambda: lra.model(Blind), "wanted the name of a model"),
+    "a misspelt option": (
+        lambda: lra.model("performer", featurs=3),
+        r"unknown key 'model\.mixer\.featurs': did you mean 'model\.mixer\.features'",
+    ),
+    "a value of another type": (
+        lambda: lra.model("performer", features="many"),
+        r"features: got 'many'; wanted a whole number",
+    ),
+    "a misspelt task": (lambda: lra.task("listop"), "did you mean 'listops'"),
+    "data that are not here": (
+        lambda: lra.task("text", path="nowhere.tar.gz"),
+        r"nowhere\.tar\.gz",
+    ),
+    "no such folder": (lambda: lra.rows("nowhere"), r"there is nothing at nowhere\. Wanted"),
+    "another file": (lambda: lra.rows(ROOT / "Makefile"), r"wanted one that ends with \.jsonl"),
+    "a folder without rows": (lambda: lra.rows(ROOT / "conf"), "no results under"),
+    "a sweep of a file": (lambda: lra.rows(ROWS, "mine"), "leave it out"),
+    "no mixer": (lambda: lra.verify(dict), "dict takes no `site`; wanted a class"),
+    "an instance": (lambda: lra.verify(torch.nn.Linear(2, 2)), "and no instance of it"),
+    "an unknown option of a class": (lambda: lra.verify(Blind, scal=1), "did you mean 'scale'"),
+    "several values without -m": (lambda: lra.run("model=linear,sdpa"), "lra run -m model="),
+    "a misspelt key": (
+        lambda: lra.run({"optim": {"step": 5}}),
+        r"unknown key 'optim\.step': did you mean 'optim\.steps'",
+    ),
+    "words that only print": (lambda: lra.run(["--cfg", "job"]), "call `lra run` in a shell"),
+    "no words": (lambda: lra.run(3), "wanted the words behind `lra run`"),
+    "plugins as a text": (lambda: lra.run("", plugins="mine"), r"wanted a list of names"),
+    "a path for rows": (lambda: lra.table("results"), r"wanted rows, as lra\.rows\(path\)"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mistake_is_answered_in_one_sentence(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LRA_DEBUG", raising=False)
+    call, answer = REFUSED[case]
+    with pytest.raises((ValueError, OSError, RuntimeError), match=answer) as caught:
+        call()
+    # This test, the case, and the one frame that raises.
+    assert len(traceback.extract_tb(caught.value.__traceback__)) == 3
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_whole_way_is_shown_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRA_DEBUG", "1")
+    with pytest.raises(ConfigError) as caught:
+        lra.model("perfomer")
+    assert len(traceback.extract_tb(caught.value.__traceback__)) > 5
+
+
+def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
+    for call, answer in (
+        (lambda: lra.table(rows, "acuracy"), "unknown table 'acuracy': did you mean 'accuracy'"),
+        (lambda: lra.table(rows), "no numbers for 'accuracy' among the rows, which are of runner"),
+        (lambda: lra.table(rows, "growth", mode="step"), "mode='step' has no meaning for 'growth'"),
+        (lambda: lra.table(rows, "growth", models=["sdp"]), "did you mean 'sdpa'"),
+        (lambda: lra.table(rows, "growth", models="sdpa"), r"wanted a list, as in \['sdpa'\]"),
+        (lambda: lra.figure(rows, "tme"), "did you mean 'time'"),
+        (lambda: lra.figure(rows, mode="forwards"), "unknown mode 'forwards'"),
+        (lambda: lra.figure(rows, "loss"), "no numbers for 'loss'"),
+        (lambda: lra.figure(rows[:0]), "no rows to report"),
+    ):
+        with pytest.raises(ValueError, match=answer):
+            call()
+    other = rows.assign(hardware="h100", cell="x" + rows["cell"])
+    with pytest.raises(
+        ValueError, match=r"differ in hardware \(cpu, h100\)\. Choose, as in rows\["
+    ):
+        lra.table(pd.concat([rows, other]), "growth")
+
+
+def test_a_table_has_five_forms(rows: pd.DataFrame) -> None:
+    table = lra.table(rows, "efficiency", models=["linear", "sdpa"])
+    numbers, texts = table.to_pandas(), table.to_pandas(text=True)
+    assert numbers.index.names == ["section", "model, by length"]
+    assert numbers.dtypes.eq("float64").all()
+    place = (("sequences per second", "sdpa"), "256")
+    assert float(texts.loc[place]) == pytest.approx(numbers.loc[place], rel=0.01)
+    html = table._repr_html_()
+    assert html.startswith("<table>")
+    assert "<script" not in html
+    assert repr(table) == table.to_markdown()
+    assert table.to_csv().startswith("section,")
+    assert r"\toprule" in table.to_latex()
+
+
+PROGRAM = """\
+import lra
+
+small = "task.source=sample model=identity model.backbone.width=16 logger=none report=false "
+small += "optim.warmup_steps=0 "
+done = lra.run("-m " + small + "seed=0,1 optim.steps=2")
+assert done.exit_code == 0 and len(done.rows["seed"].unique()) == 2, done
+try:
+    lra.run(small + "optim.steps=100000")
+except KeyboardInterrupt:
+    print("stopped by hand", flush=True)
+"""
+
+
+def test_a_script_needs_no_guard_and_can_be_interrupted(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PROGRAM)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        said = []
+        for line in process.stdout or ():
+            said.append(line)
+            if "[1/1]" in line and "begun" in line:
+                process.send_signal(signal.SIGINT)
+    text = "".join(said)
+    assert process.returncode == 0, text
+    assert text.count("sweep adhoc: 2 cells to run") == 1, text
+    assert "2 cells in" in text
+    assert "interrupted: 1 of 1 cells are left" in text
+    assert said[-1] == "stopped by hand\n"
