@@ -16,7 +16,7 @@ def vega() -> str:
     """
     import vl_convert
 
-    return inline(vl_convert.javascript_bundle(None))
+    return inline(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub is wrong
 
 
 @cache
