@@ -184,7 +184,7 @@ def _written(
             draft.table(file, table, heading)
         write_documents(
             draft.folder, frame, draft.sections, title=title, left_out=draft.left_out,
-            cells=cells,
+            cells=cells, looks=draft.looks,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)

@@ -78,6 +78,8 @@ class CostPoint:
     memory: Value = Value(status=MISSING, reason=_NO_PEAK)
     time_ratio: Mapping[str, Value] = field(default_factory=dict)
     memory_ratio: Mapping[str, Value] = field(default_factory=dict)
+    cells: tuple[str, ...] = ()
+    """Keys of the cells that were measured."""
 
     def per_sequence(self, value: Value) -> Value:
         """Divide by the batch size: under a token budget the batch shrinks as length grows."""
@@ -352,7 +354,8 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     if not times:
         return None
     sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
-    point = partial(CostPoint, model=name, mode=mode, length=length)
+    cells = tuple(dict.fromkeys(str(record["cell"]) for record in times))
+    point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells)
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
     time, peaks = merged(times), own("peak_tensor_bytes")

@@ -164,6 +164,7 @@ def main(argv: list[str]) -> int:
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
         from lra.report_style import read_style
+        from lra.accounts import published_accounts, stored_accounts
         from lra.runner_class import first_metrics
         from lra.selection import kinds
         from reports.report import write_report
@@ -176,10 +177,12 @@ def main(argv: list[str]) -> int:
             rows, name = published_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
             about = published_cells(choice.rows)
+            accounts = published_accounts(rows, about)
         else:
             rows, cells, left_out = stored(choice.results, choice.sweep)
             folder, name = destination(choice.results, choice.sweep)
             about = {key: cell["config"] for key, cell in cells.items()}
+            accounts = stored_accounts(choice.results, rows, cells)
         paths = write_report(
             rows,
             choice.out or folder,
@@ -189,6 +192,7 @@ def main(argv: list[str]) -> int:
             metrics=first_metrics(cells),
             deviations={key: deviations(node) for key, node in about.items()},
             style=style,
+            cells=accounts,
         )
     for path in paths:
         print(path)

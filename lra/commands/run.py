@@ -119,6 +119,7 @@ def _finish(
     sweep: "Sweep", report_wanted: bool | None, style: "ReportStyle", *, multirun: bool
 ) -> None:
     """Write report and dashboard, and print the paths of the results."""
+    from lra.accounts import stored_accounts
     from lra.commands import report
     from lra.compose import LoggerMode
     from lra.runner_class import first_metrics
@@ -145,6 +146,7 @@ def _finish(
                 metrics=first_metrics(cells),
                 deviations={k: report.deviations(cell["config"]) for k, cell in cells.items()},
                 style=style,
+                cells=stored_accounts(sweep.root, rows, cells),
             )
             for line in conclusions(rows):
                 print(line)

@@ -76,8 +76,8 @@ def test_ranks_are_shown_in_every_form() -> None:
     table = only(*score("linear", "text", 0.66), *score("softmax", "text", 0.64))
     assert r"\textbf{66.0} {}[63.9, 68.0]" in to_latex(table)
     assert r"\underline{64.0} {}[61.9" in to_latex(table)
-    assert "<b>66.0</b> [63.9" in to_html(table)
-    assert "<u>64.0</u> [61.9" in to_html(table)
+    assert '<b>66.0</b><span class="rest"> [63.9' in to_html(table)
+    assert '<u>64.0</u><span class="rest"> [61.9' in to_html(table)
     assert "66.0 [63.9, 68.0]" in to_csv(table)
 
 
