@@ -163,8 +163,8 @@ def main(argv: list[str]) -> int:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
-        from lra.report_style import read_style
         from lra.accounts import published_accounts, stored_accounts
+        from lra.report_style import read_style
         from lra.runner_class import first_metrics
         from lra.selection import kinds
         from reports.report import write_report
