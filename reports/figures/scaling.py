@@ -29,6 +29,8 @@ PLOT = (4.6, 2.9)
 """Inches."""
 _NAMED = 8
 """Models that one note names."""
+_NAME = 6.5
+"""Points of a name beside its crosses."""
 _STRIP = 0.052
 """Of a plot's height: a line of crosses."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
@@ -276,6 +278,9 @@ def draw_crosses(
     absent = data[data["value"].isna()]
     names = [n for n in order if n in set(absent["model"])]
     _, step = strip(len(names))
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    room = step * axes.bbox.height / figure.dpi >= _NAME * 1.2 / 72
     for i, name in enumerate(names):
         lengths = absent[absent["model"] == name]["length"].astype(float)
         height = 0.975 - step * i
@@ -298,10 +303,10 @@ def draw_crosses(
             textcoords="offset points",
             ha="right",
             va="center",
-            size=6.5,
+            size=_NAME,
             color=looks[name].color,
         )
-        if step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
+        if not room or step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
             text.remove()
 
 
