@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,10 +61,11 @@ def main(stored: Callable[[Path, str], Stored]) -> None:
         event = json.loads(line)
         try:
             runs.take(event)
-        except backend.faults as error:
+        except Exception as error:  # noqa: BLE001 - whatever W&B or a dead service may raise
             runs.lose(event, legible(str(error), LONGEST) or type(error).__name__)
     runs.close()
-    backend.finish()
+    with suppress(Exception):
+        backend.finish()
 
 
 def _backend(job: Mapping[str, Any]) -> Backend:
@@ -232,7 +234,6 @@ class Runs:
             self._add(run, line)
         run.cells |= hashes
         run.open.complete(run.plan)
-        self._remember(run)
         self._finish_if_over(run)
 
     def _add(self, run: _Live, line: Mapping[str, float]) -> None:
@@ -247,7 +248,7 @@ class Runs:
         if not fresh:
             return
         if axis == LENGTH_AXIS:
-            run.open.log({axis: place, **fresh}, run.open.steps)
+            run.open.log({axis: place, **fresh}, run.open.steps, last=True)
             run.open.steps += 1
             run.written |= {(place, key) for key in fresh}
         elif place >= max(run.open.steps, run.last):
@@ -270,23 +271,24 @@ class Runs:
         summary = {name: text for name, text in ((STATUS, status), (REASON, run.reason)) if text}
         try:
             run.open.end(summary, exit_code)
-        except self.backend.faults as error:
+        except Exception as error:  # noqa: BLE001 - the others are to be ended all the same
             _say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))
-            self._remember(run, mode="offline")
+            self._remember(run, ended=True, mode="offline")
         else:
             _say(event="written", path=str(run.open.path), mode=self.backend.mode)
-            self._remember(run)
+            self._remember(run, ended=True)
             forget_files(run.id, keep=run.open.path)
         run.lock.release()
 
-    def _remember(self, run: _Live, mode: str | None = None) -> None:
+    def _remember(self, run: _Live, *, ended: bool = False, mode: str | None = None) -> None:
+        """Write down what a run holds: until its end nothing that is sure to be there."""
         state = Mirrored(
             content="",
             path=str(run.open.path),
             mode=mode or self.backend.mode,
             sweep=self.sweep,
             kind=RUN,
-            cells=run.cells,
+            cells=run.cells if ended else dict.fromkeys(run.cells, ""),
             live=True,
             group=run.group,
         )
@@ -301,8 +303,8 @@ class Runs:
             if event["event"] == "begun":
                 try:
                     self._begin(event)
-                except self.backend.faults:
-                    return
+                except Exception as error:  # noqa: BLE001 - as above
+                    _say(event="lost", cell=str(event["cell"]), reason=legible(str(error), LONGEST))
 
     def close(self) -> None:
         """End what is left: its cells were stopped, and go on another time."""

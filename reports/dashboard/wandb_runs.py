@@ -31,9 +31,9 @@ class WandbRun(OpenRun):
         self.steps = 0
         self._plan: RunPlan | None = None
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Add numbers at a step, which may be the last one again."""
-        self._run.log(dict(values), step=step)
+    def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
+        """Add numbers at a step, which W&B sends once it has the next one, or is told."""
+        self._run.log(dict(values), step=step, commit=last)
 
     def complete(self, plan: RunPlan) -> None:
         """Take over what the stored rows say, by which a run is judged."""
@@ -58,7 +58,6 @@ class WandbRuns(Backend):
 
         self._wandb, self._job = wandb, job
         self.mode = str(job["mode"])
-        self.faults = (wandb.errors.Error, OSError)
 
     def check(self) -> str:
         """Try key and server; return why runs go into files instead, or ""."""
@@ -68,7 +67,7 @@ class WandbRuns(Backend):
         return reason
 
     def _obstacle(self) -> str:
-        server = str(self._wandb.Settings().base_url).rstrip("/")
+        server = str(self._wandb.setup().settings.base_url).rstrip("/")
         key = os.environ.get("WANDB_API_KEY") or _stored_key(server)
         if key:
             return _refusal(server, key)
