@@ -107,6 +107,7 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
     from lra.compose import LoggerMode
     from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
+    from lra.sweep.live import shown_by_tensorboard
     from reports.report import write_report
 
     wanted = multirun if report_wanted is None else report_wanted
@@ -145,6 +146,10 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
     print(f"results       {sweep.root}")
     if sentence:
         print(f"W&B           {sentence}")
+    if logger.mode is LoggerMode.tensorboard:
+        print(f"TensorBoard   {shown_by_tensorboard(sweep)}")
+    if sweep.live is not None and (lost := sweep.live.dropped):
+        print(f"dashboard     {lost:,} numbers of running cells were left out: it was too slow")
 
 
 def _mirror(

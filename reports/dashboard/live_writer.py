@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import describe
+from reports.dashboard.describe import BASELINES, describe
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
 from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
 from reports.dashboard.state import RUN, Mirrored, forget_files, read_state, taken, write_state
@@ -34,8 +34,8 @@ _NICE = 10
 class Stored(Protocol):
     """What a store says of cells that have ended: see `lra.sweep.live_process`."""
 
-    def rows(self, file: Path, others: Collection[str]) -> pd.DataFrame:
-        """Return the rows in a file, and those of other cells."""
+    def rows(self, cells: Collection[str]) -> pd.DataFrame:
+        """Return the rows of cells that have some."""
         ...
 
     def about(self, cell: str) -> Mapping[str, Any]:
@@ -43,7 +43,7 @@ class Stored(Protocol):
         ...
 
 
-def main(stored: Callable[[Path, str], Stored]) -> None:
+def main(stored: Callable[[Path], Stored]) -> None:
     """Read a job, then events, from standard input; print a JSON line for what is to be known."""
     os.nice(_NICE)
     job = json.loads(sys.stdin.readline())
@@ -52,11 +52,10 @@ def main(stored: Callable[[Path, str], Stored]) -> None:
     except ImportError as error:
         _say(event="failed", reason=f"{error.name} cannot be imported")
         return
-    reason = backend.check()
-    if reason:
+    if reason := backend.check():
         _say(event="offline", reason=reason)
     _say(event="ready")
-    runs = Runs(job, backend, stored(Path(job["root"]), str(job["sweep"])))
+    runs = Runs(job, backend, stored(Path(job["root"])))
     for line in sys.stdin:
         event = json.loads(line)
         try:
@@ -219,7 +218,7 @@ class Runs:
         others = [key for key, content in run.cells.items() if content and key != cell]
         for key in others:
             run.about.setdefault(key, {**run.about[cell], **self.stored.about(key)})
-        rows = self.stored.rows(Path(event["rows"]), others)
+        rows = self.stored.rows([*others, cell])
         hashes = contents(rows)
         run.plan = plan_runs(
             rows,
@@ -233,7 +232,8 @@ class Runs:
         for line in run.plan.history:
             self._add(run, line)
         run.cells |= hashes
-        run.open.complete(run.plan)
+        if run.group != BASELINES:  # whose keys name tasks only where there are several
+            run.open.complete(run.plan)
         self._finish_if_over(run)
 
     def _add(self, run: _Live, line: Mapping[str, float]) -> None:
@@ -270,6 +270,8 @@ class Runs:
             del self.homes[cell]
         summary = {name: text for name, text in ((STATUS, status), (REASON, run.reason)) if text}
         try:
+            if run.group == BASELINES and run.plan is not None:
+                run.open.complete(run.plan)
             run.open.end(summary, exit_code)
         except Exception as error:  # noqa: BLE001 - the others are to be ended all the same
             _say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,9 @@ class WandbRuns(Backend):
         key = os.environ.get("WANDB_API_KEY") or _stored_key(server)
         if key:
             return _refusal(server, key)
-        if self._wandb.login():  # by some other means than a key
-            return ""
+        with suppress(self._wandb.errors.Error):
+            if self._wandb.login():  # by some other means than a key
+                return ""
         return "No API key configured: `wandb login` stores one, WANDB_API_KEY gives one"
 
     def open(

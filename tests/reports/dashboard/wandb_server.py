@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,8 @@ class WandbServer:
         """Whether it takes requests and answers none."""
         self.broken = False
         """Whether it answers everything with an error."""
+        self.dies_after = ""
+        """The query after which it is broken."""
         self.queries: list[str] = []
         self.runs: dict[str, dict[str, Any]] = {}
         """The last that was said of each run: name, config and the rest."""
@@ -34,6 +35,8 @@ class WandbServer:
     def answer(self, query: str, variables: dict[str, Any]) -> Any:
         named = re.search(r"(?:query|mutation)\s+(\w+)", query)
         self.queries.append(named.group(1) if named else query[:60])
+        if self.queries[-1] == self.dies_after:
+            self.broken = True
         if "viewer" in query:
             known = {
                 "id": "1",
