@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
@@ -86,9 +87,19 @@ def legend_name(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows by itself, though pyplot knows nothing of it."""
+
+    def _repr_png_(self) -> bytes:
+        data = BytesIO()
+        with style():
+            self.savefig(data, format="png", metadata={"Software": None})
+        return data.getvalue()
+
+
 def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:
     """Return an empty figure, inches."""
-    figure = Figure(figsize=(width, height))
+    figure = ShownFigure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
