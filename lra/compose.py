@@ -83,19 +83,22 @@ class Control:
 
 
 class LoggerMode(StrEnum):
-    """Where finished results are copied to; as in `reports.dashboard.mirror.MirrorMode`."""
+    """Where runs are written, live and with what is stored of them in the end."""
 
     offline = auto()
+    """Files of W&B."""
     online = auto()
+    """The server of W&B."""
+    tensorboard = auto()
     disabled = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logger:
-    """The dashboard that finished results are copied to."""
+    """The dashboard that cells are shown on while they run and afterwards."""
 
     mode: LoggerMode
-    project: str
+    project: str = "lra"
     entity: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """From a typed run to its cells, and from a cell back to rows in a process of its own."""
 
 import logging
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from lra.compose import Run, build_model, bundled_family, core_of, facts, typed
 from lra.sweep.identity import Rate, identity, version
 from lra.sweep.stored_weights import NAME as STORED, stored_training
 from lra.sweep.trainings import trainings
-from runners.isolation.progress import listening, phase
+from runners.isolation.progress import Begun, listening, phase
 from runners.measurement.hardware import Device, HardwareProfile, device_name
 from runners.records import Cell, text_of
 from runners.storage.fingerprint import Seen, digests, summary
@@ -178,6 +179,7 @@ def run_cell(argument: Mapping[str, Any], send: Callable[[object], None]) -> Non
     Raises:
         Unsupported: The model cannot be built like this.
     """
+    send(Begun(process=os.getpid()))
     with listening(send, log=sys.stderr):  # which goes to the cell's log
         for item in _items(argument):
             send(item)

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lra.sweep.batch_check import check_batch
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
 from lra.sweep.estimate import announcement, forecasts
+from lra.sweep.live import LiveSweep
 from lra.sweep.planned import (
     NO_DATA,
     Planned,
@@ -57,6 +59,8 @@ class Sweep:
     """What the storage could not take, and the way out: it ended the sweep."""
     stopped: dict[str, str] = field(default_factory=dict)
     """Cells that somebody else stopped, by key, and how: they have no rows."""
+    live: LiveSweep | None = None
+    """What its dashboard was told; None: nothing had to be run."""
 
     @property
     def store(self) -> Store:
@@ -139,14 +143,17 @@ def execute(sweep: Sweep, volume: Volume = Volume.normal) -> None:
         return
     expected = announcement(forecasts(waiting, store, sweep.name))
     board.say(f"sweep {sweep.name}: {expected}; results in {sweep.root}")
-    with board:
+    live = sweep.live = LiveSweep(sweep, waiting)
+    with board, closing(live):
         prepare(waiting, sweep.planned, board)
+        if word := live.check():
+            board.say(word)
         for name in {str(planned.cell.columns["runner"]): None for planned in waiting}:
             group = [p for p in waiting if p.cell.columns["runner"] == name]
             # Timing cells run alone on the machine.
             first = group[0].run
             side_by_side = 1 if first.runner.timed else first.hardware.side_by_side()
-            _Group(sweep, store, board, group).run(side_by_side)
+            _Group(sweep, store, board, live, group).run(side_by_side)
             if sweep.stopped_by is not None or sweep.refused is not None:
                 break
     board.summary(str(sweep.root))
@@ -179,9 +186,15 @@ class _Group:
     """Cells of one kind while they run: their claims, and what their processes have sent."""
 
     def __init__(
-        self, sweep: Sweep, store: Store, board: ProgressBoard, group: Sequence[Planned]
+        self,
+        sweep: Sweep,
+        store: Store,
+        board: ProgressBoard,
+        live: LiveSweep,
+        group: Sequence[Planned],
     ) -> None:
         self.sweep, self.store, self.board, self.group = sweep, store, board, group
+        self.live = live
         self.by_key = {planned.cell.key: planned for planned in group}
         self.rows: dict[str, list[Measurement]] = {}
         self.outcomes: dict[str, list[Outcomes]] = {}
@@ -214,12 +227,14 @@ class _Group:
                 return
             if isinstance(claim, str):
                 self.board.finish(cell, claim, LEFT)
+                self.live.left(cell, claim)
                 continue
             self.claims[cell.key] = claim
             gone = planned.again and missing(cell, self.store) is not None
             if done(cell, self.store, retry) and not gone:  # by another sweep just now
                 self.claims.pop(cell.key).release()
                 self.board.finish(cell, "another sweep has just done it")
+                self.live.left(cell, "another sweep has done it")
                 continue
             known = ending(planned, self.group, self.store)
             if known is not None:
@@ -245,6 +260,7 @@ class _Group:
         return claim
 
     def _on_message(self, job: isolate.Job, message: object) -> None:
+        self.live.message(self.by_key[job.name].cell, message)
         if isinstance(message, Progress | Event):
             self.board.advance(self.by_key[job.name].cell, message)
         elif isinstance(message, Outcomes):
@@ -266,6 +282,7 @@ class _Group:
         elif sweep.refused is None:
             sweep.stopped[job.name] = ending.reason
         self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
+        self.live.left(cell, ending.reason)
 
     def _conclude(
         self,
@@ -277,24 +294,26 @@ class _Group:
         rows, results = remains(found, seen, ended)
         try:
             try:
-                self._write(cell, rows, results)
+                file = self._write(cell, rows, results)
             except (TypeError, ValueError) as error:  # a fault of what yielded them
                 rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
-                self._write(cell, rows, [])
+                file = self._write(cell, rows, [])
         except OSError as error:
             outcome, status = f"{STOPPED}: {_refuse(self.sweep, error)}", STOPPED
+            self.live.left(cell, outcome)
         else:
             row = failure(rows)
             status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
+            self.live.ended(cell, status, "" if row is None else row.reason, file)
         self.claims.pop(cell.key).release()
         self.board.finish(cell, outcome, status)
 
-    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
+    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> Path:
         marked = _marked(self.by_key[cell.key].run, rows)
         begun = self.begun.pop(cell.key, None)
         took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
-        self.store.write(cell, marked, outcomes, {**environment(), **took})
+        return self.store.write(cell, marked, outcomes, {**environment(), **took})
 
 
 def _refuse(sweep: Sweep, error: OSError) -> str:

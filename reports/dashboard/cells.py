@@ -1,7 +1,8 @@
-"""Which cells share a W&B run: each stands in one, whichever part of a sweep comes first.
+"""Which cells share a run: each stands in one, whichever part of a sweep comes first.
 
-The cells of one curve, equal in all but length and mode, are one run. A later part of a curve, from
-another shard or a longer sweep, is a run of its own beside the first: nothing is replaced.
+The cells of one curve, equal in all but length and mode, are one run, and so are all baselines. A
+later part of a curve, from another shard or a longer sweep, is a run of its own beside the first:
+nothing is replaced.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from reports.dashboard.describe import BASELINES, is_baseline
 from reports.rows import TIMED
 from runners.records import CELL_COLUMNS, digest
 
@@ -19,7 +21,7 @@ _ALONG = ("length", "mode")
 def curves(
     rows: Mapping[str, pd.DataFrame], cells: Mapping[str, Mapping[str, Any]]
 ) -> list[list[str]]:
-    """Return the cells that belong together: those of one curve of cost, and any other alone.
+    """Return the cells that belong together: one curve of cost, all baselines, any other alone.
 
     Args:
         rows: of each cell.
@@ -31,9 +33,26 @@ def curves(
         identity = cells.get(cell, {}).get("identity") or {
             column: str(own[column].iloc[0]) for column in CELL_COLUMNS
         }
-        along = {k: v for k, v in identity.items() if k not in _ALONG}
-        found.setdefault(digest(along) if timed.any() else cell, []).append(cell)
+        baseline = own["model"].map(is_baseline).all()
+        name = group(cell, identity, baseline=bool(baseline), curve=bool(timed.any()))
+        found.setdefault(name, []).append(cell)
     return list(found.values())
+
+
+def group(cell: str, identity: Mapping[str, Any], *, baseline: bool, curve: bool) -> str:
+    """Return what is the same for the cells of one run.
+
+    Args:
+        cell: key.
+        identity: of the cell.
+        baseline: whether it scores baselines.
+        curve: whether it is timed at a length.
+    """
+    if baseline:
+        return BASELINES
+    if curve:
+        return digest({k: v for k, v in identity.items() if k not in _ALONG})
+    return cell
 
 
 def shared_out(

@@ -5,12 +5,8 @@ deadline, and ends with one sentence that says where the runs lie or why there a
 """
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import sys
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -19,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from reports.dashboard.child import WritingProcess
 from reports.dashboard.keys import AXES
 from reports.dashboard.plan import RunPlan, contents, plan_report, plan_runs, raw
 from reports.dashboard.state import (
@@ -30,13 +27,6 @@ from reports.dashboard.state import (
     read_state,
     write_state,
 )
-
-# These would give all runs one identity, or send them elsewhere than the arguments say.
-_FOREIGN = (
-    "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
-    "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
-    "WANDB_DISABLED", "WANDB_CONFIG_PATHS", "WANDB_ANONYMOUS",
-)  # fmt: skip
 
 
 class MirrorMode(StrEnum):
@@ -68,8 +58,10 @@ def mirror(
     folder: Path,
     project: str,
     names: Mapping[str, str] | None = None,
+    apart: Mapping[str, str] | None = None,
     own: Collection[str] | None = None,
     entity: str | None = None,
+    unreachable: str = "",
     init_timeout_s: float = 20.0,
     seconds_per_run: float = 60.0,
 ) -> MirrorResult:
@@ -88,8 +80,10 @@ def mirror(
         folder: everything is written below it; a folder called `wandb` holds the runs itself.
         project: W&B project.
         names: display names of models by cell; by default the model column.
+        apart: words that tell cells of the sweep apart, by cell, for the names of runs.
         own: the cells to send, None for all; the report's run holds all rows.
         entity: W&B account or team, None for the default.
+        unreachable: why the server cannot be reached, where that is known: nothing tries it again.
         init_timeout_s: how long to wait for the server before going offline.
         seconds_per_run: deadline of the whole, times the number of runs.
 
@@ -98,18 +92,22 @@ def mirror(
     """
     if mode is MirrorMode.disabled:
         return MirrorResult([], "W&B is disabled.")
+    if unreachable:
+        mode = MirrorMode.offline
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     state = read_state(folder)
     hashes = contents(rows)
     known = {run: was.cells for run, was in state.items() if (was.sweep, was.kind) == (sweep, RUN)}
-    plans = plan_runs(rows, sweep=sweep, cells=cells, names=names, known=known, own=own)
+    plans = plan_runs(
+        rows, sweep=sweep, cells=cells, names=names, apart=apart, known=known, own=own
+    )
     files = [Path(p).resolve() for p in report_files]
     report = plan_report(raw(rows), files, sweep=sweep, rows_folder=folder / "rows")
     plans.append(report)
 
     content = {plan.id: plan.content() for plan in plans}
-    due = [p for p in plans if not _is_done(state.get(p.id), content[p.id], mode)]
+    due = [p for p in plans if not _is_done(state.get(p.id), p, content[p.id], hashes, mode)]
     job: dict[str, Any] = {
         "axes": AXES,
         "dir": str(folder.parent if folder.name == "wandb" else folder),
@@ -125,6 +123,8 @@ def mirror(
         shutil.rmtree(data, ignore_errors=True)
     events = _run(job, due, folder, data, deadline=init_timeout_s + seconds_per_run * len(due))
     written = {e["id"]: e for e in events if e["event"] == "written"}
+    if unreachable:
+        events.append({"event": "offline", "reason": unreachable})
     if mode is MirrorMode.online and len(written) < len(due):
         # a new child, since W&B's service keeps the run that it could not send
         why = _reason(events, "failed") or "the server did not answer in time"
@@ -183,35 +183,6 @@ def _reason(events: Iterable[Mapping[str, str]], kind: str) -> str:
     return next((e["reason"] for e in events if e["event"] == kind), "")
 
 
-# ----------------------------------------------------------------------------- the child
-
-
-def _environment(folder: Path, data: Path, temporary: Path, mode: str) -> dict[str, str]:
-    keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
-    inside = {
-        "TMPDIR": temporary,
-        "WANDB_CACHE_DIR": folder / "cache",
-        "WANDB_DATA_DIR": data,
-        "WANDB_ARTIFACT_DIR": folder / "artifacts",
-    }
-    if mode == "offline":
-        # online, the user's own settings may name their server; offline they have nothing to say
-        inside["WANDB_CONFIG_DIR"] = folder / "config"
-    for path in inside.values():
-        path.mkdir(parents=True, exist_ok=True)
-    house = str(Path(__file__).resolve().parents[2])
-    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return (
-        keep
-        | {k: str(v) for k, v in inside.items()}
-        | {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "WANDB_SILENT": "true",
-            "WANDB_ERROR_REPORTING": "false",
-        }
-    )
-
-
 def _run(
     job: Mapping[str, Any], plans: Sequence[RunPlan], folder: Path, data: Path, *, deadline: float
 ) -> list[dict[str, str]]:
@@ -219,27 +190,18 @@ def _run(
     if not plans:
         return []
     text = json.dumps({**job, "plans": [p.as_json() for p in plans]})
-    # -P: the folder where the user happens to stand must not shadow a module
-    command = [sys.executable, "-P", "-c", "from reports.dashboard.process import main; main()"]
-    # of its own: another shard may be writing into the same folder, and ends at another time
-    temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=_environment(folder, data, temporary, str(job["mode"])),
-        start_new_session=True,  # no terminal to ask on, and one group to end
+    # online, the user's own settings may name their server; offline they have nothing to say
+    writer = WritingProcess(
+        "reports.dashboard.process", folder, data, own_settings=job["mode"] != "offline"
     )
+    child = writer.process
     try:
         out, complaint = child.communicate(text, timeout=deadline)
     except subprocess.TimeoutExpired:
-        _end(child)
+        writer.end()
         out, complaint = child.communicate()
-    _end(child)
-    shutil.rmtree(temporary, ignore_errors=True)
+    writer.end()
+    writer.clear()
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     if child.returncode > 0:
         last = (complaint.strip().splitlines() or ["no message"])[-1]
@@ -247,15 +209,16 @@ def _run(
     return events
 
 
-def _end(child: "subprocess.Popen[str]") -> None:
-    """End whatever is left of the child's group: W&B's service may outlive its client."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _is_done(before: Mirrored | None, content: str, mode: MirrorMode) -> bool:
-    if before is None or before.content != content or not Path(before.path).is_dir():
+def _is_done(
+    before: Mirrored | None,
+    plan: RunPlan,
+    content: str,
+    hashes: Mapping[str, str],
+    mode: MirrorMode,
+) -> bool:
+    """Tell whether a run needs no writing: it holds this, or was written live and holds more."""
+    if before is None or not Path(before.path).is_dir():
         return False
-    return mode is MirrorMode.offline or before.mode == "online"
+    if before.live:
+        return before.cells == {cell: hashes[cell] for cell in plan.config["cells"]}
+    return before.content == content and (mode is MirrorMode.offline or before.mode == "online")

@@ -12,9 +12,10 @@ import pandas as pd
 
 from reports.dashboard import keys as named
 from reports.dashboard.cells import curves, shared_out
+from reports.dashboard.describe import BASELINES, describe, is_baseline
 from reports.dashboard.keys import LENGTH_AXIS, STEP_AXIS
 from reports.rows import TIMED, disturbed, labels_of, prepare, shown
-from runners.records import COLUMNS, canonical, digest
+from runners.records import CELL_COLUMNS, COLUMNS, digest
 
 Scalar = float | int | str | None
 
@@ -79,6 +80,7 @@ def plan_runs(
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str] | None = None,
+    apart: Mapping[str, str] | None = None,
     known: Mapping[str, Mapping[str, str]] | None = None,
     own: Collection[str] | None = None,
 ) -> list[RunPlan]:
@@ -92,6 +94,7 @@ def plan_runs(
         sweep: names the group.
         cells: what the store says of each cell: `identity`, `config`.
         names: of models, by cell; by default the model column.
+        apart: words that tell cells of the sweep apart, by cell, for the names of runs.
         known: runs that exist, by id: what `contents` said of their cells, which stay together.
         own: cells to send; by default all that have rows.
     """
@@ -102,7 +105,9 @@ def plan_runs(
     shares = shared_out(curves(found, cells), wanted, known or {}, contents(rows), sweep)
     for name, members in shares:
         parts = pd.concat([found[cell] for cell in members], ignore_index=True)
-        plans.append(_plan(parts, run=name, sweep=sweep, cells=cells, names=names or {}))
+        plans.append(
+            _plan(parts, run=name, sweep=sweep, cells=cells, names=names or {}, apart=apart or {})
+        )
     return plans
 
 
@@ -135,18 +140,20 @@ def _plan(
     sweep: str,
     cells: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
+    apart: Mapping[str, str],
 ) -> RunPlan:
-    first = part.iloc[0]
-    runner, task, device = (shown(first[c]) for c in ("runner", "task", "device"))
     keys = [str(c) for c in part["cell"].unique()]
-    models = part["name"][part["baseline"] == ""]
-    base = "baselines" if models.empty else str(models.iloc[0])
-    name = names.get(keys[0], base) if base != "baselines" else base
-    seed = shown(first["seed"])
+    models = part["name"][~part["model"].map(is_baseline)]
+    base = BASELINES if models.empty else str(models.iloc[0])
+    described = describe(
+        [_columns(part[part["cell"] == key].iloc[0]) for key in keys],
+        [cells[key]["config"] for key in keys if "config" in cells.get(key, {})],
+        model=base if base == BASELINES else names.get(keys[0], base),
+        sweep=sweep,
+        cells=keys,
+        apart=apart.get(keys[0]),
+    )
     lengths = _by_length(part)
-    title = "/".join([name, task, *([f"s{seed}"] if seed != "–" else [])])
-    if len(measured := sorted({int(n) for n in part["length"].dropna()})) > 1:
-        title += f"/{measured[0]}-{measured[-1]}"
     bad = part[part["status"] != "ok"]
     summary: dict[str, Scalar] = _final(part)
     for length, values in lengths.items():
@@ -162,30 +169,26 @@ def _plan(
     for row in shaken.itertuples():
         where = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
         summary[f"disturbed/{where}"] = str(row.disturbed)
-    described = ["mode", "length", "metric", "reference", "step", "status", "reason"]
-    columns = [*described, "cell"]
+    columns = ["mode", "length", "metric", "reference", "step", "status", "reason", "cell"]
     listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
     history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
-    facts = ("task_version", "source", "hardware", "device", "precision", "threads", "causal")
-    configs = [cells[c]["config"] for c in keys if "config" in cells.get(c, {})]
     return RunPlan(
         id=run,
-        name=title,
+        name=described.name,
         group=sweep,
-        job_type=runner,
-        tags=[t[:_TAG_LIMIT] for t in dict.fromkeys([name, task, device, sweep])],
-        config={
-            "sweep": sweep,
-            "cells": keys,
-            "disturbed_cells": sorted(set(shaken["cell"])),
-            "run": {"model": name, "task": task, "seed": seed, "runner": runner}
-            | {c: shown(first[c]) for c in facts},
-            "config": _shared(configs),
-        },
+        job_type=described.job_type,
+        tags=described.tags,
+        config=described.config | {"disturbed_cells": sorted(set(shaken["cell"]))},
         history=history + _by_step(part),
         summary=summary,
         tables={"not_measured": TablePlan(columns=columns, rows=listed)} if listed else {},
     )
+
+
+def _columns(row: "pd.Series[Any]") -> dict[str, Any]:
+    """Return the columns of a row's cell, in plain JSON."""
+    found = {column: _plain(row[column]) for column in CELL_COLUMNS}
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in found.items()}
 
 
 def _plain(value: Any) -> Scalar:
@@ -193,27 +196,14 @@ def _plain(value: Any) -> Scalar:
         return None
     if isinstance(value, float) and math.isinf(value):
         return str(value)  # an open interval; JSON has no word for it
+    if hasattr(value, "item"):
+        value = value.item()  # of numpy
     return value if isinstance(value, (int, float, str)) else str(value)
 
 
-def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what all configurations of a run agree on: its cells differ in length and mode."""
-    if not configs:
-        return {}
-    first, found = configs[0], {}
-    for key, value in first.items():
-        others = [c.get(key) for c in configs[1:]]
-        if isinstance(value, Mapping):
-            if all(isinstance(o, Mapping) for o in others):
-                found[key] = _shared([value, *(o for o in others if isinstance(o, Mapping))])
-        elif all(key in c and canonical(c[key]) == canonical(value) for c in configs[1:]):
-            found[key] = value
-    return found
-
-
-def _key(row: Any) -> str:
+def _key(row: Any, metric: str = "") -> str:
     parts = "_".join(_label_parts(row.labels))
-    key = named.cost(str(row.mode), str(row.metric), str(row.reference))
+    key = named.cost(str(row.mode), metric or str(row.metric), str(row.reference))
     return key + (f"/{parts}" if parts else "")
 
 
@@ -244,14 +234,18 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     good = part[_timed(part) & (part["status"] == "ok")].sort_values("length", kind="stable")
     for row in good.itertuples():
-        _put(found.setdefault(int(str(row.length)), {}), _key(row), float(str(row.value)))
+        at_length, value = found.setdefault(int(str(row.length)), {}), float(str(row.value))
+        _put(at_length, _key(row), value)
+        if row.metric == "time_ratio":
+            _put(at_length, _key(row, named.SPEEDUP), 1 / value)
     return found
 
 
-def _quality(row: Any) -> str:
+def score_of(row: Any, *, tasks: bool = False) -> str:
+    """Return the key of a score or of a final value; `tasks`: the run holds several."""
     parts = _label_parts(row.labels)
     if row.baseline:
-        parts = [str(row.name), *parts]
+        parts = [*([str(row.task)] if tasks else []), str(row.name), *parts]
     if row.metric in {"span", "occlusion_agreement"}:
         return "/".join((str(row.metric), *parts))
     if parts:
@@ -261,7 +255,7 @@ def _quality(row: Any) -> str:
         return named.LOSS
     if row.split:
         return named.score(str(row.split), str(row.metric))
-    return f"train/{row.metric}"
+    return named.trained(str(row.metric))
 
 
 def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
@@ -269,7 +263,7 @@ def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step", kind="stable")
     for row in good.itertuples():
-        _put(found.setdefault(int(str(row.step)), {}), _quality(row), float(str(row.value)))
+        _put(found.setdefault(int(str(row.step)), {}), score_of(row), float(str(row.value)))
     return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
 
 
@@ -278,7 +272,7 @@ def _final(part: pd.DataFrame) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {}
     final = (part["status"] == "ok") & part["step"].isna() & ~_timed(part)
     for row in part[final].itertuples():
-        _put(found, _quality(row), float(str(row.value)))
+        _put(found, score_of(row, tasks=part["task"].nunique() > 1), float(str(row.value)))
     return found
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 _FOLDER = "mirrored"
 RUN, REPORT = "run", "report"
 
@@ -23,7 +25,11 @@ class Mirrored:
     kind: str
     """`RUN` or `REPORT`."""
     cells: Mapping[str, str]
-    """The cells in it, and a hash of the rows of each."""
+    """The cells in it, and a hash of the rows of each; "" where it has not ended."""
+    live: bool = False
+    """Whether it was written while its cells ran, and so holds more than their rows."""
+    group: str = ""
+    """What the cells of a live run have in common: see `reports.dashboard.cells.group`."""
 
 
 def read_state(folder: Path) -> dict[str, Mirrored]:
@@ -42,10 +48,21 @@ def read_state(folder: Path) -> dict[str, Mirrored]:
 
 def write_state(folder: Path, run: str, mirrored: Mirrored) -> None:
     """Remember one run."""
-    (folder / _FOLDER).mkdir(exist_ok=True)
+    (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
     draft = folder / _FOLDER / f".{run}.new"
     draft.write_text(json.dumps(asdict(mirrored), indent=1, sort_keys=True) + "\n")
     draft.replace(folder / _FOLDER / f"{run}.json")
+
+
+def taken(folder: Path, run: str) -> FileLock | None:
+    """Take a run for this process until it ends; None where another one is writing it."""
+    (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / _FOLDER / f"{run}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    return lock
 
 
 def forget_files(run: str, keep: Path) -> None:

@@ -39,6 +39,34 @@ class Progress:
     speed: float | None = None
     """Of late, `speed_unit` a second."""
     speed_unit: str = ""
+    step: "TrainingStep | None" = None
+    """What a dashboard draws of a training, where this is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStep:
+    """Numbers of a training as of its last step, each None where nobody knows it."""
+
+    gradient_norm: float | None = None
+    """Euclidean, of all gradients as `optim.clip` finds them."""
+    examples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    """Tokens that the model reads, padding included."""
+    step_time_s: float | None = None
+    data_wait_share: float | None = None
+    """Of the time of the steps so far."""
+    process_bytes: int | None = None
+    """Resident memory of this process."""
+    gpu_bytes: int | None = None
+    """Allocated by tensors on the GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The first word of a cell's process."""
+
+    process: int
+    """Its number in the system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

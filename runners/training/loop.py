@@ -19,7 +19,7 @@ from torch import Tensor
 
 from models.backbone.model import Backbone, Outcome
 from models.mixer import AfterStep, State
-from runners.isolation.progress import EVERY_S, MEASURING_S, Progress, phase, ready, report_progress
+from runners.isolation.progress import EVERY_S, MEASURING_S, phase, ready, report_progress
 from runners.measurement.device import autocast
 from runners.measurement.hardware import HardwareProfile, Precision
 from runners.measurement.measure import process_peak_bytes
@@ -36,6 +36,7 @@ from runners.training.recurrent_state import RecurrentStates, remembered
 from runners.training.resume import fitting, must_agree
 from runners.training.stages import TrainingStage, TrainingStages
 from runners.training.updates import WeightUpdates
+from runners.training.watching import step_progress
 from tasks.task import Batch, Task, Windowed
 
 Item = Measurement | Outcomes
@@ -129,6 +130,7 @@ class Trainer:
                     return
                 begun = time.perf_counter()
                 self.position, batch = source.next()
+                self.updates.watched = ready(every_s)
                 loss = self.advance(batch)
                 self.running += loss
                 self.since += 1
@@ -150,7 +152,20 @@ class Trainer:
                     self.since, self.window_s = 0, 0.0
                     yield self.note(metric="train_loss", value=mean, step=self.step)
                 if seen is not None:
-                    report_progress(self.progress(pace, batch, seen))
+                    on_clock_s = self.spent_s + self.window_s
+                    report_progress(
+                        step_progress(
+                            batch,
+                            step=self.step,
+                            steps=self.optim.steps,
+                            loss=seen,
+                            pace=pace,
+                            left_s=pace.left_s(self.step, self.stages.ahead(self.step, self.task)),
+                            updates=self.updates,
+                            wait_share=self.waited_s / max(on_clock_s, 1e-9),
+                            device=self.device,
+                        )
+                    )
                 unsaved_s = time.perf_counter() - self.saved_at
                 if stop.is_set() or unsaved_s > self.config.checkpoint_every_s:
                     self.save()
@@ -168,21 +183,6 @@ class Trainer:
         """Return what the model remembers before the first token of a batch like that of `step`."""
         stage = self.stages.at(step)
         return self.streams.empty(stage.batch_size, stage.memory)
-
-    def progress(self, pace: Pace, batch: Batch, loss: float) -> Progress:
-        """Return what a person wants to see of the step just taken."""
-        rows, *tokens = batch.target.shape
-        counted = rows * tokens[0] if tokens else rows
-        return Progress(
-            unit="step",
-            done=self.step,
-            total=self.optim.steps,
-            loss=loss,
-            learning_rate=self.updates.rate(self.step - 1),
-            speed=counted / pace.step_s if pace.step_s else None,
-            speed_unit="tokens" if tokens else "examples",
-            left_s=pace.left_s(self.step, self.stages.ahead(self.step, self.task)),
-        )
 
     def advance(self, batch: Batch) -> Tensor:
         """Take one step, which need not end with an update; return its loss, detached."""

@@ -32,6 +32,10 @@ class WeightUpdates:
         self.plateau = Plateau(config) if config.schedule is Schedule.plateau else None
         self.scale = 1.0
         """What the stage of the training multiplies the schedule by."""
+        self.watched = False
+        """Whether somebody asks for the gradient's norm, which costs a pass over all gradients."""
+        self.gradient_norm: Tensor | None = None
+        """Of the last update, where it was known or wanted: see `clip_gradients`."""
         self.average: WeightAverage | None = None
         if config.ema_decay is not None:
             self.average = WeightAverage(model, config.ema_decay, warmup=config.ema_warmup)
@@ -56,7 +60,9 @@ class WeightUpdates:
         """Move the weights by the gradient, and drop it."""
         if self.scaler.is_enabled():
             self.scaler.unscale_(self.optimiser)
-        clip_gradients(self.model, self.config, self.own_clips)
+        self.gradient_norm = clip_gradients(
+            self.model, self.config, self.own_clips, norm=self.watched
+        )
         self.scaler.step(self.optimiser)
         self.scaler.update()
         self.optimiser.zero_grad()

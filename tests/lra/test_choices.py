@@ -31,10 +31,14 @@ def test_a_profile_is_complete_and_its_peaks_are_the_published_dense_ones(profil
 @pytest.mark.parametrize("name", names("logger"))
 def test_a_logger_says_mode_and_place(name):
     node = group_file("logger", name)
-    assert node.keys() == {"name", "about", "mode", "project", "entity"}
-    assert node["mode"] in {"online", "offline", "disabled"}
+    of_wandb = set() if name == "tensorboard" else {"project", "entity"}
+    assert node.keys() == {"name", "about", "mode"} | of_wandb
+    assert node["mode"] in {"online", "offline", "disabled", "tensorboard"}
 
 
 def test_the_loggers_are_named_after_what_they_do():
     modes = {name: group_file("logger", name)["mode"] for name in names("logger")}
-    assert modes == {"none": "disabled", "wandb_offline": "offline", "wandb_online": "online"}
+    assert modes == {
+        "none": "disabled", "tensorboard": "tensorboard", "wandb_offline": "offline",
+        "wandb_online": "online",
+    }  # fmt: skip

@@ -85,8 +85,10 @@ def test_offline_runs_read_back(rows: pd.DataFrame, tmp_path: Path, png: Path) -
 
     scaling = runs["scaling", "linear/listops/s0/256-1024"]
     assert list(scaling.run.tags) == ["linear", "listops", "cpu", "quick"]
-    assert scaling.config["config"] == {"model": CONFIG["model"]}  # what its cells agree on
-    assert scaling.config["run"]["precision"] == "float32"
+    assert scaling.config["model__mixer__chunk"] == 128  # what its cells agree on, flat
+    assert scaling.config["precision"] == "float32"
+    assert (scaling.config["model"], scaling.config["seed"]) == ("linear", 0)
+    assert (scaling.config["sequence_length"], scaling.config["longest_length"]) == (None, 1024)
     assert sorted(scaling.config["cells"]) == ["a", "b", "c"]
     assert scaling.axes == {
         "speed/*": "sequence_length", "memory/*": "sequence_length",

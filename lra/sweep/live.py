@@ -1,0 +1,191 @@
+"""What a sweep tells a dashboard while its cells run: see `reports.dashboard.live`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra.compose import LoggerMode
+from lra.names import own_name
+from lra.runner_class import runner_of
+from lra.sweep.planned import Planned
+from lra.sweep.titles import title
+from reports.dashboard import keys
+from reports.dashboard.cells import group
+from runners.isolation.progress import Begun, Progress
+from runners.records import Cell, Measurement
+
+if TYPE_CHECKING:
+    from lra.sweep.execution import Sweep
+    from reports.dashboard import live
+
+EVERY_S = 1.0
+"""Between two lines of numbers of one training."""
+INIT_S, CHECKED_S, CLOSED_S, STOPPED_S = 20.0, 8.0, 30.0, 8.0
+"""How long a server may take to take a run in; how long the first cell waits for the answer to
+whether it is there; and how long a sweep waits at its end, and at one that a signal asked for."""
+
+
+class LiveSweep:
+    """Events of a sweep, on their way to a dashboard; nothing where there is none."""
+
+    def __init__(self, sweep: "Sweep", waiting: Sequence[Planned]) -> None:
+        """Start the process that writes, which tries key and server at once.
+
+        Args:
+            sweep: what is run.
+            waiting: its cells that are to be run.
+        """
+        self.sweep = sweep
+        self.runs: live.LiveRuns | None = None
+        self.sent_at: dict[str, float] = {}
+        if sweep.logger.mode is LoggerMode.disabled or not waiting:
+            return
+        from reports.dashboard.live import LiveRuns
+
+        folder = folder_of(sweep)
+        to_do = {planned.cell.key for planned in waiting}
+        self.runs = LiveRuns(
+            {
+                "kind": "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb",
+                "mode": "online" if sweep.logger.mode is LoggerMode.online else "offline",
+                "project": sweep.logger.project,
+                "entity": sweep.logger.entity,
+                "folder": str(folder),
+                "dir": str(folder.parent if folder.name == "wandb" else folder),
+                "root": str(sweep.root.resolve()),
+                "sweep": sweep.name,
+                "init_timeout_s": INIT_S,
+                "finish_timeout_s": CLOSED_S / 2,
+                "cells": [
+                    {
+                        "cell": planned.cell.key,
+                        "group": _group(planned.cell),
+                        "columns": dict(planned.cell.columns),
+                        "waiting": planned.cell.key in to_do,
+                    }
+                    for planned in sweep.planned
+                ],
+            },
+            folder,
+            "lra.sweep.live_process",
+        )
+
+    def check(self) -> str:
+        """Wait until key and server were tried; return what a person should know, or ""."""
+        if self.runs is None:
+            return ""
+        self.runs.wait_until_checked(CHECKED_S)
+        if self.runs.failed:
+            return f"{self._name} gets nothing while cells run: {self.runs.failed}"
+        if self.runs.offline:
+            return f"W&B: {self.runs.offline.rstrip('.')}; its runs go into {folder_of(self.sweep)}"
+        return ""
+
+    @property
+    def _name(self) -> str:
+        return "TensorBoard" if self.sweep.logger.mode is LoggerMode.tensorboard else "W&B"
+
+    def message(self, cell: Cell, message: object) -> None:
+        """Pass on what a cell's process has sent."""
+        if self.runs is None:
+            return
+        if isinstance(message, Begun):
+            self.runs.put(self._begun(cell, "begun") | {"process": message.process})
+        elif isinstance(message, Progress) and message.loss is not None:
+            now = time.monotonic()
+            if now - self.sent_at.get(cell.key, -EVERY_S) >= EVERY_S:
+                self.sent_at[cell.key] = now
+                values = numbers(message)
+                self.runs.put(
+                    {"event": "progress", "cell": cell.key, "step": message.done, "values": values}
+                )
+        elif isinstance(message, Measurement) and message.step is not None:
+            self._row(cell, message)
+
+    def _row(self, cell: Cell, row: Measurement) -> None:
+        if self.runs is not None and row.value is not None:
+            self.runs.put(
+                {
+                    "event": "row",
+                    "cell": cell.key,
+                    "metric": row.metric,
+                    "value": row.value,
+                    "step": row.step,
+                    "labels": dict(row.labels),
+                }
+            )
+
+    def _begun(self, cell: Cell, event: str) -> dict[str, Any]:
+        kind = runner_of(cell)
+        config: Mapping[str, Any] = cell.config
+        described = {
+            "columns": cell.columns,
+            "described": cell.described,
+            "identity": cell.identity,
+            "overrides": cell.overrides,
+        }
+        about = {
+            "identity": cell.identity,
+            "config": config,
+            "model": own_name(described) if kind.models else "baselines",
+            "apart": apart(self.sweep, cell),
+            "curve": kind.by_length,
+            "trains": kind.trains and not kind.timed,
+        }
+        return {"event": event, "cell": cell.key, "about": about}
+
+    def ended(self, cell: Cell, status: str, reason: str, rows: Path) -> None:
+        """Pass on that the rows of a cell are stored."""
+        if self.runs is not None:
+            told = {"status": status, "reason": reason, "rows": str(rows.resolve())}
+            self.runs.put(self._begun(cell, "ended") | told)
+
+    def left(self, cell: Cell, reason: str) -> None:
+        """Pass on that a cell stays without rows here, for now."""
+        if self.runs is not None:
+            self.runs.put({"event": "left", "cell": cell.key, "reason": reason})
+
+    def close(self) -> None:
+        """End the process that writes."""
+        if self.runs is not None:
+            stopped = self.sweep.stopped_by is not None
+            self.runs.close(STOPPED_S if stopped else CLOSED_S)
+
+
+def folder_of(sweep: "Sweep") -> Path:
+    """Return where a sweep's logger writes."""
+    name = "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb"
+    return sweep.root.resolve() / name
+
+
+def apart(sweep: "Sweep", cell: Cell) -> str | None:
+    """Return the words that tell a cell from the others of its sweep, behind its title."""
+    own, whole = title(cell), sweep.titles.get(cell.key, "")
+    return whole.removeprefix(own) if whole.startswith(own) else None
+
+
+def numbers(message: Progress) -> dict[str, float]:
+    """Return what a dashboard draws of a training, by its keys."""
+    step = message.step
+    found: dict[str, float | None] = {
+        keys.STEP_LOSS: message.loss,
+        keys.LEARNING_RATE: message.learning_rate,
+        keys.TIME_LEFT_S: message.left_s,
+    }
+    if step is not None:
+        found |= {
+            keys.GRADIENT_NORM: step.gradient_norm,
+            keys.EXAMPLES_PER_S: step.examples_per_s,
+            keys.TOKENS_PER_S: step.tokens_per_s,
+            keys.STEP_TIME_S: step.step_time_s,
+            keys.DATA_WAIT_SHARE: step.data_wait_share,
+            keys.PROCESS_BYTES: step.process_bytes,
+            keys.GPU_BYTES: step.gpu_bytes,
+        }
+    return {key: float(value) for key, value in found.items() if value is not None}
+
+
+def _group(cell: Cell) -> str:
+    kind = runner_of(cell)
+    return group(cell.key, cell.identity, baseline=not kind.models, curve=kind.by_length)

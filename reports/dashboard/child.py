@@ -1,0 +1,80 @@
+"""A process that writes runs: its surroundings, and its end. W&B lives in such ones alone."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+# These would give all runs one identity, or send them elsewhere than the arguments say.
+_FOREIGN = (
+    "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_RUN_GROUP", "WANDB_JOB_TYPE",
+    "WANDB_TAGS", "WANDB_NOTES", "WANDB_SWEEP_ID", "WANDB_DIR", "WANDB_MODE", "WANDB_SERVICE",
+    "WANDB_DISABLED", "WANDB_CONFIG_PATHS", "WANDB_ANONYMOUS",
+)  # fmt: skip
+
+
+class WritingProcess:
+    """A Python process with pipes, without a terminal, in a group of its own."""
+
+    def __init__(self, module: str, folder: Path, data: Path, *, own_settings: bool) -> None:
+        """Start it.
+
+        Args:
+            module: whose `main` it runs.
+            folder: everything is written below it; it exists.
+            data: where W&B stages what it is to send.
+            own_settings: whether the user's settings of W&B, which may name a server, count.
+        """
+        # of its own: another shard may be writing into the same folder, and ends at another time
+        self.temporary = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
+        # -P: the folder where the user happens to stand must not shadow a module
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-c", f"from {module} import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=_environment(folder, data, self.temporary, own_settings=own_settings),
+            start_new_session=True,  # no terminal to ask on, and one group to end
+        )
+
+    def end(self) -> None:
+        """End whatever is left of the group: W&B's service may outlive its client."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def clear(self) -> None:
+        """Remove its temporary files; after its end."""
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def _environment(
+    folder: Path, data: Path, temporary: Path, *, own_settings: bool
+) -> dict[str, str]:
+    keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
+    inside = {
+        "TMPDIR": temporary,
+        "WANDB_CACHE_DIR": folder / "cache",
+        "WANDB_DATA_DIR": data,
+        "WANDB_ARTIFACT_DIR": folder / "artifacts",
+    }
+    if not own_settings:
+        inside["WANDB_CONFIG_DIR"] = folder / "config"
+    for path in inside.values():
+        path.mkdir(parents=True, exist_ok=True)
+    house = str(Path(__file__).resolve().parents[2])
+    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return (
+        keep
+        | {k: str(v) for k, v in inside.items()}
+        | {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+        }
+    )

@@ -1,0 +1,130 @@
+"""What hands the events of running cells to the process that writes them: never waits, never fails.
+
+Events go through a bounded queue, in a thread, into the pipe of `reports.dashboard.live_writer`.
+Where that falls behind, numbers of running trainings are dropped first, and counted; what is lost
+of a cell that ends is copied from the store at the end of the sweep.
+"""
+
+import json
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reports.dashboard.child import WritingProcess
+from runners.records import legible
+
+MOST = 20_000
+"""Events that wait at most."""
+MOST_NUMBERS = 1_000
+"""Of these, while only numbers of running trainings would be added."""
+
+
+class LiveRuns:
+    """The runs of one sweep while its cells run."""
+
+    def __init__(self, job: Mapping[str, Any], folder: Path, module: str) -> None:
+        """Start the process that writes; the first line that it gets is the job.
+
+        Args:
+            job: kind, mode, project and the rest, as `live_writer` reads it.
+            folder: everything is written below it.
+            module: whose `main` is the process: that of `live_writer`, with a store at its side.
+        """
+        self.offline = ""
+        """Why runs go into files although the server was wanted."""
+        self.failed = ""
+        """Why nothing is written at all."""
+        self.dropped = 0
+        """Events that found no room."""
+        self.unsent: list[str] = []
+        """Folders of runs that did not reach the server whole."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST)
+        self._answered = threading.Event()
+        self._data = folder / "data" / "live"
+        self._writer = WritingProcess(
+            module,
+            folder,
+            self._data,
+            own_settings=job["mode"] != "offline",
+        )
+        self._complaint = ""
+        self._queue.put(job)
+        self._threads = [
+            threading.Thread(target=each, name=f"dashboard {each.__name__}", daemon=True)
+            for each in (self._hand_over, self._listen, self._overhear)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, event: Mapping[str, Any]) -> None:
+        """Hand an event over, or drop it; returns at once."""
+        numbers = event["event"] == "progress"
+        if self.failed or (numbers and self._queue.qsize() >= MOST_NUMBERS):
+            self.dropped += 1
+            return
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+
+    def wait_until_checked(self, seconds: float) -> None:
+        """Wait, at most so long, until key and server were tried."""
+        if not self._answered.wait(seconds) and not self.offline:
+            self.failed = self.failed or f"its process was not ready within {seconds:g} s"
+
+    def close(self, seconds: float) -> None:
+        """Let the process finish what it has, at most so long, and end it."""
+        until = time.monotonic() + seconds
+        with suppress(queue.Full):
+            self._queue.put(None, timeout=seconds)
+        process = self._writer.process
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.failed = self.failed or f"it took longer than {seconds:g} s to end"
+        self._writer.end()
+        for thread in self._threads:
+            thread.join(1.0)
+        if process.wait() > 0 and not self.failed:
+            self.failed = self._complaint or "its process ended early"
+        self._writer.clear()
+        if not self.failed:
+            shutil.rmtree(self._data, ignore_errors=True)
+
+    def _hand_over(self) -> None:
+        pipe = self._writer.process.stdin
+        if pipe is None:
+            return
+        with suppress(OSError, ValueError):
+            while (event := self._queue.get()) is not None:
+                pipe.write(json.dumps(event) + "\n")
+                pipe.flush()
+        with suppress(OSError, ValueError):
+            pipe.close()
+
+    def _listen(self) -> None:
+        for line in self._writer.process.stdout or ():
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if said["event"] == "offline":
+                self.offline = self.offline or said["reason"]
+            elif said["event"] == "failed":
+                self.failed = said["reason"]
+            elif said["event"] == "unsent":
+                self.unsent.append(said["path"])
+            if said["event"] in ("ready", "failed"):
+                self._answered.set()
+        self._answered.set()
+
+    def _overhear(self) -> None:
+        for line in self._writer.process.stderr or ():
+            self._complaint = legible(line, 200) or self._complaint

@@ -1,0 +1,310 @@
+"""The process that writes runs while their cells run: events come in, a line of JSON each.
+
+It knows which run a cell belongs to, what of it is written already, and what its stored rows say
+once it has ended. It writes to W&B or for TensorBoard: whatever opens runs as `Backend` does.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import pandas as pd
+
+from reports.dashboard.backend import Backend, OpenRun
+from reports.dashboard.describe import describe
+from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
+from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
+from reports.dashboard.state import RUN, Mirrored, forget_files, read_state, taken, write_state
+from runners.records import Status, digest, legible
+
+_KILLED = 255
+"""Exit code of a run that somebody stopped."""
+LONGEST = 200
+"""Characters of an error's text."""
+_NICE = 10
+"""What is measured goes before what is written about it."""
+
+
+class Stored(Protocol):
+    """What a store says of cells that have ended: see `lra.sweep.live_process`."""
+
+    def rows(self, file: Path, others: Collection[str]) -> pd.DataFrame:
+        """Return the rows in a file, and those of other cells."""
+        ...
+
+    def about(self, cell: str) -> Mapping[str, Any]:
+        """Return identity and configuration of a cell."""
+        ...
+
+
+def main(stored: Callable[[Path, str], Stored]) -> None:
+    """Read a job, then events, from standard input; print a JSON line for what is to be known."""
+    os.nice(_NICE)
+    job = json.loads(sys.stdin.readline())
+    try:
+        backend = _backend(job)
+    except ImportError as error:
+        _say(event="failed", reason=f"{error.name} cannot be imported")
+        return
+    reason = backend.check()
+    if reason:
+        _say(event="offline", reason=reason)
+    _say(event="ready")
+    runs = Runs(job, backend, stored(Path(job["root"]), str(job["sweep"])))
+    for line in sys.stdin:
+        event = json.loads(line)
+        try:
+            runs.take(event)
+        except backend.faults as error:
+            runs.lose(event, legible(str(error), LONGEST) or type(error).__name__)
+    runs.close()
+    backend.finish()
+
+
+def _backend(job: Mapping[str, Any]) -> Backend:
+    if job["kind"] == "tensorboard":
+        from reports.dashboard.tensorboard_runs import TensorBoardRuns
+
+        return TensorBoardRuns(job)
+    from reports.dashboard.wandb_runs import WandbRuns
+
+    return WandbRuns(job)
+
+
+def _say(**event: str) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class _Live:
+    """One run under way."""
+
+    id: str
+    group: str
+    open: OpenRun
+    lock: Any
+    cells: dict[str, str]
+    """Those in it, and the hash of the rows of each; "" before its end."""
+    waiting: set[str]
+    """Those of this process that have not ended."""
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    statuses: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+    plan: RunPlan | None = None
+    last: int = -1
+    written: set[tuple[float, str]] = field(default_factory=set)
+    """Places on an axis and keys that have a value."""
+
+
+class Runs:
+    """All runs of one process, by id."""
+
+    def __init__(self, job: Mapping[str, Any], backend: Backend, stored: Stored) -> None:
+        self.backend, self.stored = backend, stored
+        self.folder = Path(job["folder"])
+        self.sweep = str(job["sweep"])
+        self.planned: dict[str, dict[str, Any]] = {each["cell"]: each for each in job["cells"]}
+        self.runs: dict[str, _Live] = {}
+        self.homes: dict[str, str] = {}
+        """The open run of each cell that has begun."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Do what an event asks for."""
+        cell, kind = str(event["cell"]), event["event"]
+        if kind == "begun":
+            self._begin(event)
+        elif kind == "progress" and cell in self.homes:
+            self._log(self.runs[self.homes[cell]], int(event["step"]), event["values"])
+        elif kind == "row" and cell in self.homes:
+            row = SimpleNamespace(
+                metric=event["metric"],
+                labels=event["labels"],
+                split=event["labels"].get("split", ""),
+                baseline="",
+            )
+            run = self.runs[self.homes[cell]]
+            self._log(run, int(event["step"]), {score_of(row): float(event["value"])})
+        elif kind == "ended":
+            if cell not in self.homes:  # it ended without having begun
+                self._begin(event)
+            self._end(self.runs[self.homes.pop(cell)], event)
+        elif kind == "left":
+            begun = self.homes.pop(cell, None) is not None
+            for run in [r for r in self.runs.values() if cell in r.waiting]:
+                run.waiting.discard(cell)
+                run.reason = run.reason or (str(event["reason"]) if begun else "")
+                self._finish_if_over(run)
+
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        cell = str(event["cell"])
+        group = str(self.planned[cell]["group"])
+        for run in self.runs.values():
+            if run.group == group:
+                break
+        else:
+            run = self._open(event, group)
+        run.about[cell] = dict(event["about"])
+        run.cells.setdefault(cell, "")
+        self.homes[cell] = run.id
+        self._remember(run)
+
+    def _open(self, event: Mapping[str, Any], group: str) -> _Live:
+        cell = str(event["cell"])
+        together = [key for key, each in self.planned.items() if each["group"] == group]
+        state = read_state(self.folder)
+        known = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
+        names = [name for name, was in known.items() if cell in was.cells]
+        names += [name for name, was in known.items() if was.live and was.group == group]
+        homeless = [k for k in together if not any(k in was.cells for was in known.values())]
+        names += [digest([self.sweep, *sorted(homeless or together)], digits=16)]
+        names += [digest([self.sweep, cell], digits=16)]
+        for name in names:
+            if (lock := taken(self.folder, name)) is not None:
+                break
+        else:
+            raise OSError(f"another process writes the run of cell {cell}")
+        was = known.get(name)
+        # A training that had ended, and is done again, begins its run again as well.
+        again = was is not None and len(together) == 1 and was.cells.get(cell)
+        before = Path(was.path) if was is not None and not again else None
+        about = event["about"]
+        described = describe(
+            [self.planned[key]["columns"] for key in together],
+            [about["config"]],
+            model=about["model"],
+            sweep=self.sweep,
+            cells=together,
+            apart=about["apart"],
+        )
+        try:
+            opened = self.backend.open(
+                name,
+                described,
+                curve=about["curve"],
+                process=event.get("process") if about["trains"] else None,
+                before=before,
+            )
+        except BaseException:
+            lock.release()
+            raise
+        cells = dict(was.cells) if was is not None and not again else {}
+        waiting = {key for key in together if self.planned[key]["waiting"]}
+        self.runs[name] = run = _Live(name, group, opened, lock, cells, waiting)
+        run.last = opened.steps - 1
+        return run
+
+    def _log(self, run: _Live, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers at an optimiser step, unless the run has it from before."""
+        if step < max(run.open.steps, run.last):
+            return
+        run.last = step
+        run.open.log({STEP_AXIS: float(step), **values}, step)
+        run.written |= {(float(step), key) for key in values}
+
+    def _end(self, run: _Live, event: Mapping[str, Any]) -> None:
+        """Complete a run by the rows that are stored of a cell of it."""
+        cell = str(event["cell"])
+        run.waiting.discard(cell)
+        run.statuses[cell] = str(event["status"])
+        if event["status"] != Status.ok:
+            run.reason = run.reason or str(event["reason"])
+        others = [key for key, content in run.cells.items() if content and key != cell]
+        for key in others:
+            run.about.setdefault(key, {**run.about[cell], **self.stored.about(key)})
+        rows = self.stored.rows(Path(event["rows"]), others)
+        hashes = contents(rows)
+        run.plan = plan_runs(
+            rows,
+            sweep=self.sweep,
+            cells=run.about,
+            names={key: about["model"] for key, about in run.about.items()},
+            apart={k: v["apart"] for k, v in run.about.items() if v["apart"] is not None},
+            known={run.id: hashes},
+            own=list(hashes),
+        )[0]
+        for line in run.plan.history:
+            self._add(run, line)
+        run.cells |= hashes
+        run.open.complete(run.plan)
+        self._remember(run)
+        self._finish_if_over(run)
+
+    def _add(self, run: _Live, line: Mapping[str, float]) -> None:
+        """Log what a line of the stored rows has and the run has not."""
+        axis = LENGTH_AXIS if LENGTH_AXIS in line else STEP_AXIS
+        place = line[axis]
+        fresh = {
+            key: value
+            for key, value in line.items()
+            if key != axis and (place, key) not in run.written
+        }
+        if not fresh:
+            return
+        if axis == LENGTH_AXIS:
+            run.open.log({axis: place, **fresh}, run.open.steps)
+            run.open.steps += 1
+            run.written |= {(place, key) for key in fresh}
+        elif place >= max(run.open.steps, run.last):
+            self._log(run, int(place), fresh)
+
+    def _finish_if_over(self, run: _Live) -> None:
+        if run.waiting:
+            return
+        if not run.statuses:
+            self._finish(run, "stopped", _KILLED)
+        elif Status.ok in run.statuses.values():  # of a curve, that may be a part
+            self._finish(run, None, 0)
+        else:
+            self._finish(run, next(iter(run.statuses.values())), 1)
+
+    def _finish(self, run: _Live, status: str | None, exit_code: int) -> None:
+        del self.runs[run.id]
+        for cell in [cell for cell, home in self.homes.items() if home == run.id]:
+            del self.homes[cell]
+        summary = {name: text for name, text in ((STATUS, status), (REASON, run.reason)) if text}
+        try:
+            run.open.end(summary, exit_code)
+        except self.backend.faults as error:
+            _say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))
+            self._remember(run, mode="offline")
+        else:
+            _say(event="written", path=str(run.open.path), mode=self.backend.mode)
+            self._remember(run)
+            forget_files(run.id, keep=run.open.path)
+        run.lock.release()
+
+    def _remember(self, run: _Live, mode: str | None = None) -> None:
+        state = Mirrored(
+            content="",
+            path=str(run.open.path),
+            mode=mode or self.backend.mode,
+            sweep=self.sweep,
+            kind=RUN,
+            cells=run.cells,
+            live=True,
+            group=run.group,
+        )
+        write_state(self.folder, run.id, state)
+
+    def lose(self, event: Mapping[str, Any], reason: str) -> None:
+        """Note that an event could not be written: the rows are copied at the end of the sweep."""
+        _say(event="lost", cell=str(event["cell"]), reason=reason)
+        if self.backend.mode == "online":
+            self.backend.mode = "offline"
+            _say(event="offline", reason=reason)
+            if event["event"] == "begun":
+                try:
+                    self._begin(event)
+                except self.backend.faults:
+                    return
+
+    def close(self) -> None:
+        """End what is left: its cells were stopped, and go on another time."""
+        for run in list(self.runs.values()):
+            self._finish(run, "stopped", _KILLED)

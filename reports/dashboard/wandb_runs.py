@@ -1,0 +1,175 @@
+"""Runs of W&B as the writing process holds them: opened, filled, ended. Imports wandb when made."""
+
+import json
+import netrc
+import os
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from reports.dashboard.backend import Backend, OpenRun
+from reports.dashboard.describe import Description
+from reports.dashboard.keys import AXES, TRAINING_AXES
+from reports.dashboard.plan import RunPlan
+from reports.dashboard.transaction_log import history
+
+ANSWER_S = 5.0
+"""How long the server may take to answer the first question."""
+
+
+class WandbRun(OpenRun):
+    """One run."""
+
+    def __init__(self, run: Any, wandb: Any) -> None:
+        self._run, self._wandb = run, wandb
+        self.path = Path(run.settings.sync_dir)
+        self.steps = 0
+        self._plan: RunPlan | None = None
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add numbers at a step, which may be the last one again."""
+        self._run.log(dict(values), step=step)
+
+    def complete(self, plan: RunPlan) -> None:
+        """Take over what the stored rows say, by which a run is judged."""
+        self._plan = plan
+        self._run.config.update(plan.config, allow_val_change=True)
+        self._run.summary.update(plan.summary)
+
+    def end(self, summary: Mapping[str, Any], exit_code: int) -> None:
+        """Write what is left, and finish."""
+        for name, table in (self._plan.tables if self._plan else {}).items():
+            rows = self._wandb.Table(columns=table.columns, data=table.rows, allow_mixed_types=True)
+            self._run.log({name: rows})
+        self._run.summary.update(dict(summary))
+        self._run.finish(exit_code=exit_code)
+
+
+class WandbRuns(Backend):
+    """Opens runs on the server or, where it cannot be reached, into files."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        import wandb
+
+        self._wandb, self._job = wandb, job
+        self.mode = str(job["mode"])
+        self.faults = (wandb.errors.Error, OSError)
+
+    def check(self) -> str:
+        """Try key and server; return why runs go into files instead, or ""."""
+        reason = "" if self.mode != "online" else self._obstacle()
+        if reason:
+            self.mode = "offline"
+        return reason
+
+    def _obstacle(self) -> str:
+        server = str(self._wandb.Settings().base_url).rstrip("/")
+        key = os.environ.get("WANDB_API_KEY") or _stored_key(server)
+        if key:
+            return _refusal(server, key)
+        if self._wandb.login():  # by some other means than a key
+            return ""
+        return "No API key configured: `wandb login` stores one, WANDB_API_KEY gives one"
+
+    def open(
+        self,
+        run: str,
+        about: Description,
+        *,
+        curve: bool,
+        process: int | None,
+        before: Path | None,
+    ) -> WandbRun:
+        """Open a run, or go on with it; lines of its file before are in it again."""
+        job, wandb = self._job, self._wandb
+        opened = wandb.init(
+            id=run,
+            name=about.name,
+            group=job["sweep"],
+            job_type=about.job_type,
+            tags=about.tags,
+            config=about.config,
+            project=job["project"],
+            entity=job["entity"],
+            dir=job["dir"],
+            mode=self.mode,
+            reinit="create_new",
+            resume="allow" if before is not None and self.mode == "online" else None,
+            settings=_settings(wandb, job, process),
+        )
+        for axis, metrics in (AXES if curve else TRAINING_AXES).items():
+            opened.define_metric(axis, hidden=True)
+            for metric in metrics:
+                opened.define_metric(metric, step_metric=axis)
+        found = WandbRun(opened, wandb)
+        found.steps = int(opened.step)  # above 0 where the server knows the run
+        for step, numbers in history(before) if before is not None else ():
+            if step >= found.steps:
+                found.log(numbers, step=step)
+                found.steps = step + 1
+        return found
+
+    def finish(self) -> None:
+        """End W&B's service, which waits until what was written is whole."""
+        self._wandb.teardown()
+
+
+def _refusal(server: str, key: str) -> str:
+    """Ask the server whose key this is; return what is wrong, or ""."""
+    question = urllib.request.Request(
+        f"{server}/graphql",
+        data=json.dumps({"query": "query { viewer { username } }"}).encode(),
+        headers={
+            "Content-Type": "application/json",
+            "Authorization": "Basic " + b64encode(f"api:{key}".encode()).decode(),
+        },
+    )
+    unknown = f"{server} does not know the API key: `wandb login --relogin` stores another"
+    try:
+        with urllib.request.urlopen(question, timeout=ANSWER_S) as answer:
+            found = json.load(answer)
+    except urllib.error.HTTPError as error:
+        denied = error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        return unknown if denied else f"{server} answers with error {error.code}"
+    except (OSError, ValueError) as error:
+        return f"{server} does not answer: {getattr(error, 'reason', error)}"
+    data = found.get("data") if isinstance(found, Mapping) else None
+    return "" if isinstance(data, Mapping) and data.get("viewer") else unknown
+
+
+def _stored_key(server: str) -> str | None:
+    """Return the key that `wandb login` keeps for a server."""
+    file = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    try:
+        entry = netrc.netrc(str(file)).authenticators(urlsplit(server).hostname or "")
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return entry[2] if entry else None
+
+
+def _settings(wandb: Any, job: Mapping[str, Any], process: int | None) -> Any:
+    wanted = {
+        "silent": True,
+        "quiet": True,
+        "console": "off",
+        "symlink": False,
+        "use_dot_wandb": False,
+        "disable_git": True,
+        "save_code": False,
+        "init_timeout": job["init_timeout_s"],
+        "finish_timeout": job["finish_timeout_s"],
+        "finish_timeout_raises": True,
+        "x_disable_stats": process is None,
+        "x_disable_meta": True,
+        "x_disable_machine_info": process is None,
+        "x_save_requirements": False,
+        **({} if process is None else {"x_stats_pid": process}),
+    }
+    # settings come and go between versions; none of these changes what is written
+    known = set(wandb.Settings.model_fields)
+    return wandb.Settings(**{k: v for k, v in wanted.items() if k in known})
