@@ -75,7 +75,7 @@ class ResultTable:
 
     def to_latex(self) -> str:
         """Return it as LaTeX with the packages booktabs and array, footnotes below."""
-        from reports.tables import to_latex
+        from reports.latex_tables import to_latex
 
         return to_latex(self.table)
 
