@@ -100,7 +100,9 @@ TAKES_APART = frozenset(
     {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
      "removesuffix", "splitlines"}
 )  # fmt: skip
-SETS_TEXT = {"document", "latex", "layout", "markup", "scripts", "stems", "tables"}
+SETS_TEXT = {
+    "document", "latex", "latex_tables", "layout", "markup", "scripts", "stems", "tables", "words",
+}  # fmt: skip
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so

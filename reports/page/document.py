@@ -29,8 +29,6 @@ from reports.page.tables import link, to_html
 from reports.rows import MARKS, model_order, short, shown
 from reports.tables import Table, escape_markdown, to_markdown
 
-TABLE_FORMS = ("csv", "tex")
-FIGURE_FORMS = ("pdf", "svg", "png", "csv")
 MOST_DRAWN = 1_500_000
 """Bytes of drawings that the page holds; further ones are linked."""
 MOST_FAILED = 1_500
@@ -51,11 +49,8 @@ class ReportSection:
     """None for a figure."""
     text: str = ""
     """What a figure shows; empty for a table."""
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """Return the endings of the files that the documents link to."""
-        return FIGURE_FORMS if self.table is None else TABLE_FORMS
+    forms: tuple[str, ...]
+    """Endings of the files that the documents link to."""
 
 
 def write_documents(
@@ -104,7 +99,8 @@ def _markdown(section: ReportSection) -> list[str]:
     links = ", ".join(f"[{section.file}.{form}]({section.file}.{form})" for form in section.forms)
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
-    return [f"![{escape_markdown(section.text)}]({section.file}.png)", "", f"Files: {links}"]
+    picture = "png" if "png" in section.forms else "svg"
+    return [f"![{escape_markdown(section.text)}]({section.file}.{picture})", "", f"Files: {links}"]
 
 
 # ----------------------------------------------------------------------------------- page
