@@ -34,6 +34,9 @@ VERBS = {
         "lra.commands.plan", "what a command of `lra run` would take: hours and memory by cell"
     ),
     "report": Verb("lra.commands.report", "tables and figures from stored results"),
+    "dashboard": Verb(
+        "lra.commands.dashboard", "a W&B workspace and report over stored results, as code"
+    ),
     "list": Verb("lra.commands.list", "models, tasks, hardware, experiments: what can be chosen"),
     "data": Verb("lra.commands.data", "prepare, verify or show the data of a task"),
     "doctor": Verb(

@@ -5,7 +5,7 @@ The options inside the groups are typed by the constructors that take them: see 
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lra.spelling import word
@@ -85,7 +85,9 @@ TOP = {
         list[str],
     ),
     "report": Wanted(
-        "true, false or null", lambda value: value is None or type(value) is bool, bool
+        "true, false or null, or both as in {write: true, style: paper_column}",
+        lambda value: isinstance(value, Mapping) or value is None or type(value) is bool,
+        bool,
     ),
 }
 """Every key at the top; a preset may add `about`."""
@@ -106,10 +108,20 @@ INSIDE = {
     "optim": {"name": NAME},
     "runner": {"name": NAME, "class_path": NAME},
     "logger": {"name": NAME},
+    "report": {
+        "write": Wanted(
+            "true, false or null", lambda value: value is None or type(value) is bool, bool
+        ),
+        "style": Wanted(
+            "the name of a style, or the path of a file",
+            lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
+        ),
+    },
 }
 """The keys that are read by themselves; `lra.compose` types the options beside them."""
 OPTIONAL = frozenset(
     {"optim.name", "logger.name", "runner.class_path", "published_models", "deviations", "scale"}
+    | {"report.write", "report.style"}
     | {f"model.{key}" for key in ("mixer", "stack", "layers", "layer_options", "backbone", "about")}
 )
 
@@ -132,12 +144,40 @@ def check(config: Mapping[str, Any]) -> None:
         node: Any = config
         for part in group.split("."):
             node = node.get(part, {}) if isinstance(node, Mapping) else {}
-        if group not in ("model.mixer", "model.stack") or node:
+        if isinstance(node, Mapping) and (group not in ("model.mixer", "model.stack") or node):
             _check_keys(node, keys, f"{group}.")
-    for key in config["model"]:
-        if key not in INSIDE["model"]:
-            raise ConfigError("model: " + unknown("key", str(key), INSIDE["model"]))
+    for group in ("model", "report"):
+        for key in config[group] if isinstance(config[group], Mapping) else ():
+            if key not in INSIDE[group]:
+                raise ConfigError(f"{group}: " + unknown("key", str(key), INSIDE[group]))
     storable(config)
+
+
+class ReportChoice(NamedTuple):
+    """What a configuration says of the report at the end."""
+
+    write: bool | None
+    """None: after a sweep of several."""
+    style: str | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "ReportChoice":
+        """Read the key `report`, which may be short for its `write`."""
+        node = config["report"]
+        if isinstance(node, Mapping):
+            return cls(node.get("write"), node.get("style"))
+        return cls(node, None)
+
+
+def long_forms(words: Sequence[str]) -> list[str]:
+    """Return the words of a command with `report=true` as `report.write=true` beside a style.
+
+    Alone it stands for the whole key, in which a style has no place.
+    """
+    if not any(word.startswith("report.") for word in words):
+        return [*words]
+    short = {f"report={value}": f"report.write={value}" for value in ("true", "false", "null")}
+    return [short.get(word.lower(), word) for word in words]
 
 
 def _check_keys(node: Mapping[str, Any], keys: Mapping[str, Wanted], prefix: str) -> None:

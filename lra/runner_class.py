@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,9 @@ from lra.yaml_text import load
 if TYPE_CHECKING:
     from runners.records import Cell
     from runners.runner import Runner
+
+MODES = {"modes": "[{}]", "qk": "{}"}
+"""Options of our runners that choose a mode, and how one mode is given."""
 
 
 def runner_class(node: Mapping[str, Any], plugins: Sequence[str] = ()) -> "type[Runner]":
@@ -47,6 +51,28 @@ def runner_of(cell: "Cell") -> "type[Runner]":
     """Return the class of a cell's runner."""
     node = cell.config.get("runner") or {"name": cell.columns["runner"]}
     return runner_class(node, cell.config.get("plugins") or ())
+
+
+def mode_word(cell: "Cell") -> str:
+    """Return the word of the command line that leads to a cell's mode.
+
+    Of our own runners it is known by their options: to import one brings torch.
+    """
+    name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
+    node = cell.config.get("runner") or {"name": name}
+    own = _options(str(node.get("name")))
+    if node.get("class_path", own.get("class_path")) == own.get("class_path"):
+        for option, form in MODES.items():
+            if option in own:
+                return f"runner.{option}={form.format(mode)}"
+    return runner_of(cell).word(mode)
+
+
+@cache
+def _options(name: str) -> Mapping[str, Any]:
+    """Return what stands in the file of one of our runners; nothing for any other."""
+    file = roots()[-1] / "runner" / f"{name}.yaml"
+    return load(file) if name in names("runner") else {}
 
 
 def first_metrics(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

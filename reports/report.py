@@ -23,6 +23,7 @@ from reports.figures.drawing import Look, looks, save
 from reports.figures.panels import line_figures
 from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.install import install
+from reports.latex_tables import to_latex
 from reports.page.configurations import CellAccount
 from reports.page.document import ReportSection, write_documents
 from reports.rows import cost_points, cost_rows, names_by_group, prepare, settings
@@ -49,7 +50,8 @@ from reports.sections.recovery import recovery_parts
 from reports.sections.spans import span_parts
 from reports.sections.trainings import training_parts
 from reports.stems import stem
-from reports.tables import Table, to_csv, to_latex, to_markdown
+from reports.style import DEFAULT, Captions, ReportStyle, chosen, using
+from reports.tables import Table, to_csv, to_markdown
 
 Parts = Callable[[pd.DataFrame, dict[str, Look], Path], Iterator[tuple[str, str, Table | str]]]
 """Saves the figures of one runner; yields stem, heading, and a table, or the text of a figure."""
@@ -71,6 +73,14 @@ SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify"
 are a table of their metrics."""
 
 
+TABLE_FORMS = ("csv", "tex", "caption.txt")
+FIGURE_FORMS = (
+    "pdf", "svg", "png", "csv", "caption.txt", "caption.tex", "legend.pdf", "legend.svg",
+    "legend.png",
+)  # fmt: skip
+"""Endings of the files of tables and figures, as far as the style has them written."""
+
+
 @dataclass(slots=True)
 class _Draft:
     """The report while it is written, in a temporary folder."""
@@ -86,12 +96,21 @@ class _Draft:
         """Write one table in its three forms and show it."""
         (self.folder / f"{file}.md").write_text(to_markdown(table), encoding="utf-8")
         (self.folder / f"{file}.csv").write_text(to_csv(table), encoding="utf-8")
-        (self.folder / f"{file}.tex").write_text(to_latex(table), encoding="utf-8")
-        self.sections.append(ReportSection(heading=heading, file=file, table=table))
+        form = chosen().style.tables
+        (self.folder / f"{file}.tex").write_text(to_latex(table, form, file), encoding="utf-8")
+        if form.captions is Captions.short and table.caption:
+            beside = self.folder / f"{file}.caption.txt"
+            beside.write_text(f"{table.caption}\n", encoding="utf-8")
+        forms = self._forms(file, TABLE_FORMS)
+        self.sections.append(ReportSection(heading=heading, file=file, table=table, forms=forms))
 
     def figure(self, file: str, heading: str, text: str) -> None:
         """Show one figure whose files were saved."""
-        self.sections.append(ReportSection(heading=heading, file=file, text=text))
+        forms = self._forms(file, FIGURE_FORMS)
+        self.sections.append(ReportSection(heading=heading, file=file, text=text, forms=forms))
+
+    def _forms(self, file: str, known: Sequence[str]) -> tuple[str, ...]:
+        return tuple(form for form in known if (self.folder / f"{file}.{form}").exists())
 
 
 def write_report(
@@ -104,6 +123,7 @@ def write_report(
     metrics: Mapping[str, Sequence[str]] | None = None,
     deviations: Mapping[str, Mapping[str, str]] | None = None,
     cells: Mapping[str, CellAccount] | None = None,
+    style: ReportStyle = DEFAULT,
 ) -> list[Path]:
     """Write tables, figures, report.md and report.html; return their paths, the page first.
 
@@ -119,32 +139,52 @@ def write_report(
         metrics: by runner, the metrics that come first in its table, of a runner not in `SHOWN`.
         deviations: by cell, sentences by name: what is not as in the source of its protocol.
         cells: by key, configuration, command and environment, which the page shows.
+        style: how figures and tables look, and which models they show.
 
     Raises:
         NoRows: there are no rows.
         ValueError: columns are missing.
         Occupied: a file that no report wrote stands in the way.
+        StyleError: the style fits none of the rows, or gives two models one name.
     """
-    frame = prepare(rows)
+    with using(style):
+        return _written(
+            rows, Path(folder), title=title, groups=groups or {}, left_out=left_out,
+            metrics=metrics or {}, deviations=deviations or {}, cells=cells or {},
+        )  # fmt: skip
+
+
+def _written(
+    rows: pd.DataFrame,
+    folder: Path,
+    *,
+    title: str,
+    groups: Mapping[str, Sequence[str]],
+    left_out: Sequence[str],
+    metrics: Mapping[str, Sequence[str]],
+    deviations: Mapping[str, Mapping[str, str]],
+    cells: Mapping[str, CellAccount],
+) -> list[Path]:
+    """Write the report in the style in force."""
+    frame, not_shown = chosen().select(prepare(rows))
     title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
         models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
-        by_kind = names_by_group(frame, groups or {})
-        draft = _Draft(Path(temporary), looks(models), by_kind, left_out=[*left_out])
-        arena = partial(arena_parts, kinds=groups or {}, sentences=deviations or {})
+        by_kind = names_by_group(frame, groups)
+        draft = _Draft(Path(temporary), looks(models), by_kind, left_out=[*left_out, *not_shown])
+        arena = partial(arena_parts, kinds=groups, sentences=deviations)
         _show(draft, arena(frame, draft.looks, draft.folder))
         _accuracy(draft, frame)
         _costs(draft, frame)
         _curves(draft, frame)
         _further(draft, frame)
         others = frame[~frame["runner"].isin(SHOWN)]
-        for file, heading, table in generic_tables(others, metrics or {}):
+        for file, heading, table in generic_tables(others, metrics):
             draft.table(file, table, heading)
         write_documents(
             draft.folder, frame, draft.sections, title=title, left_out=draft.left_out,
-            cells=cells or {},
+            cells=cells, looks=draft.looks,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)

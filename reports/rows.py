@@ -11,6 +11,7 @@ import pandas as pd
 
 from reports.names import display_name, fitting
 from reports.stems import stem
+from reports.style import chosen
 from runners.records import COLUMNS, Status, baseline_of
 
 FAITHFUL = "faithful"
@@ -77,6 +78,8 @@ class CostPoint:
     memory: Value = Value(status=MISSING, reason=_NO_PEAK)
     time_ratio: Mapping[str, Value] = field(default_factory=dict)
     memory_ratio: Mapping[str, Value] = field(default_factory=dict)
+    cells: tuple[str, ...] = ()
+    """Keys of the cells that were measured."""
 
     def per_sequence(self, value: Value) -> Value:
         """Divide by the batch size: under a token budget the batch shrinks as length grows."""
@@ -167,9 +170,10 @@ def prepare(rows: pd.DataFrame) -> pd.DataFrame:
         for found, apart in zip(labels, unlike, strict=True)
     ]
     starts = [(f"from {found['start']}",) if "start" in found else () for found in labels]
-    frame["base"] = list(map(_with, models, departures))
+    parts = list(zip(models, frame["family"], frame["options"], strict=True))
+    frame["base"] = list(map(_name, parts, departures))
     frame["departures"] = pd.Series(map(tuple.__add__, departures, starts), dtype=object)
-    frame["name"] = list(map(_with, models, frame["departures"]))
+    frame["name"] = list(map(_name, parts, frame["departures"]))
     frame["split"] = [found.get("split", "") for found in labels]
     frame["reference"] = [found.get("reference", "") for found in labels]
     frame["disturbed"] = [disturbed({"labels": found}) for found in labels]
@@ -191,8 +195,11 @@ def departures_of(labels: Mapping[str, str], marks: Sequence[str] = ()) -> tuple
     return tuple(filter(None, found))
 
 
-def _with(model: str, departures: Sequence[str]) -> str:
-    return display_name(model, {}, departures)
+def _name(parts: tuple[str, str, Mapping[str, str]], departures: Sequence[str]) -> str:
+    model, family, options = parts
+    if baseline_of(model):
+        return display_name(model, {}, departures)
+    return chosen().name(family, options, departures)
 
 
 def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) -> str:
@@ -204,7 +211,7 @@ def named(row: Mapping[Any, Any], *further: str, without: Collection[str] = ()) 
         without: options that it does not name, by dotted name.
     """
     options = {name: value for name, value in row["options"].items() if name not in without}
-    return display_name(row["family"], options, row["departures"], further)
+    return chosen().name(row["family"], options, row["departures"], further)
 
 
 def names_by_group(rows: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -347,7 +354,8 @@ def _cost_point(name: str, mode: str, length: int, records: Sequence[Record]) ->
     if not times:
         return None
     sizes = sorted({int(r["value"]) for r in own("batch_size") if r["status"] == "ok"})
-    point = partial(CostPoint, model=name, mode=mode, length=length)
+    cells = tuple(dict.fromkeys(str(record["cell"]) for record in times))
+    point = partial(CostPoint, model=name, mode=mode, length=length, cells=cells)
     if (value := ambiguous(sizes, times)) is not None:
         return point(time=value, memory=value)
     time, peaks = merged(times), own("peak_tensor_bytes")
@@ -366,5 +374,14 @@ _FIRST = ("softmax", "sdpa")
 
 
 def model_order(names: Sequence[str]) -> list[str]:
-    """Return names as tables list them: exact attention first, then by alphabet."""
-    return sorted(set(names), key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n))
+    """Return names as tables list them: exact attention first, then by alphabet.
+
+    Before these come the ones that the style in force puts in an order.
+    """
+
+    def place(name: str) -> tuple[int, int, str]:
+        plain = chosen().plain(name)
+        first = _FIRST.index(plain) if plain in _FIRST else len(_FIRST)
+        return chosen().rank(name), first, name
+
+    return sorted(set(names), key=place)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reports.latex import breakable, escape_latex, stacked
 from reports.statistics import Interval
 
 
@@ -25,6 +24,8 @@ class Entry:
     """1: the best of its column, printed in bold; 2: the second, underlined; 0: neither."""
     facts: Mapping[str, float | int | str] = field(default_factory=dict)
     """Further numbers for the CSV alone: seeds, examples, batch size …"""
+    cells: tuple[str, ...] = ()
+    """Keys of the cells behind it, where they are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,143 +190,3 @@ def to_csv(table: Table) -> str:
             line += [entry.facts.get(name, "") for name in facts]
             writer.writerow(map(csv_text, line))
     return out.getvalue()
-
-
-# --------------------------------------------------------------------------------- LaTeX
-
-_PAGE = 84
-"""Letters that fit across a page, in the size of a table."""
-_STUB, _HEAD = 34, 18
-"""Letters of the widest first column and of the widest heading that stay in one line."""
-_ROWS = 44
-"""Lines of a table on one page."""
-_GAP = 2.4
-"""Letters between columns."""
-_FLOATS = 10
-"""Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
-
-
-def to_latex(table: Table) -> str:
-    """Render `table` environments in the manner of booktabs; needs that package and `array`.
-
-    A table that is wider than a page becomes several, of some columns each; one that is longer, of
-    some rows each. The notes stand under the last one.
-    """
-    wide = _column_parts(table)
-    parts = [(columns, rows) for rows in _row_parts(table) for columns in wide]
-    lines: list[str] = []
-    for number, (columns, rows) in enumerate(parts, 1):
-        words = f"{table.title}. {table.caption}" if number == 1 else f"{table.title}."
-        if len(parts) > 1:
-            words += f" Part {number} of {len(parts)}."
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{breakable(escape_latex(words))}}}"]
-        lines += [r"\small", *_tabular(table, columns, rows)]
-        if number == len(parts) and table.footnotes():
-            lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
-            for index, note in enumerate(table.footnotes(), 1):
-                text = breakable(escape_latex(note))
-                lines.append(rf"\textsuperscript{{{index}}} {text}\par")
-            lines.append(r"\end{minipage}")
-        lines.append(r"\end{table}")
-        if number % _FLOATS == 0 and number < len(parts):
-            lines.append(r"\clearpage")
-    return "\n".join(lines) + "\n"
-
-
-def _widths(table: Table) -> list[float]:
-    """Return about how many letters each column needs."""
-    found = []
-    for index, column in enumerate(table.columns):
-        entries = [row.entries[index] for row in table.rows]
-        longest = max((_letters(e.text) + 0.7 * len(e.notes) for e in entries), default=0.0)
-        found.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
-    return found
-
-
-def _letters(text: str) -> float:
-    """Return how wide a text is, in letters of usual width: capitals and codes are wider."""
-    plain = escape_latex(text)
-    extra = len(re.findall(r"U\+", plain)) * 5
-    return len(text) + extra + 0.35 * sum(letter.isupper() for letter in text)
-
-
-def _stub_width(table: Table) -> float:
-    return min(_STUB, max((_letters(r.title) for r in table.rows), default=0.0)) + _GAP
-
-
-def _column_parts(table: Table) -> list[list[int]]:
-    """Return the columns of each part; neighbours of a group stay together where they fit."""
-    widths, room = _widths(table), _PAGE - _stub_width(table)
-    groups, at = [], 0
-    for _, span in groups_of(table.columns):
-        groups.append(list(range(at, at + span)))
-        at += span
-    parts: list[list[int]] = []
-    for group in groups:
-        whole = sum(widths[c] for c in group) <= room
-        for piece in [group] if whole else [[c] for c in group]:
-            own = sum(widths[c] for c in piece)
-            if parts and sum(widths[c] for c in parts[-1]) + own <= room:
-                parts[-1] += piece
-            else:
-                parts.append(list(piece))
-    return parts
-
-
-def _row_parts(table: Table) -> list[list[TableRow]]:
-    parts: list[list[TableRow]] = [[]]
-    for row in table.rows:
-        if len(parts[-1]) == _ROWS:
-            parts.append([])
-        parts[-1].append(row)
-    return parts
-
-
-def _tabular(table: Table, chosen: Sequence[int], rows: Sequence[TableRow]) -> list[str]:
-    # a column too wide even for a page of its own breaks its lines
-    narrow = [_widths(table)[c] > _PAGE - _stub_width(table) for c in chosen]
-    columns = [table.columns[c] for c in chosen]
-    forms = ["l" if column.words else "r" for column in columns]
-    forms = [r"p{0.5\linewidth}" if n else form for n, form in zip(narrow, forms, strict=True)]
-    long = any(_letters(row.title) > _STUB for row in table.rows)
-    stub = rf"p{{{0.9 * _STUB / _PAGE:.2f}\linewidth}}" if long else "l"
-    width = len(columns) + 1
-
-    def title(row: TableRow) -> str:
-        text = escape_latex(row.title)
-        return r"\raggedright " + breakable(text) if long else text
-
-    def cell(entry: Entry, *, broken: bool) -> str:
-        marks = ",".join(str(n) for n in table.numbers(entry))
-        text = escape_latex(entry.text)
-        if entry.rank:
-            number, rest = map(escape_latex, table.number(entry))
-            form = r"\textbf" if entry.rank == 1 else r"\underline"
-            text = f"{form}{{{number}}} {rest}".rstrip()
-        text = r"\raggedright\arraybackslash " + breakable(text) if broken else text
-        return text + (rf"\textsuperscript{{{marks}}}" if marks else "")
-
-    lines = [rf"\begin{{tabular}}{{@{{}}{stub}{''.join(forms)}@{{}}}}", r"\toprule"]
-    groups = groups_of(columns)
-    if any(name for name, _ in groups):
-        heads, rules, at = [""], [], 2
-        for name, span in groups:
-            head, _ = stacked(name, max(_HEAD, span * 11))
-            heads.append(rf"\multicolumn{{{span}}}{{c}}{{{head}}}")
-            if name:
-                rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
-            at += span
-        lines += [" & ".join(heads) + r" \\", " ".join(rules)]
-    titles = [escape_latex(table.stub), *(stacked(c.title, _HEAD)[0] for c in columns)]
-    lines.append(" & ".join(titles) + r" \\")
-    for section, own in sections_of(rows):
-        lines.append(r"\midrule")
-        if section:
-            words = rf"\emph{{{breakable(escape_latex(section))}}}"
-            form = r"p{0.9\linewidth}" if _letters(section) > 60 else "l"
-            lines.append(rf"\multicolumn{{{width}}}{{@{{}}{form}}}{{{words}}} \\")
-        for row in own:
-            entries = [row.entries[c] for c in chosen]
-            cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
-            lines.append(" & ".join([title(row), *cells]) + r" \\")
-    return [*lines, r"\bottomrule", r"\end{tabular}"]

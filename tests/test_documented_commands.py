@@ -28,6 +28,7 @@ STANDS_FOR = {
     "PATH": "aclImdb_v1.tar.gz",
     "FILE": "rows.jsonl",
     "NAME": "performer",
+    "tutorial": "quickstart",  # the sweep that the folder has
     "task=…": "task=listops",
     "CELL": "{key}",
     "3fa9": "{key}",
@@ -41,6 +42,7 @@ FRAGMENTS = {
     "lra show --cost",
     "lra report",
     "lra report --rows",
+    "lra report --help",
     "lra verify",
     "lra data",
     "lra data prepare",

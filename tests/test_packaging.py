@@ -39,12 +39,14 @@ def test_the_wheel_holds_every_source_choice_and_data_file(wheel):
     wanted = {
         str(file.relative_to(ROOT))
         for room in ROOMS
-        for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv", "*.j2")
+        for pattern in ("*.py", "*.yaml", "*.mplstyle", "*.csv", "*.j2", "*.js", "*.css")
         for file in (ROOT / room).rglob(pattern)
     }
     assert {"conf/config.yaml", "conf/model/softmax.yaml", "lra/__main__.py"} <= wanted
     assert any(name.endswith(".mplstyle") for name in wanted)
-    assert "reports/page/templates/report.html.j2" in wanted
+    assert {
+        f"reports/page/templates/{name}" for name in ("report.html.j2", "charts.js", "page.css")
+    } <= wanted
     wanted |= {f"{room}/py.typed" for room in ROOMS}  # types are for others, too
     assert wanted - packed == set()
 

@@ -100,7 +100,9 @@ TAKES_APART = frozenset(
     {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
      "removesuffix", "splitlines"}
 )  # fmt: skip
-SETS_TEXT = {"document", "latex", "layout", "markup", "stems", "tables"}
+SETS_TEXT = {
+    "document", "latex", "latex_tables", "layout", "markup", "scripts", "stems", "tables", "words",
+}  # fmt: skip
 """Modules of reports that make text of text: mark-up, file names, lines of a figure."""
 READS_TEXT = {
     ("rows", "first_position"),  # a label that is stored so
@@ -111,7 +113,10 @@ READS_TEXT = {
     ("runs", "_line"),  # the path of an option
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
     ("mirror", "_run"),  # lines of JSON that a child process writes
+    ("configurations", "cells_json"),  # words of commands, which the page holds once each
     ("process", "_one_line"),  # the text of an error
+    ("workspace", "_one_line"),  # the same
+    ("publish", "_ask"),  # lines of JSON that a child process writes
 }
 
 

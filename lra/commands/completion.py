@@ -42,7 +42,8 @@ def candidates(line: Sequence[str]) -> list[str]:
         found = flags(before[0])
     else:
         complete = {"run": _run, "plan": _run, "list": _list, "data": _data, "verify": _verify,
-                    "show": _show, "generate": _show, "report": _report, "completion": _shells}.get(
+                    "show": _show, "generate": _show, "report": _report,
+                    "dashboard": _report, "completion": _shells}.get(
                         before[0])  # fmt: skip
         try:
             found = complete(before[1:], current) if complete else []

@@ -31,6 +31,7 @@ def stored(
         BadStore: every cell is damaged; the message is that of the first.
     """
     from lra.names import tell_apart
+    from runners.storage.formats import no_search_for_cycles
     from runners.store import BadStore, Store, read_rows
 
     store = Store(root)
@@ -41,11 +42,12 @@ def stored(
     if only is not None:
         rows = rows[rows["cell"].isin([*only])]
     cells = {}
-    for key in rows["cell"].unique():
-        try:
-            cells[str(key)] = store.cell(key)
-        except BadStore as error:
-            left_out.append(error)
+    with no_search_for_cycles():
+        for key in rows["cell"].unique():
+            try:
+                cells[str(key)] = store.cell(key)
+            except BadStore as error:
+                left_out.append(error)
     sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
     if sound.empty and left_out:
         raise left_out[0]
@@ -147,6 +149,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--title", help="heading of the report")
     parser.add_argument("--rows", type=Path, help="a published file of rows, instead of a store")
     parser.add_argument(
+        "--style", metavar="FILE_OR_NAME",
+        help="how figures and tables look: default, paper_column, paper_full, slides, a YAML file "
+        "or a matplotlib .mplstyle file (docs/figures-for-papers.md)",
+    )  # fmt: skip
+    parser.add_argument(
         "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
     )
     choice = parser.parse_args(argv)
@@ -158,18 +165,26 @@ def main(argv: list[str]) -> int:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
+        from lra.accounts import published_accounts, stored_accounts
+        from lra.report_style import read_style
         from lra.runner_class import first_metrics
         from lra.selection import kinds
         from reports.report import write_report
+
+        style, not_taken = read_style(choice.style)
+        for line in not_taken:
+            print(line, file=sys.stderr)
 
         if choice.rows:
             rows, name = published_apart(choice.rows), choice.rows.stem
             folder = Path("reports-of-" + name)
             about = published_cells(choice.rows)
+            accounts = published_accounts(rows, about)
         else:
             rows, cells, left_out = stored(choice.results, choice.sweep)
             folder, name = destination(choice.results, choice.sweep)
             about = {key: cell["config"] for key, cell in cells.items()}
+            accounts = stored_accounts(choice.results, rows, cells)
         paths = write_report(
             rows,
             choice.out or folder,
@@ -178,6 +193,8 @@ def main(argv: list[str]) -> int:
             left_out=left_out,
             metrics=first_metrics(cells),
             deviations={key: deviations(node) for key, node in about.items()},
+            style=style,
+            cells=accounts,
         )
     for path in paths:
         print(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.composition.hydra_entry import MULTIRUN, Composed, entries
+from lra.configuration import ReportChoice
 from lra.selection import kinds
 from lra.sweep import progress
 from lra.volume import Volume, taken
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from lra.compose import Logger
     from lra.sweep.execution import Sweep
+    from reports.style import ReportStyle
 
 PRELOAD = (
     "torch._dynamo",  # which PyTorch loads at the first custom gradient: a second in every cell
@@ -60,14 +62,26 @@ def execute(
     found: Sequence[Composed], *, multirun: bool, volume: Volume = Volume.normal
 ) -> Executed:
     """Plan and run the entries; report and mirror at the end."""
+    from lra.report_style import read_style
     from lra.sweep import execution as sweeps
 
+    choice = ReportChoice.of(found[0].config)
+    style, not_taken = read_style(choice.style)  # before any cell: a slip is found in a second
+    for line in not_taken:
+        print(line, file=sys.stderr)
     planning = bool(found[0].config["runner"].get("dry_run"))
     sweep = sweeps.build(found, elsewhere=planning)
-    return Executed(_executed(sweep, found[0].config["report"], volume, multirun=multirun), sweep)
+    return Executed(_executed(sweep, choice.write, style, volume, multirun=multirun), sweep)
 
 
-def _executed(sweep: "Sweep", report_wanted: bool | None, volume: Volume, *, multirun: bool) -> int:
+def _executed(
+    sweep: "Sweep",
+    report_wanted: bool | None,
+    style: "ReportStyle",
+    volume: Volume,
+    *,
+    multirun: bool,
+) -> int:
     """Run a sweep and return the exit code."""
     from lra.sweep import execution as sweeps
     from lra.sweep.overview import overview
@@ -84,7 +98,7 @@ def _executed(sweep: "Sweep", report_wanted: bool | None, volume: Volume, *, mul
         print(f"interrupted: {left} of {len(sweep.planned)} cells are left; {GOES_ON}")
         return sweeps.exit_code(sweep)
     if left < len(sweep.planned):
-        _finish(sweep, report_wanted, multirun=multirun)
+        _finish(sweep, report_wanted, style, multirun=multirun)
     if sweep.stopped:
         _say_stopped(sweep, left)
     return sweeps.exit_code(sweep)
@@ -101,8 +115,11 @@ def _say_stopped(sweep: "Sweep", left: int) -> None:
     print(f"{left} of {total} cells have no rows; {GOES_ON}")
 
 
-def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> None:
+def _finish(
+    sweep: "Sweep", report_wanted: bool | None, style: "ReportStyle", *, multirun: bool
+) -> None:
     """Write report and dashboard, and print the paths of the results."""
+    from lra.accounts import stored_accounts
     from lra.commands import report
     from lra.compose import LoggerMode
     from lra.runner_class import first_metrics
@@ -129,6 +146,8 @@ def _finish(sweep: "Sweep", report_wanted: bool | None, *, multirun: bool) -> No
                 left_out=left_out,
                 metrics=first_metrics(cells),
                 deviations={k: report.deviations(cell["config"]) for k, cell in cells.items()},
+                style=style,
+                cells=stored_accounts(sweep.root, rows, cells),
             )
             for line in conclusions(rows):
                 print(line)

@@ -132,10 +132,9 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
         words = [word for word in words if not word.startswith(f"{OPTION}=")]
         words.append(f"{OPTION}={store.cell_folder(source).resolve()}")
     if cell.columns["mode"] != cell.columns["runner"]:  # one of several lengths
-        from lra.runner_class import runner_of
+        from lra.runner_class import mode_word
 
-        mode, length = str(cell.columns["mode"]), cell.columns["length"]
-        words += [runner_of(cell).word(mode), f"runner.lengths=[{length}]"]
+        words += [mode_word(cell), f"runner.lengths=[{cell.columns['length']}]"]
     own = [f"--config-dir={cell.place['config_dir']}"] if "config_dir" in cell.place else []
     # Of a preset that is a sweep, this one run.
     own += ["--run"] if any(word.startswith("+experiment=") for word in words) else []

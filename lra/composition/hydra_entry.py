@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from lra import guard
-from lra.configuration import ConfigError, check
+from lra.configuration import ConfigError, check, long_forms
 from lra.selection import spelt_out
 from lra.suggest import unknown
 from lra.sweep.progress import counted
@@ -65,7 +65,7 @@ def entries(argv: Sequence[str], execute: Callable[[list[Composed]], object]) ->
     _refuse(dashed(argv, Choices.of(None)))
     parser, flags = _flags(argv)
     folders = [Path(flags.config_dir)] if flags.config_dir else []
-    flags.overrides = [spelt_out(word, folders) for word in flags.overrides]
+    flags.overrides = [spelt_out(word, folders) for word in long_forms(flags.overrides)]
     _refuse(listed(flags.overrides, Choices.of(flags.config_dir)))
     try:
         with explained(flags.overrides, flags.config_dir):

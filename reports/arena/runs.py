@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from reports.arena.rules import BEST_OF_LENGTHS, COSTED
-from reports.names import display_name
 from reports.rows import departures_of, listed
 from reports.stems import stem
+from reports.style import chosen
 
 SHARED = "shared"
 """Value of the label `settings` of a model that the protocol's source did not train."""
@@ -86,4 +86,4 @@ def _line(row: Mapping[Any, Any]) -> str:
     # which keys is said of each number: presets may change others for every task
     further = ["changed"] if row["unlike"] and "scale" not in labels else []
     further += [f"from {labels['start']}"] if "start" in labels else []
-    return display_name(row["family"], options, departures_of(labels), further)
+    return chosen().name(row["family"], options, departures_of(labels), further)

@@ -62,12 +62,22 @@ def score(split: str, metric: str) -> str:
     return f"quality/{split}_{metric}"
 
 
+def trained(metric: str) -> str:
+    """Return the key of what a training took, in its run's summary: `train/train_step_time`."""
+    return f"train/{metric}"
+
+
+SPEEDUP: Final = "speedup"
+"""In place of a metric: 1 / `time_ratio`, how many times as fast as the reference a model is."""
+
+
 def cost(mode: str, metric: str, reference: str = "") -> str:
     """Return the key of a cost at one length, as in `speed/step_time_ratio_against_sdpa`.
 
     Args:
         mode: of the measurement: step, forward and others.
-        metric: a name of `runners.metrics`: time, time_ratio, peak_tensor_bytes and others.
+        metric: a name of `runners.metrics`: time, time_ratio, peak_tensor_bytes and others; or
+            `SPEEDUP`.
         reference: the model that a ratio is against.
     """
     against = f"_against_{reference}" if reference else ""

@@ -201,9 +201,9 @@ def _plain(value: Any) -> Scalar:
     return value if isinstance(value, (int, float, str)) else str(value)
 
 
-def _key(row: Any) -> str:
+def _key(row: Any, metric: str = "") -> str:
     parts = "_".join(_label_parts(row.labels))
-    key = named.cost(str(row.mode), str(row.metric), str(row.reference))
+    key = named.cost(str(row.mode), metric or str(row.metric), str(row.reference))
     return key + (f"/{parts}" if parts else "")
 
 
@@ -234,7 +234,10 @@ def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     good = part[_timed(part) & (part["status"] == "ok")].sort_values("length", kind="stable")
     for row in good.itertuples():
-        _put(found.setdefault(int(str(row.length)), {}), _key(row), float(str(row.value)))
+        at_length, value = found.setdefault(int(str(row.length)), {}), float(str(row.value))
+        _put(at_length, _key(row), value)
+        if row.metric == "time_ratio":
+            _put(at_length, _key(row, named.SPEEDUP), 1 / value)
     return found
 
 
@@ -252,7 +255,7 @@ def score_of(row: Any, *, tasks: bool = False) -> str:
         return named.LOSS
     if row.split:
         return named.score(str(row.split), str(row.metric))
-    return f"train/{row.metric}"
+    return named.trained(str(row.metric))
 
 
 def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:

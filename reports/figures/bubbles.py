@@ -15,7 +15,8 @@ from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from reports.figures.drawing import PALETTE, legend_name, style
-from reports.figures.layout import NAMES, arrange, drawable, sheet
+from reports.figures.layout import arrange, sheet
+from reports.figures.words import NAMES, drawable
 
 Points = NDArray[np.float64]
 

@@ -6,19 +6,23 @@ Figures are made without pyplot: no global state, no display, safe in any thread
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import resources
+from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib import rc_context, rc_params_from_file, rcParams, rcParamsDefault
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from reports.figures.captions import Caption
+from reports.style import Format, chosen
 from reports.tables import csv_text
 
-FORMATS = ("pdf", "svg", "png")
+FORMATS = (*Format,)
 _PIXELS = 60_000
 """Of the longer side of a picture; matplotlib refuses 65,536."""
 
@@ -52,8 +56,14 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
 
     The foundation's models have fixed places; any other takes the place its name hashes to, or the
     next free one. Up to twelve models share neither colour, marker nor dashes; beyond, colour and
-    marker are combined anew.
+    marker are combined anew. What the style in force says of a model comes before all this.
     """
+    by_plain = {chosen().plain(name): name for name in models}
+    found = _places([*by_plain])
+    return {shown: _styled(_look(found[plain]), shown) for plain, shown in by_plain.items()}
+
+
+def _places(models: Sequence[str]) -> dict[str, int]:
     taken = {name: number for number, name in enumerate(_FIXED) if name in models}
     for name in sorted(set(models) - set(_FIXED)):
         start = int(hashlib.sha256(name.encode()).hexdigest(), 16)
@@ -62,23 +72,42 @@ def looks(models: Sequence[str]) -> dict[str, Look]:
         # the places of absent fixed models come next, then second turns through the list
         numbers = chain(turned, range(len(_FIXED)), count(_SLOTS))
         taken[name] = next(p for p in numbers if p not in taken.values())
-    return {name: _look(number) for name, number in taken.items()}
+    return taken
 
 
 def _look(number: int) -> Look:
     turn, slot = divmod(number, _SLOTS)
+    colors = chosen().style.palette or PALETTE
     return Look(
-        PALETTE[slot], _MARKERS[(slot + 5 * turn) % _SLOTS], _DASHES[(slot + 7 * turn) % _SLOTS]
+        colors[slot % len(colors)],
+        _MARKERS[(slot + 5 * turn) % _SLOTS],
+        _DASHES[(slot + 7 * turn) % _SLOTS],
+    )
+
+
+def _styled(look: Look, name: str) -> Look:
+    own = chosen().look(name)
+    return Look(
+        look.color if own.color is None else own.color,
+        look.marker if own.marker is None else own.marker,
+        look.dashes if own.dashes is None else tuple(own.dashes),
     )
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw and save in the project's style, on any machine, whatever the user's matplotlibrc."""
-    with resources.as_file(resources.files("reports.figures") / "lra.mplstyle") as path:
-        own = rc_params_from_file(path, use_default_template=False)
-    with rc_context({**rcParamsDefault, **own, "backend": "agg"}):
+    """Draw and save in the style in force, on any machine, whatever the user's matplotlibrc."""
+    wanted = chosen().style
+    told: dict[Any, Any] = dict(rcParamsDefault)
+    told |= _house() | wanted.matplotlib | {"font.family": wanted.font.family, "backend": "agg"}
+    with rc_context(told):
         yield
+
+
+@cache
+def _house() -> dict[Any, Any]:
+    with resources.as_file(resources.files("reports.figures") / "lra.mplstyle") as path:
+        return dict(rc_params_from_file(path, use_default_template=False))
 
 
 def legend_name(name: str) -> str:
@@ -86,9 +115,27 @@ def legend_name(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:
+class ReportFigure(Figure):
+    """A figure that knows what its style keeps out of the picture.
+
+    A notebook shows it by itself, though pyplot knows nothing of it.
+    """
+
+    caption: Caption | None = None
+    """Title, subtitle and notes that stand beside it."""
+    legend_beside: Figure | None = None
+    """The legend as a picture of its own."""
+
+    def _repr_png_(self) -> bytes:
+        data = BytesIO()
+        with style():
+            self.savefig(data, format="png", metadata={"Software": None})
+        return data.getvalue()
+
+
+def new_figure(width: float = 6.6, height: float = 3.7) -> ReportFigure:
     """Return an empty figure, inches."""
-    figure = Figure(figsize=(width, height))
+    figure = ReportFigure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
@@ -96,20 +143,35 @@ def new_figure(width: float = 6.6, height: float = 3.7) -> Figure:
 def save(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
     """Write `stem`.pdf, .svg, .png and the plotted numbers as .csv; return the paths.
 
-    No file holds a date or a version, so the same rows give the same bytes.
+    The style in force may leave out .pdf or .png, and put a caption and a legend beside them. No
+    file holds a date or a version, so the same rows give the same bytes.
     """
-    metadata: dict[str, dict[str, str | None]] = {
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-        "svg": {"Date": None, "Creator": None},
-        "png": {"Software": None},
-    }
-    paths = []
-    for form in FORMATS:
-        path = folder / f"{stem}.{form}"
-        with style():
-            dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
-            figure.savefig(path, format=form, metadata=metadata[form], dpi=dpi)
-        paths.append(path)
+    paths = _pictures(figure, folder, stem)
+    if isinstance(figure, ReportFigure):
+        if figure.legend_beside is not None:
+            paths += _pictures(figure.legend_beside, folder, f"{stem}.legend")
+        if figure.caption is not None:
+            paths += figure.caption.write(folder, stem)
     table = folder / f"{stem}.csv"
     data.map(csv_text).to_csv(table, index=False, lineterminator="\n")
     return [*paths, table]
+
+
+_METADATA: dict[Format, dict[str, str | None]] = {
+    Format.pdf: {"CreationDate": None, "Creator": None, "Producer": None},
+    Format.svg: {"Date": None, "Creator": None},
+    Format.png: {"Software": None},
+}
+
+
+def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
+    paths = []
+    for form in FORMATS:
+        if form not in chosen().style.formats and form is not Format.svg:
+            continue  # the report's page shows the SVG
+        path = folder / f"{stem}.{form}"
+        with style():
+            dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
+            figure.savefig(path, format=form, metadata=_METADATA[form], dpi=dpi)
+        paths.append(path)
+    return paths

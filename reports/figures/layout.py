@@ -4,11 +4,8 @@ A figure is a title, a grid of plots of one size, a legend in a band of its own 
 notes. Texts are wrapped to the width that they have, the figure grows with what it holds.
 """
 
-import re
-from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -17,12 +14,16 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.legend import Legend
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import Bbox
 
-from reports.figures.drawing import new_figure
+from reports.figures.captions import Caption
+from reports.figures.direct import name_ends
+from reports.figures.drawing import ReportFigure, new_figure
+from reports.figures.legends import legend_alone, legend_below, wrap_title
+from reports.figures.words import NOTES, SUBTITLE, TITLE, points, width_of, wrap
+from reports.style import FigurePart, chosen
 
 EDGE = 0.08
 """Inches between what is drawn and the figure's border."""
@@ -34,38 +35,75 @@ MOST_NOTES = 12
 """Lines of notes."""
 _APART = 0.02
 """Inches on each side of a tick label."""
-_LINES = 6
-"""Of one name."""
-_HANDLE = 0.62
-"""Inches that a legend needs beside each name: sample of the line, and gaps."""
-_SLACK = 1.03
-"""Letters are a little wider at other resolutions."""
-TITLE, SUBTITLE, NAMES, NOTES = 9.5, 7.5, 7.2, 6.8
-"""Points."""
+_AXIS, _LEAST = 0.52, 1.4
+"""Inches that an axis with its labels takes about, and of a plot beside others at the least."""
+_LOW, _THIN = 0.9, 0.7
+"""Inches of the lowest and of the narrowest plot."""
+_SHARE = 0.4
+"""Of a figure's given width: the highest plot that is wider than by default."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sheet:
     """A figure with empty plots, which `arrange` puts in their places."""
 
-    figure: Figure
+    figure: ReportFigure
     axes: tuple[Axes, ...]
     across: int
     plot: tuple[float, float]
     """Width and height of every plot, inches."""
 
 
-def sheet(panels: int, *, plot: tuple[float, float] = (2.6, 1.9), across: int = 2) -> Sheet:
-    """Return a figure with plots of the given size, in rows of `across`; one alone is larger."""
+def sheet(
+    panels: int, *, plot: tuple[float, float] = (2.6, 1.9), across: int = 2, rows: bool = False
+) -> Sheet:
+    """Return a figure with plots of the given size, in rows of `across`; one alone is larger.
+
+    Where the style in force has a width, plots are as wide as it lets them be, and keep their
+    shape.
+
+    Args:
+        panels: how many plots.
+        plot: width and height of each, inches.
+        across: of them side by side.
+        rows: whether a plot is as high as the lines that it holds, whatever its width.
+    """
     if panels == 1 and across > 1:
         plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
+    if (whole := chosen().style.inches()) is not None:
+        across, plot = _shared(whole, plot, across, rows=rows)
     figure = new_figure(*(3 * side for side in plot))
-    width, height = figure.get_size_inches()
-    box = (0.3, 0.3, plot[0] / width, plot[1] / height)
+    axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
+    made = Sheet(figure, axes, across, plot)
+    _size(made)
+    return made
+
+
+def _shared(
+    whole: float, plot: tuple[float, float], across: int, *, rows: bool
+) -> tuple[int, tuple[float, float]]:
+    """Return how many plots fit side by side, and the size of each."""
+
+    def each(count: int) -> float:
+        return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS
+
+    while across > 1 and each(across) < _LEAST:
+        across -= 1
+    wide = max(_THIN, each(across))
+    high = wide * plot[1] / plot[0]
+    if (aspect := chosen().style.aspect) is not None:
+        high = wide * aspect
+    elif wide > plot[0]:  # one plot across a whole page needs no half of its height
+        high = min(high, max(plot[1], _SHARE * whole))
+    return across, (wide, plot[1] if rows else max(_LOW, high))
+
+
+def _size(made: Sheet) -> None:
     # all at one place, each of its final size: ticks depend on it
-    axes = tuple(figure.add_axes(box, label=str(number)) for number in range(panels))
-    return Sheet(figure, axes, across, plot)
+    made.figure.set_size_inches(3 * made.plot[0], 3 * made.plot[1])
+    for axes in made.axes:
+        axes.set_position((0.3, 0.3, 1 / 3, 1 / 3))
 
 
 def arrange(
@@ -87,23 +125,35 @@ def arrange(
         legend_title: its heading.
         notes: sentences below.
     """
-    figure = made.figure
+    figure, beside = made.figure, chosen().style.beside
+    out = Caption(
+        title=title if FigurePart.title in beside else "",
+        subtitle=subtitle if FigurePart.subtitle in beside else "",
+        notes=tuple(notes) if FigurePart.notes in beside else (),
+    )
+    figure.caption = out if out.sentences() else None
+    title, subtitle = "" if out.title else title, "" if out.subtitle else subtitle
+    notes = () if out.notes else notes
     for axes in made.axes:
-        _wrap_title(axes, made.plot[0])
-        for axis in (axes.xaxis, axes.yaxis):
-            _thin(axis)
-    columns, rows = _extents(made)
+        _resize(axes)
+    if chosen().style.direct_labels:
+        handles = name_ends(made.axes, handles, made.plot)
+    columns, rows = _measured(made)
     width = sum(left + made.plot[0] + right for left, right in columns)
     width += GAP * (len(columns) - 1) + 2 * EDGE
-    spare = max(0.0, NARROWEST - width)
+    spare = max(0.0, (0.0 if chosen().style.inches() else NARROWEST) - width)
     width += spare
     inner = width - 2 * EDGE
-    head = [(line, TITLE, "bold", "black") for line in wrap(title, inner, TITLE, bold=True)]
-    head += [(line, SUBTITLE, "normal", "0.35") for line in wrap(subtitle, inner, SUBTITLE)]
-    legend = _legend(figure, handles, legend_title, inner) if handles else None
+    sizes = points("title", TITLE), points("subtitle", SUBTITLE), points("notes", NOTES)
+    head = [(line, sizes[0], "bold", "black") for line in wrap(title, inner, sizes[0], bold=True)]
+    head += [(line, sizes[1], "normal", "0.35") for line in wrap(subtitle, inner, sizes[1])]
+    if handles and FigurePart.legend in beside:
+        figure.legend_beside = legend_alone(handles, legend_title, width)
+        handles = ()
+    legend = legend_below(figure, handles, legend_title, inner) if handles else None
     below = legend.get_window_extent().height / figure.dpi + GAP if legend else 0.0
-    foot = [(line, NOTES, "normal", "0.25") for line in _fitting(notes, inner)]
-    over = _height(head) + 0.6 * GAP
+    foot = [(line, sizes[2], "normal", "0.25") for line in _fitting(notes, inner, sizes[2])]
+    over = _height(head) + (0.6 * GAP if head or not figure.caption else 0.0)
     under = _height(foot) + (0.5 * GAP if foot else 0.0)
     plots = sum(top + made.plot[1] + bottom for bottom, top in rows) + GAP * (len(rows) - 1)
     height = EDGE + over + plots + below + under + EDGE
@@ -127,68 +177,36 @@ def arrange(
     return figure
 
 
-def wrap(text: str, width: float, size: float, *, bold: bool = False, most: int = 40) -> list[str]:
-    """Return `text` in lines of at most `width` inches; of very many the middle is left out.
+def _resize(axes: Axes) -> None:
+    """Give the letters around a plot the sizes of the style in force, where it says any."""
+    font = chosen().style.font
+    if font.panel_titles is not None:
+        axes.set_title(axes.get_title(loc="left"), loc="left", size=font.panel_titles)
+    if font.labels is not None:
+        for label in (axes.xaxis.label, axes.yaxis.label):
+            label.set_fontsize(font.labels)
+    if font.ticks is not None:
+        axes.tick_params(labelsize=font.ticks)
 
-    Lines break at blanks, else after punctuation, else anywhere.
+
+def _measured(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return what stands around the plots, whose width becomes what is left of a given one.
+
+    What stands there depends on the width of a plot by its ticks alone: twice is enough.
     """
-    lines: list[str] = []
-    line = ""
-    for piece in _pieces(drawable(text)):
-        if not line or _width(line + piece.rstrip(), size, bold=bold) <= width:
-            line += piece
-        else:
-            lines.append(line.rstrip())
-            line = piece
-        while _width(line.rstrip(), size, bold=bold) > width and len(line) > 1:
-            fitting = max(1, bisect(range(1, len(line)), width, key=_of(line, size, bold)))
-            lines.append(line[:fitting])
-            line = line[fitting:]
-    lines += [line.rstrip()] if line.strip() else []
-    return lines if len(lines) <= most else [*lines[: most // 2], "…", *lines[-(most // 2) + 1 :]]
-
-
-def _pieces(text: str) -> list[str]:
-    # Neither a comma within a number nor an opening bracket is a place to break after.
-    return re.findall(r"(?:[^ ,/=_)\-]|,(?=\d))*(?:[,/=_)\-]+ *| +|$)", text)
-
-
-def _of(line: str, size: float, bold: bool) -> Callable[[int], float]:
-    return lambda letters: _width(line[:letters], size, bold=bold)
-
-
-def _width(text: str, size: float, *, bold: bool = False) -> float:
-    """Return inches, as the sum of the letters' advances: quicker than setting the text."""
-    return sum(_advance(letter, bold) for letter in text) * size / 72 * _SLACK
-
-
-@cache
-def _advance(letter: str, bold: bool) -> float:
-    """Return the width of a letter of one point."""
-    font = get_font(findfont(FontProperties(weight="bold" if bold else "normal")))
-    font.set_size(100, 72)
-    return float(font.load_char(ord(letter)).linearHoriAdvance) / 65536 / 100
-
-
-@cache
-def _letters() -> frozenset[int]:
-    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
-
-
-def drawable(text: str) -> str:
-    r"""Return `text` in one line; letters that the figures' font lacks are spelt, as in `\u4e2d`.
-
-    Boxes in their place would make different names look the same.
-    """
-    plain = re.sub(r"[\t\n\v\f\r]+", " ", text).strip(" ")
-    return "".join(
-        letter if ord(letter) in _letters() and letter.isprintable() else _spelt(letter)
-        for letter in plain
-    )
-
-
-def _spelt(letter: str) -> str:
-    return f"\\u{ord(letter):04x}" if ord(letter) < 2**16 else f"\\U{ord(letter):08x}"
+    whole = chosen().style.inches()
+    for _ in range(1 if whole is None else 3):
+        for axes in made.axes:
+            wrap_title(axes, made.plot[0])
+            for axis in (axes.xaxis, axes.yaxis):
+                _thin(axis)
+        columns, rows = _extents(made)
+        if whole is not None:
+            around = sum(map(sum, columns)) + GAP * (len(columns) - 1) + 2 * EDGE
+            wide = max(_THIN, (whole - around) / len(columns))
+            made.plot = (wide, made.plot[1])
+            _size(made)
+    return columns, rows
 
 
 Line = tuple[str, float, str, str]
@@ -209,25 +227,16 @@ def _write(figure: Figure, lines: Sequence[Line], top: float) -> None:
         top -= 1.42 * size / 72
 
 
-def _fitting(notes: Sequence[str], width: float) -> list[str]:
+def _fitting(notes: Sequence[str], width: float, size: float) -> list[str]:
     """Return the lines of as many notes as there is room for."""
     lines: list[str] = []
     for number, note in enumerate(notes):
-        own = wrap(note, width, NOTES, most=5)
+        own = wrap(note, width, size, most=5)
         if len(lines) + len(own) > MOST_NOTES:
             more = len(notes) - number
             return [*lines, f"… and {more} more: the CSV beside this figure has every reason"]
         lines += own
     return lines
-
-
-def _wrap_title(axes: Axes, width: float, pad: float | None = None) -> None:
-    figure = axes.figure
-    assert isinstance(figure, Figure)
-    title = axes.get_title(loc="left")
-    lines = wrap(title, width, float(axes.title.get_fontsize()), bold=True, most=5)
-    if pad is not None or "\n".join(lines) != title:
-        axes.set_title("\n".join(lines), loc="left", pad=pad)
 
 
 def _thin(axis: Axis) -> None:
@@ -249,7 +258,7 @@ def _thin(axis: Axis) -> None:
     ends = []
     for middle, (_, text) in zip(middles, shown, strict=True):
         lines = text.split("\n")
-        wide = max(_width(line, size) for line in lines)
+        wide = max(width_of(line, size) for line in lines)
         half = 0.5 * (wide if across else 1.2 * len(lines) * size / 72) + _APART
         ends.append((middle / figure.dpi - half, middle / figure.dpi + half))
     chosen = sorted(range(len(shown)), key=lambda i: ends[i])  # an axis may be inverted
@@ -280,36 +289,6 @@ def _extents(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float, 
         columns[column] = [max(a, b / dpi) for a, b in zip(columns[column], sides, strict=True)]
         rows[row] = [max(a, b / dpi) for a, b in zip(rows[row], ends, strict=True)]
     return [(a, b) for a, b in columns], [(a, b) for a, b in rows]
-
-
-def _legend(figure: Figure, handles: Sequence[Artist], title: str, width: float) -> Legend:
-    """Return a legend of as many columns as fit; names that are too long for one are wrapped."""
-    names = [str(handle.get_label()) for handle in handles]
-    widest = max(_width(drawable(name), NAMES) for name in names)
-    columns = max(1, min(4, len(names), int(width / (widest + _HANDLE + 0.1))))
-    labels = ["\n".join(wrap(name, width - _HANDLE, NAMES, most=_LINES)) for name in names]
-    heading = "\n".join(wrap(title, width, NAMES))
-    return figure.legend(
-        handles=list(handles), labels=labels, loc="lower left", bbox_to_anchor=(0, 0),
-        ncols=columns, fontsize=NAMES, title=heading or None,
-        title_fontproperties={"size": NAMES}, alignment="left", borderaxespad=0, borderpad=0.1,
-        columnspacing=1.2, handlelength=3.4, labelspacing=0.5,
-    )  # fmt: skip
-
-
-def panel_legend(axes: Axes, handles: Sequence[Artist], width: float) -> None:
-    """Name the lines of one plot above it, and its title above these."""
-    figure = axes.figure
-    assert isinstance(figure, Figure)
-    labels = [
-        "\n".join(wrap(str(h.get_label()), width - _HANDLE, NOTES, most=_LINES)) for h in handles
-    ]
-    legend = axes.legend(
-        handles=list(handles), labels=labels, loc="lower left", bbox_to_anchor=(0, 1.01),
-        fontsize=NOTES, borderaxespad=0.2, borderpad=0, handlelength=3.2, labelspacing=0.4,
-    )  # fmt: skip
-    high = legend.get_window_extent().height / figure.dpi
-    _wrap_title(axes, width, pad=72 * high + 7)
 
 
 T = TypeVar("T")

@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from reports.figures.drawing import Look, style
-from reports.figures.layout import arrange, chunks, panel_legend, sheet
+from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.legends import panel_legend
 from reports.figures.scaling import (
     QUANTITIES,
+    after_names,
     by_last_value,
     draw_crosses,
     draw_line,
@@ -25,6 +28,7 @@ from reports.figures.scaling import (
 )
 from reports.rows import model_order
 from reports.sections.efficiency import describe_pass
+from reports.style import FigurePart, chosen
 
 AT_MOST = 10
 """Models that one plot holds legibly; more are drawn in panels."""
@@ -47,7 +51,7 @@ _GREYS = {
 
 def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the models of each panel, by its title; empty panels are left out."""
-    left = [name for name in names if name not in BACKGROUND]
+    left = [name for name in names if chosen().plain(name) not in BACKGROUND]
     found: dict[str, list[str]] = {}
     for title, members in groups.items():
         own = [name for name in left if name in members]
@@ -64,12 +68,18 @@ def panels(names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[st
     }
 
 
+def references(names: Sequence[str]) -> list[str]:
+    """Return the models of `BACKGROUND` among these, by the names that are shown."""
+    shown = {chosen().plain(name): name for name in names}
+    return [shown[name] for name in BACKGROUND if name in shown]
+
+
 def panel_pages(data: pd.DataFrame, groups: Mapping[str, Sequence[str]]) -> list[pd.DataFrame]:
     """Return what `scaling_data` returned, in parts that one figure each can hold."""
     names = list(dict.fromkeys(data["model"]))
     own = [list(part) for part in panels(names, groups).values()]
     return [
-        data[data["model"].isin([*BACKGROUND, *(n for part in page for n in part)])]
+        data[data["model"].isin([*references(names), *(n for part in page for n in part)])]
         for page in chunks(own, _PANELS)
     ]
 
@@ -117,34 +127,38 @@ def panel_figure(
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(own)) for own in found.values())
     drawn = without_zeros(data)
-    references = [name for name in BACKGROUND if name in models]
+    grey = references(models)
+    # named at their ends, or in a picture beside this one: then there is no legend above a plot
+    apart = chosen().style.direct_labels or FigurePart.legend in chosen().style.beside
+    handles: list[Line2D] = []
     with style():
         made = sheet(len(found), plot=_PLOT, across=_ACROSS)
         for number, (kind, own) in enumerate(found.items()):
             axes = made.axes[number]
             set_axes(axes, data, quantity, crosses=crosses)
             greys = [
-                draw_line(axes, drawn[drawn["model"] == name], _GREYS[name], name)
-                for name in references
+                draw_line(axes, drawn[drawn["model"] == n], _GREYS[chosen().plain(n)], n)
+                for n in grey
             ]
             order = by_last_value(data, own)
-            handles = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
-            for handle in handles:
+            lines = [draw_line(axes, drawn[drawn["model"] == n], looks[n], n) for n in order]
+            handles += lines
+            for handle in lines:
                 handle.set_markersize(4.5)
             draw_crosses(axes, drawn[drawn["model"].isin(own)], looks, order)
             axes.set_title(kind, size=8.5, loc="left")
-            panel_legend(axes, handles, _PLOT[0])
+            if not apart:
+                panel_legend(axes, lines, made.plot[0])
             axes.tick_params(labelsize=6.5)
-            if number + _ACROSS >= len(found):
+            if number + made.across >= len(found):
                 axes.set_xlabel(across, size=7.5)
-            axes.set_ylabel(along if number % _ACROSS == 0 else "", size=7.5)
+            axes.set_ylabel(along if number % made.across == 0 else "", size=7.5)
         title = title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}"
-        about = "after each name: exponent of length [95 % interval]"
         return arrange(
             made,
             title=title,
-            subtitle="; ".join(filter(None, (subtitle, about))),
-            handles=greys,
-            legend_title="in every panel" if references else "",
+            subtitle="; ".join(filter(None, (subtitle, after_names()))),
+            handles=[*greys, *handles] if apart else greys,
+            legend_title="in every panel" if grey and not apart else "",
             notes=[*why_absent(data), *zeros(data)],
         )

@@ -11,11 +11,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from reports.figures.drawing import Look, legend_name, style
-from reports.figures.layout import arrange, drawable, sheet
+from reports.figures.layout import arrange, sheet
+from reports.figures.words import drawable
 from reports.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.rows import MARKS, CostPoint, Value, model_order
 from reports.sections.efficiency import describe_pass
 from reports.statistics import percentiles
+from reports.style import chosen
 
 QUANTITIES = {"time": "time per sequence", "memory": "peak tensor memory per sequence"}
 COLUMNS = (
@@ -140,9 +142,15 @@ def scaling_figure(
             title=title or f"{QUANTITIES[quantity].capitalize()}, {describe_pass(mode)}",
             subtitle=subtitle,
             handles=handles,
-            legend_title="after each name: exponent of length [95 % interval]",
+            legend_title=after_names(),
             notes=[*why_absent(data), *zeros(data)],
         )
+
+
+def after_names() -> str:
+    """Return what stands behind names in a legend; nothing where the style leaves it out."""
+    told = chosen().style.exponents
+    return "after each name: exponent of length [95 % interval]" if told else ""
 
 
 def without_zeros(data: pd.DataFrame) -> pd.DataFrame:
@@ -161,17 +169,22 @@ def zeros(data: pd.DataFrame) -> list[str]:
 
 
 def by_last_value(data: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """Order the legend as the lines end: the dearest at the longest length first."""
+    """Order the legend as the lines end: the dearest at the longest length first.
 
-    def rank(name: str) -> tuple[float, str]:
+    Models that the style in force puts in an order come before these.
+    """
+
+    def rank(name: str) -> tuple[int, float, str]:
+        place = chosen().rank(name)
         own = data[(data["model"] == name) & data["value"].notna()]
         if own.empty:
-            return (-np.inf, name)
+            return (place, -np.inf, name)
         last = own.iloc[-1]
         exponent = last["exponent"] if pd.notna(last["exponent"]) else 1.0
         longest = float(data["length"].max())
         # a line that ends early is ranked where its fitted growth would take it
-        return (-float(last["value"]) * (longest / float(last["length"])) ** float(exponent), name)
+        grown = float(last["value"]) * (longest / float(last["length"])) ** float(exponent)
+        return (place, -grown, name)
 
     return sorted(names, key=rank)
 
@@ -188,7 +201,7 @@ def draw_line(
         marker=look.marker,
         markerfacecolor="white" if look.marker in "sDv" else look.color,
         markeredgecolor=look.color,
-        label=legend_name(_label(name, good) if exponent else name),
+        label=legend_name(_label(name, good) if exponent and chosen().style.exponents else name),
         zorder=3,
         linestyle=(0, look.dashes) if look.dashes else "-",
     )

@@ -1,8 +1,23 @@
-"""What a reader of the page may ask of one cell: its configuration, its command, its machine."""
+"""What a reader of the page may ask of one cell: its configuration, its command, its machine.
 
-from collections.abc import Mapping
+Cells share nearly all of this, so the page holds each value once, and for each cell its places.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import pandas as pd
+
+from reports.rows import MARKS, shown
+
+MOST_CELLS = 5_000
+"""Whose configurations one page holds."""
+MOST_NUMBERS = 9_000
+"""Rows of cells that one page holds; of larger reports it has none."""
+COLUMNS = ("model", "task", "runner", "mode", "length", "seed", "outcome")
+"""Of a cell in the list of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,3 +30,156 @@ class CellAccount:
     """The line that computes the cell again; empty where none is known."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     """Packages and machine, by name."""
+
+
+class _Pool:
+    """Values by their place in one list, each of them once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._places: dict[Any, int] = {}
+
+    def place(self, value: Any) -> int:
+        """Return the place of a value, made where it is new."""
+        found = self._places.get(value)
+        if found is None:
+            found = self._places[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+
+def listed_cells(frame: pd.DataFrame) -> list[str]:
+    """Return the keys of the cells that the page holds, as the list of all shows them."""
+    first = frame.drop_duplicates("cell")
+    first = first.assign(mode=first["mode"].astype(str))
+    ordered = first.sort_values(["task", "runner", "mode", "name", "length", "seed", "cell"])
+    return [str(key) for key in ordered["cell"][:MOST_CELLS]]
+
+
+def cells_json(
+    frame: pd.DataFrame, keys: Sequence[str], accounts: Mapping[str, CellAccount]
+) -> dict[str, Any]:
+    """Return what the page knows of its cells, as its script reads it.
+
+    Args:
+        frame: as `reports.rows.prepare` returns it.
+        keys: of the cells, in order.
+        accounts: what is known of cells, by key.
+    """
+    pairs, words, environments = _Pool(), _Pool(), _Pool()
+    flat = {key: flattened(accounts[key].config) if key in accounts else () for key in keys}
+    usual = _usual(flat.values())
+    base = [pairs.place(pair) for pair in usual.items()]
+    unlike = []
+    for key in keys:
+        own = dict(flat[key])
+        further = [pairs.place(pair) for pair in own.items() if usual.get(pair[0]) != pair[1]]
+        lacking = [pairs.place((name, usual[name])) for name in usual if name not in own]
+        # nothing is known of a cell without a configuration, so it lacks nothing either
+        unlike.append([further, lacking] if own else None)
+    commands, machines = [], []
+    for key in keys:
+        account = accounts.get(key, CellAccount())
+        commands.append([words.place(word) for word in account.command.split(" ")])
+        machines.append(environments.place(flattened(account.environment)))
+    columns, numbers = _rows(frame, keys, words)
+    return {
+        "keys": list(keys),
+        "columns": list(COLUMNS),
+        "facts": columns,
+        "numbers": numbers,
+        "pairs": [list(pair) for pair in pairs.values],
+        "base": base,
+        "unlike": unlike,
+        "words": words.values,
+        "commands": commands,
+        "environments": [[list(pair) for pair in found] for found in environments.values],
+        "machines": machines,
+        "more": int(frame["cell"].nunique()) - len(keys),
+    }
+
+
+def flattened(node: Any, name: str = "") -> tuple[tuple[str, str], ...]:
+    """Return a configuration as pairs of dotted name and text."""
+    if isinstance(node, Mapping) and node:
+        return tuple(
+            pair
+            for key, value in node.items()
+            for pair in flattened(value, f"{name}.{key}" if name else str(key))
+        )
+    if not name:
+        return ()
+    if isinstance(node, (list, tuple)):
+        return ((name, "[" + ", ".join(map(_text, node)) + "]"),)
+    return ((name, _text(node)),)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _usual(found: Iterable[Sequence[tuple[str, str]]]) -> dict[str, str]:
+    """Return the commonest value of every option that most cells have."""
+    counts: Counter[tuple[str, str]] = Counter()
+    cells = 0
+    for pairs in found:
+        counts.update(pairs)
+        cells += bool(pairs)
+    usual: dict[str, str] = {}
+    for (name, value), count in counts.most_common():
+        if 2 * count > cells:
+            usual.setdefault(name, value)
+    return dict(sorted(usual.items()))
+
+
+def _rows(
+    frame: pd.DataFrame, keys: Sequence[str], words: _Pool
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return the facts of each cell, and its final numbers where the page has room for them."""
+    places = {key: number for number, key in enumerate(keys)}
+    models = frame.assign(last=frame["baseline"] != "").sort_values("last", kind="stable")
+    own = models[models["cell"].isin(places)]
+    facts: list[list[Any]] = [[] for _ in keys]
+    bad = own[(own["status"] != "ok") & (own["reference"] == "")].drop_duplicates("cell")
+    failed = dict(zip(bad["cell"], bad["status"], strict=True))
+    reasons = dict(zip(bad["cell"], bad["reason"], strict=True))
+    first = own.drop_duplicates("cell")
+    columns = [first[c] for c in ("cell", "name", "task", "runner", "mode", "length", "seed")]
+    for cell, name, task, runner, mode, length, seed in zip(*columns, strict=True):
+        outcome = MARKS.get(failed[cell], str(failed[cell])) if cell in failed else "ok"
+        facts[places[cell]] = [
+            str(name), shown(task), str(runner), str(mode),
+            None if pd.isna(length) else int(length), None if pd.isna(seed) else int(seed), outcome,
+            words.place(str(reasons.get(cell, ""))),
+        ]  # fmt: skip
+    final = own[own["step"].isna()]
+    if len(final) > MOST_NUMBERS:
+        return facts, []
+    numbers: list[list[Any]] = [[] for _ in keys]
+    columns = [final[c] for c in ("cell", "metric", "value", "unit", "status", "labels")]
+    for cell, metric, value, unit, status, labels in zip(*columns, strict=True):
+        said = {k: v for k, v in labels.items() if k not in _SAID}
+        beside = ", ".join(f"{name}={text}" for name, text in sorted(said.items()))
+        number = float(f"{value:.6g}") if status == "ok" else MARKS.get(status, str(status))
+        numbers[places[cell]].append([str(metric), number, str(unit), beside])
+    return facts, numbers
+
+
+_SAID = frozenset({"sentence", "settings", "deviations", "weights"})
+"""Labels that are sentences, or stand in the configuration."""
+
+
+def environment_table(accounts: Mapping[str, CellAccount]) -> list[tuple[str, list[str]]]:
+    """Return packages and machine: each name with its values, the commonest first."""
+    found: dict[str, Counter[str]] = {}
+    for account in accounts.values():
+        for name, value in flattened(account.environment):
+            found.setdefault(name, Counter())[value] += 1
+    return [
+        (name, [value for value, _ in sorted(values.items(), key=lambda v: (-v[1], v[0]))])
+        for name, values in sorted(found.items())
+    ]

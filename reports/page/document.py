@@ -1,20 +1,41 @@
 """A report's two documents: report.md, and report.html, which needs no network."""
 
+import colorsys
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from reports.page.configurations import CellAccount
-from reports.page.markup import render
+from reports.figures.drawing import Look
+from reports.page import scripts
+from reports.page.chart import PageChart
+from reports.page.configurations import (
+    CellAccount,
+    cells_json,
+    environment_table,
+    listed_cells,
+)
+from reports.page.costs import cost_chart
+from reports.page.failed import failed_lines
+from reports.page.learning import learning_chart
+from reports.page.markup import embedded, render
 from reports.page.provenance import failures, provenance
-from reports.page.tables import to_html
+from reports.page.scores import score_chart, scored_columns, trade_off_chart
+from reports.page.specifications import specifications
+from reports.page.tables import link, to_html
+from reports.rows import MARKS, model_order, short, shown
 from reports.tables import Table, escape_markdown, to_markdown
 
-TABLE_FORMS = ("csv", "tex")
-FIGURE_FORMS = ("pdf", "svg", "png", "csv")
+MOST_DRAWN = 1_500_000
+"""Bytes of drawings that the page holds; further ones are linked."""
+MOST_FAILED = 1_500
+"""Lines of failures on the page."""
+INSTEAD = {"time": "costs", "memory": "costs", "decode": "costs", "training": "learning",
+           "loss": "learning"}  # fmt: skip
+"""Charts that show the numbers of figures, by the first word of a figure's file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +49,8 @@ class ReportSection:
     """None for a figure."""
     text: str = ""
     """What a figure shows; empty for a table."""
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """Return the endings of the files that the documents link to."""
-        return FIGURE_FORMS if self.table is None else TABLE_FORMS
+    forms: tuple[str, ...]
+    """Endings of the files that the documents link to."""
 
 
 def write_documents(
@@ -42,7 +60,8 @@ def write_documents(
     *,
     title: str,
     left_out: Sequence[str],
-    cells: Mapping[str, CellAccount],  # noqa: ARG001 - shown by the page that comes next
+    cells: Mapping[str, CellAccount],
+    looks: Mapping[str, Look],
 ) -> None:
     """Write report.md and report.html beside the files of the sections.
 
@@ -53,7 +72,18 @@ def write_documents(
         title: heading of the report.
         left_out: what is not among the rows, and why.
         cells: what is known of each cell, by key.
+        looks: how models are drawn.
     """
+    text = markdown(frame, sections, title=title, left_out=left_out)
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    made = page(folder, frame, sections, title=title, left_out=left_out, cells=cells, looks=looks)
+    (folder / "report.html").write_text(made, encoding="utf-8")
+
+
+def markdown(
+    frame: pd.DataFrame, sections: Sequence[ReportSection], *, title: str, left_out: Sequence[str]
+) -> str:
+    """Return report.md; see `write_documents`."""
     absent = [*left_out, *failures(frame)]
     facts = provenance(frame)
     lines = [f"# {escape_markdown(title)}", "", *(f"- {escape_markdown(f)}" for f in facts), ""]
@@ -61,16 +91,7 @@ def write_documents(
         lines += [f"## {escape_markdown(section.heading)}", "", *_markdown(section), ""]
     lines += ["## Left out, and why", ""]
     lines += [f"- {escape_markdown(line)}" for line in absent] or ["Nothing."]
-    (folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    shown = []
-    for section in sections:
-        file = folder / f"{section.file}.svg"
-        drawing = _inline_svg(file.read_text("utf-8"), section.file) if section.text else ""
-        table = "" if section.table is None else to_html(section.table)
-        shown.append((section, table, drawing))
-    page = render("report.html.j2", title=title, facts=facts, sections=shown, left_out=absent)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
 def _markdown(section: ReportSection) -> list[str]:
@@ -78,7 +99,186 @@ def _markdown(section: ReportSection) -> list[str]:
     links = ", ".join(f"[{section.file}.{form}]({section.file}.{form})" for form in section.forms)
     if section.table is not None:
         return [to_markdown(section.table), f"Files: {links}"]
-    return [f"![{escape_markdown(section.text)}]({section.file}.png)", "", f"Files: {links}"]
+    picture = "png" if "png" in section.forms else "svg"
+    return [f"![{escape_markdown(section.text)}]({section.file}.{picture})", "", f"Files: {links}"]
+
+
+# ----------------------------------------------------------------------------------- page
+
+
+def page(
+    folder: Path,
+    frame: pd.DataFrame,
+    sections: Sequence[ReportSection],
+    *,
+    title: str,
+    left_out: Sequence[str],
+    cells: Mapping[str, CellAccount],
+    looks: Mapping[str, Look],
+) -> str:
+    """Return report.html; see `write_documents`."""
+    keys = listed_cells(frame)
+    costs = cost_chart(frame)
+    scored = list(scored_columns(frame))
+    found = (
+        score_chart(scored),
+        costs,
+        trade_off_chart(frame, scored, costs),
+        learning_chart(frame),
+    )
+    charts = [chart for chart in found if chart is not None]
+    models = model_order([p.model for c in charts for panel in c.panels for p in panel.points])
+    drawn = [looks.get(name, _UNKNOWN) for name in models]
+    data = _data(frame, charts=charts, models=models, drawn=drawn, keys=keys, accounts=cells)
+    failed = failed_lines(frame)
+    named = {chart.name for chart in charts}
+    own = [s for s in sections if s.table is not None or _chart_of(s) not in named]
+    tables, sheet = scripts.data_tables()
+    return render(
+        "report.html.j2",
+        title=title,
+        facts=provenance(frame),
+        tiles=_tiles(frame),
+        contents=_contents(charts, own),
+        charts=[
+            {"name": c.name, "heading": c.heading, "about": c.about, "files": [
+                s.file for s in sections if s.table is None and _chart_of(s) == c.name
+            ]}
+            for c in charts
+        ],
+        sections=_shown(folder, own, _reasons(frame)),
+        failed=failed[:MOST_FAILED],
+        more_failed=max(0, len(failed) - MOST_FAILED),
+        left_out=left_out,
+        more_cells=data["cells"]["more"],
+        machine=_machine(frame, cells),
+        colors=[{"light": look.color, "dark": on_dark(look.color)} for look in drawn],
+        data=embedded(data),
+        scripts={"vega": scripts.vega() if charts else "", "tables": tables,
+                 "own": scripts.own_script()},
+        sheets={"tables": sheet, "own": scripts.own_style()},
+        link=link,
+    )  # fmt: skip
+
+
+_UNKNOWN = Look("#5C6370", "o", ())
+"""Of what no figure draws."""
+
+
+def _data(
+    frame: pd.DataFrame,
+    *,
+    charts: Sequence[PageChart],
+    models: Sequence[str],
+    drawn: Sequence[Look],
+    keys: Sequence[str],
+    accounts: Mapping[str, CellAccount],
+) -> dict[str, Any]:
+    """Return what the page's script reads, all of it."""
+    model_places = {name: place for place, name in enumerate(models)}
+    cell_places = {key: place for place, key in enumerate(keys)}
+    kinds = {chart.kind for chart in charts}
+    known = specifications() if charts else {}
+    return {
+        "models": [
+            {"name": name, "color": f"var(--m{place})", "light": look.color,
+             "marker": look.marker, "dashes": list(look.dashes)}
+            for place, (name, look) in enumerate(zip(models, drawn, strict=True))
+        ],
+        "charts": [chart.json(model_places, cell_places) for chart in charts],
+        "specifications": {kind: spec for kind, spec in known.items() if kind in kinds},
+        "cells": cells_json(frame, keys, accounts),
+    }  # fmt: skip
+
+
+def _chart_of(section: ReportSection) -> str:
+    """Return the chart that shows a figure's numbers; empty where none does."""
+    return "" if section.table is not None else INSTEAD.get(section.file.split("-")[0], "")
+
+
+def _shown(
+    folder: Path, sections: Sequence[ReportSection], reasons: Collection[str]
+) -> list[tuple[ReportSection, str, str]]:
+    """Return each section with its table or its drawing, as long as the page has room."""
+    found, room = [], MOST_DRAWN
+    for section in sections:
+        table = drawing = ""
+        if section.table is not None:
+            table = to_html(section.table, section.file, reasons)
+        else:
+            text = (folder / f"{section.file}.svg").read_text(encoding="utf-8")
+            if len(text) <= room:
+                drawing = _inline_svg(text, section.file)
+                room -= len(text)
+        found.append((section, table, drawing))
+    return found
+
+
+def _reasons(frame: pd.DataFrame) -> set[str]:
+    """Return why cells failed, as the notes of tables say it."""
+    bad = frame[frame["status"] != "ok"][["status", "reason"]].drop_duplicates()
+    found = set()
+    for status, reason in bad.itertuples(index=False):
+        text = short(str(reason))
+        found |= {text, f"{MARKS.get(status, status)}: {text}"}
+    return found
+
+
+def _contents(
+    charts: Sequence[PageChart], sections: Sequence[ReportSection]
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the groups of the table of contents, each with anchors and headings."""
+    groups = [
+        ("Charts", [(chart.name, chart.heading) for chart in charts]),
+        ("Tables", [(f"s-{s.file}", s.heading) for s in sections if s.table is not None]),
+        ("Figures", [(f"s-{s.file}", s.heading) for s in sections if s.table is None]),
+        ("Record", [("failed", "Failed and left out"), ("cells", "Every cell"),
+                    ("environment", "Environment")]),
+    ]  # fmt: skip
+    return [(title, entries) for title, entries in groups if entries]
+
+
+def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the few numbers that a reader looks for first."""
+    models = frame[frame["baseline"] == ""]
+    failed = set(frame["cell"]) - set(frame["cell"][frame["status"] == "ok"])
+    found = [
+        ("models", f"{models['name'].nunique():,}"),
+        ("tasks", f"{frame['task'].nunique():,}"),
+        ("lengths", f"{frame['length'].nunique():,}"),
+        ("seeds", f"{frame['seed'].nunique():,}"),
+        ("cells", f"{frame['cell'].nunique():,}"),
+        ("failed", f"{len(failed):,}"),
+        ("rows", f"{len(frame):,}"),
+    ]
+    devices = [shown(device) for device in frame["device"].unique()]
+    return [*found, ("machine", devices[0] if len(devices) == 1 else f"{len(devices)} kinds")]
+
+
+def _machine(
+    frame: pd.DataFrame, accounts: Mapping[str, CellAccount]
+) -> list[tuple[str, list[str]]]:
+    """Return hardware, settings and packages, each name with its values."""
+    columns = ("hardware", "device", "precision", "threads", "schema", "fingerprint")
+    found = [(name, sorted({shown(v) for v in frame[name].unique()})) for name in columns]
+    return [*found, *environment_table(accounts)]
+
+
+def on_dark(color: str) -> str:
+    """Return a colour of the same hue that is read on a dark page.
+
+    Args:
+        color: as #RRGGBB; any other is returned as it is.
+    """
+    if not re.fullmatch(r"#[0-9a-fA-F]{6}", color):
+        return color
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    hue, light, rich = colorsys.rgb_to_hls(red, green, blue)
+    if rich < 0.05 and light < 0.5:  # black and dark grey change places with white and light grey
+        light = 0.95 - 0.6 * light
+    light = max(light, 0.62 if 0.5 < hue < 0.95 else 0.55)
+    made = colorsys.hls_to_rgb(hue, light, min(rich, 0.9))
+    return "#" + "".join(f"{round(255 * part):02X}" for part in made)
 
 
 def _inline_svg(text: str, file: str) -> str:

@@ -1,5 +1,6 @@
 """HTML from the templates of this package: every value is escaped, none may be missing."""
 
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,3 +30,14 @@ def render(template: str, **values: Any) -> str:
         jinja2.UndefinedError: the template names a value that is not given.
     """
     return _environment().get_template(template).render(**values)
+
+
+def embedded(value: Any) -> str:
+    """Return JSON that a script element can hold: no text in it ends or hides the element."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for letter, code in _CODES.items():
+        text = text.replace(letter, code)
+    return text
+
+
+_CODES = {letter: f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}

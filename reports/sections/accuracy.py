@@ -158,15 +158,16 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     good = rows[rows["status"] == "ok"]
     bad = rows[rows["status"] != "ok"]
     notes = tuple(_failures(bad))
+    cells = tuple(dict.fromkeys(str(key) for key in rows["cell"]))
     if good["seed"].duplicated().any():
         reason = (
             f"{len(good)} results share this name and seed (other options or other code), so they "
             "are not merged: report one sweep at a time"
         )
-        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(reason,))
+        return Entry(text="ambiguous", status=AMBIGUOUS, notes=(reason,), cells=cells)
     if good.empty:
         status = str(bad.iloc[0]["status"])
-        return Entry(text=MARKS[status], status=status, notes=notes)
+        return Entry(text=MARKS[status], status=status, notes=notes, cells=cells)
     values = [float(v) for v in good["value"]]
     mean = sum(values) / len(values)
     examples = _examples(good)
@@ -184,6 +185,7 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
         interval=interval,
         notes=notes,
         facts={"seeds": len(good), "seeds_failed": len(bad), "examples": examples or ""},
+        cells=cells,
     )
 
 

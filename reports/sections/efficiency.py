@@ -118,7 +118,8 @@ def efficiency_table(points: Sequence[CostPoint], mode: str) -> Table | None:
     for section, entry in panels:
         for name in names:
             entries = tuple(
-                entry(measured[name, n]) if (name, n) in measured else _absent() for n in lengths
+                replace(entry(p), cells=p.cells) if (p := measured.get((name, n))) else _absent()
+                for n in lengths
             )
             rows.append(TableRow(title=name, entries=entries, section=section))
     columns = tuple(Column(title=f"{n:,}", key=str(n)) for n in lengths)

@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 from reports.figures.curves import EVALUATION, page_names, pages
 from reports.figures.drawing import PALETTE, Look, save, style
 from reports.figures.layout import arrange, sheet
-from reports.names import display_name
 from reports.rows import shown
 from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry, final_scores
+from reports.style import chosen
 from reports.tables import Column, Table, TableRow
 
 WIDTH, HEADS = "backbone.head_width", "backbone.heads"
@@ -56,7 +56,7 @@ def _number(text: str | None) -> int | None:
 def _line(row: dict[Any, Any]) -> str:
     """Return the model's name without the width of its heads."""
     options = {key: value for key, value in row["options"].items() if key != WIDTH}
-    return display_name(row["family"], options, row["departures"])
+    return chosen().name(row["family"], options, row["departures"])
 
 
 def key_width_data(rows: pd.DataFrame, score: Score) -> pd.DataFrame:

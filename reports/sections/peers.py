@@ -16,7 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from reports.figures.curves import page_names
 from reports.figures.drawing import Look, save, style
-from reports.figures.layout import arrange, chunks, sheet, wrap
+from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.words import wrap
 from reports.rows import MARKS, Value, named, short
 from reports.sections.efficiency import describe_pass, significant, trusted
 from reports.statistics import median_interval
@@ -176,7 +177,7 @@ def speed_figure(data: pd.DataFrame, mode: str) -> Figure:
     step = max(1, len(COLOURS) // len(lengths))
     colour = {n: COLOURS[min(i * step, len(COLOURS) - 1)] for i, n in enumerate(lengths)}
     with style():
-        made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)), across=1)
+        made = sheet(1, plot=(4.4, max(1.3, 0.3 * len(keys) + 0.1)), across=1, rows=True)
         axes: Axes = made.axes[0]
         axes.axvline(1.0, color="black", linewidth=0.9)
         for row, key in enumerate(keys):

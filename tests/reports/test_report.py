@@ -42,13 +42,6 @@ def test_everything_that_the_rows_allow(realistic: pd.DataFrame, tmp_path: Path)
     assert "Tasks: listops version 1 (data: generated)" in page
     assert "performer, listops, train: diverged: loss was nan at step 210 (seed 2)" in page
 
-    markup = (tmp_path / "out" / "report.html").read_text()
-    assert "<script" not in markup
-    assert markup.count("<svg") == 5
-    ids = re.findall(r'\bid="([^"]+)"', markup)
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r"url\(#([^)]+)\)", markup)) <= set(ids)
-    assert set(re.findall(r'href="#([^"]+)"', markup)) <= set(ids)
     for path in paths:
         if path.suffix == ".svg":
             xml.dom.minidom.parse(str(path))

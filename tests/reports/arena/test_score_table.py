@@ -8,10 +8,11 @@ from reports.arena.literature import published_scores
 from reports.arena.runs import protocol_runs
 from reports.arena.score_table import score_table
 from reports.arena.scores import AT_CHANCE, arena_scores
+from reports.latex_tables import to_latex
 from reports.page.tables import to_html
 from reports.rows import DAGGER, prepare
 from reports.sections.accuracy import BASELINES, CAVEAT
-from reports.tables import Entry, Table, to_csv, to_latex, to_markdown
+from reports.tables import Entry, Table, to_csv, to_markdown
 from tests.reports.arena.arena_rows import SCORES, labels, majority, place, refused, score, whole
 from tests.reports.conftest import frame
 
@@ -75,8 +76,8 @@ def test_ranks_are_shown_in_every_form() -> None:
     table = only(*score("linear", "text", 0.66), *score("softmax", "text", 0.64))
     assert r"\textbf{66.0} {}[63.9, 68.0]" in to_latex(table)
     assert r"\underline{64.0} {}[61.9" in to_latex(table)
-    assert "<b>66.0</b> [63.9" in to_html(table)
-    assert "<u>64.0</u> [61.9" in to_html(table)
+    assert '<b>66.0</b><span class="rest"> [63.9' in to_html(table)
+    assert '<u>64.0</u><span class="rest"> [61.9' in to_html(table)
     assert "66.0 [63.9, 68.0]" in to_csv(table)
 
 

@@ -14,7 +14,8 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from reports.figures.drawing import style
-from reports.figures.layout import arrange, chunks, drawable, sheet, wrap
+from reports.figures.layout import arrange, chunks, sheet
+from reports.figures.words import drawable, wrap
 from reports.report import write_report
 from tests.fuzz import cases
 from tests.reports.awkward_stores import GROUPS, STORES

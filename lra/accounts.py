@@ -1,0 +1,87 @@
+"""What a report's page says of each cell beside its rows: configuration, command, environment."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra.commands.show import origin_of, repeat
+from lra.sweep.stored_weights import NAME
+from reports.page.configurations import CellAccount
+from runners.records import CELL_COLUMNS, Cell, baseline_of
+from runners.storage.formats import read_object
+from runners.store import BadStore, Store
+
+
+def stored_accounts(
+    root: Path, rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]
+) -> dict[str, CellAccount]:
+    """Return what a store knows of its cells.
+
+    Args:
+        root: of the store.
+        rows: of the cells.
+        cells: cell.json of each, by key.
+    """
+    store = Store(root)
+    fingerprints = dict(zip(rows["cell"], rows["fingerprint"], strict=True))
+    found = {}
+    for key, about in cells.items():
+        try:
+            file = store.cell_folder(key) / f"environment-{fingerprints[key]}.json"
+            environment = read_object(file)
+        except BadStore:  # rows are told by their own files; this one only describes the machine
+            environment = {}
+        cell = Cell(
+            identity=about["identity"],
+            columns=about["columns"],
+            config=about["config"],
+            overrides=tuple(about["overrides"]),
+            place=origin_of(about),
+        )
+        environment.pop("sources", None)  # of every module: a matter of the store
+        found[key] = CellAccount(
+            config=cell.config or about["described"],
+            command=repeat(cell, store),
+            environment=environment,
+        )
+    return found
+
+
+def published_accounts(
+    rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]
+) -> dict[str, CellAccount]:
+    """Return what stands beside published rows.
+
+    A cell that starts from the weights of another has no command: these were not published.
+
+    Args:
+        rows: as published.
+        cells: as `lra.commands.report.published_cells` returns them.
+    """
+    models = rows[rows["model"].map(baseline_of).isna()]
+    first = pd.concat([models, rows]).drop_duplicates("cell")[["cell", *CELL_COLUMNS]]
+    plain = first.astype(object).where(first.notna(), None)
+    found = {}
+    for columns in plain.to_dict("records"):
+        key = str(columns.pop("cell"))
+        if (about := cells.get(key)) is None:
+            continue
+        overrides = about.get("overrides")
+        command = ""
+        if isinstance(overrides, list) and NAME not in about["identity"].get("trainings", {}):
+            cell = Cell(
+                identity=about["identity"],
+                columns={str(name): value for name, value in columns.items()},
+                config={},
+                overrides=tuple(map(str, overrides)),
+            )
+            command = repeat(cell)
+        environment = about.get("environment")
+        found[key] = CellAccount(
+            config=about["described"],
+            command=command,
+            environment=environment if isinstance(environment, Mapping) else {},
+        )
+    return found

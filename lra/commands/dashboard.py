@@ -1,0 +1,85 @@
+"""`lra dashboard`: a W&B workspace and report over stored results, as files and on the server.
+
+No key and no network are needed to make the files.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lra.commands.report import destination, stored
+
+PROJECT_OF = "wandb_online"
+"""The choice of `logger` whose project is the default."""
+
+
+def main(argv: list[str]) -> int:
+    """Parse the words after `lra dashboard`; write the files, and save them where that is asked."""
+    parser = argparse.ArgumentParser(
+        prog="lra dashboard",
+        description=f"{__doc__} Exit code 1 where cells were left out because a file of theirs is "
+        "damaged, 2 where the server did not take it.",
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the store")
+    parser.add_argument("--sweep", help="name of a sweep; default: every stored result")
+    parser.add_argument(
+        "--out", type=Path, help="file; default: RESULTS/reports/SWEEP/dashboard.json"
+    )
+    parser.add_argument("--title", help="of workspace and report")
+    parser.add_argument("--project", help="of W&B; default: that of logger=wandb_online")
+    parser.add_argument("--entity", help="account or team of W&B; default: the account's own")
+    parser.add_argument("--save", action="store_true", help="save both on W&B's server, too")
+    parser.add_argument(
+        "--deadline", type=_seconds, default=60.0, metavar="SECONDS",
+        help="how long saving may take; default: 60",
+    )  # fmt: skip
+    choice = parser.parse_args(argv)
+    project, entity = _account()
+    rows, cells, left_out = stored(choice.results, choice.sweep)
+    from lra.names import own_name
+    from reports.dashboard import publish
+    from reports.dashboard.arrangement import plan_dashboard
+    from reports.dashboard.plan import plan_runs, raw
+    from reports.rows import prepare
+
+    names = {key: own_name(cell) for key, cell in cells.items()}
+    runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
+    folder, title = destination(choice.results, choice.sweep)
+    dashboard = plan_dashboard(
+        prepare(raw(rows)), runs, title=choice.title or title, sweep=choice.sweep
+    )
+    made = publish.specification(
+        dashboard, project=choice.project or project, entity=choice.entity or entity
+    )
+    for path in publish.write(made, dashboard, choice.out or folder / "dashboard.json"):
+        print(path)
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    if choice.save:
+        saved = publish.save(made, deadline_s=choice.deadline)
+        for url in saved.urls:
+            print(url)
+        if saved.problem:
+            print(
+                f"lra: W&B's server does not have all of it: {saved.problem.rstrip('.')}. "
+                "The files are written; once it answers, the same command saves them",
+                file=sys.stderr,
+            )
+            return 2
+    return 1 if left_out else 0
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 86_400:
+        raise argparse.ArgumentTypeError(f"got {text}; wanted seconds, above 0")
+    return seconds
+
+
+def _account() -> tuple[str, str | None]:
+    """Return project and entity as the configuration of the logger says."""
+    from lra.catalogue import roots
+    from lra.yaml_text import load
+
+    found = load(roots()[-1] / "logger" / f"{PROJECT_OF}.yaml")
+    return str(found["project"]), found["entity"]

@@ -1,0 +1,30 @@
+"""What stands beside a picture in place of words inside it: as plain text and for LaTeX."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.latex import breakable, escape_latex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caption:
+    """Words that a style keeps out of a picture."""
+
+    title: str = ""
+    subtitle: str = ""
+    notes: tuple[str, ...] = ()
+
+    def sentences(self) -> list[str]:
+        """Return its parts, each as a sentence."""
+        found = (part.strip() for part in (self.title, self.subtitle, *self.notes))
+        parts = [f"{part[0].upper()}{part[1:]}" for part in found if part]
+        return [part if part[-1] in ".!?" else f"{part}." for part in parts]
+
+    def write(self, folder: Path, stem: str) -> list[Path]:
+        """Write `stem`.caption.txt, and `stem`.caption.tex to be read within a figure of LaTeX."""
+        plain, latex = folder / f"{stem}.caption.txt", folder / f"{stem}.caption.tex"
+        plain.write_text("\n".join(self.sentences()) + "\n", encoding="utf-8")
+        words = breakable(escape_latex(" ".join(self.sentences())))
+        short = f"[{{{escape_latex(self.title)}}}]" if self.title else ""
+        latex.write_text(f"\\caption{short}{{{words}}}\n\\label{{fig:{stem}}}\n", encoding="ascii")
+        return [plain, latex]

@@ -1,0 +1,186 @@
+"""A table as LaTeX in the manner of booktabs: parts that fit, a caption, a label."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reports.latex import breakable, escape_latex, stacked
+from reports.style import Captions, TableSpan, TableStyle
+from reports.tables import Entry, Table, TableRow, groups_of, sections_of
+
+
+class _Room(NamedTuple):
+    """What fits across a table."""
+
+    environment: str
+    size: str
+    letters: int
+    """Across it, in its size."""
+    stub: int
+    """Letters of the widest first column that stay in one line."""
+
+
+_ROOMS = {
+    TableSpan.page: _Room("table", r"\small", 84, 34),
+    TableSpan.column: _Room("table", r"\footnotesize", 58, 22),
+    TableSpan.full: _Room("table*", r"\small", 114, 40),
+}
+_HEAD = 18
+"""Letters of the widest heading that stay in one line."""
+_ROWS = 44
+"""Lines of a table on one page."""
+_GAP = 2.4
+"""Letters between columns."""
+_FLOATS = 10
+"""Parts of a table after which the page is ended: LaTeX holds 18 tables without a place."""
+
+
+def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> str:
+    """Render `table` environments; they need the packages `booktabs` and `array`.
+
+    A table that is wider than its room becomes several, of some columns each; one that is longer,
+    of some rows each. The notes stand under the last one.
+
+    Args:
+        table: with rows and columns.
+        style: how; by default as wide as a page.
+        label: name behind the style's prefix, by which a text refers to it; further parts of the
+            table gain `-2` and so on. Empty: no label.
+    """
+    style = style or TableStyle()
+    room = _ROOMS[style.width]
+    wide = _column_parts(table, room)
+    parts = [(columns, rows) for rows in _row_parts(table) for columns in wide]
+    lines: list[str] = []
+    for number, (columns, rows) in enumerate(parts, 1):
+        lines += [rf"\begin{{{room.environment}}}", r"\centering"]
+        lines += _caption(table, style, number, len(parts))
+        if label and style.label_prefix:
+            further = f"-{number}" if number > 1 else ""
+            lines.append(rf"\label{{{style.label_prefix}:{label}{further}}}")
+        ranked = style.bold_best
+        lines += [room.size, *_tabular(table, columns, rows, room, ranked=ranked)]
+        if number == len(parts) and table.footnotes():
+            lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
+            for index, note in enumerate(table.footnotes(), 1):
+                text = breakable(escape_latex(note))
+                lines.append(rf"\textsuperscript{{{index}}} {text}\par")
+            lines.append(r"\end{minipage}")
+        lines.append(rf"\end{{{room.environment}}}")
+        if number % _FLOATS == 0 and number < len(parts):
+            lines.append(r"\clearpage")
+    return "\n".join(lines) + "\n"
+
+
+def _caption(table: Table, style: TableStyle, number: int, count: int) -> list[str]:
+    """Return the caption of one part; the list of tables has the title of the first alone."""
+    words = f"{table.title}."
+    if number == 1 and style.captions is Captions.long:
+        words += f" {table.caption}"
+    if count > 1:
+        words += f" Part {number} of {count}."
+    short = f"[{{{escape_latex(table.title)}}}]" if words != f"{table.title}." else ""
+    short = short if number == 1 else ""
+    return [rf"\caption{short}{{{breakable(escape_latex(words))}}}"]
+
+
+def _widths(table: Table) -> list[float]:
+    """Return about how many letters each column needs."""
+    found = []
+    for index, column in enumerate(table.columns):
+        entries = [row.entries[index] for row in table.rows]
+        longest = max((_letters(e.text) + 0.7 * len(e.notes) for e in entries), default=0.0)
+        found.append(max(longest, stacked(column.title, _HEAD)[1]) + _GAP)
+    return found
+
+
+def _letters(text: str) -> float:
+    """Return how wide a text is, in letters of usual width: capitals and codes are wider."""
+    plain = escape_latex(text)
+    extra = len(re.findall(r"U\+", plain)) * 5
+    return len(text) + extra + 0.35 * sum(letter.isupper() for letter in text)
+
+
+def _stub_width(table: Table, room: _Room) -> float:
+    return min(room.stub, max((_letters(r.title) for r in table.rows), default=0.0)) + _GAP
+
+
+def _column_parts(table: Table, room: _Room) -> list[list[int]]:
+    """Return the columns of each part; neighbours of a group stay together where they fit."""
+    widths, left = _widths(table), room.letters - _stub_width(table, room)
+    groups, at = [], 0
+    for _, span in groups_of(table.columns):
+        groups.append(list(range(at, at + span)))
+        at += span
+    parts: list[list[int]] = []
+    for group in groups:
+        whole = sum(widths[c] for c in group) <= left
+        for piece in [group] if whole else [[c] for c in group]:
+            own = sum(widths[c] for c in piece)
+            if parts and sum(widths[c] for c in parts[-1]) + own <= left:
+                parts[-1] += piece
+            else:
+                parts.append(list(piece))
+    return parts
+
+
+def _row_parts(table: Table) -> list[list[TableRow]]:
+    parts: list[list[TableRow]] = [[]]
+    for row in table.rows:
+        if len(parts[-1]) == _ROWS:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+def _tabular(
+    table: Table, chosen: Sequence[int], rows: Sequence[TableRow], room: _Room, *, ranked: bool
+) -> list[str]:
+    # a column too wide even for a page of its own breaks its lines
+    widths, left = _widths(table), room.letters - _stub_width(table, room)
+    narrow = [widths[c] > left for c in chosen]
+    columns = [table.columns[c] for c in chosen]
+    forms = ["l" if column.words else "r" for column in columns]
+    forms = [r"p{0.5\linewidth}" if n else form for n, form in zip(narrow, forms, strict=True)]
+    long = any(_letters(row.title) > room.stub for row in table.rows)
+    stub = rf"p{{{0.9 * room.stub / room.letters:.2f}\linewidth}}" if long else "l"
+    width = len(columns) + 1
+
+    def title(row: TableRow) -> str:
+        text = escape_latex(row.title)
+        return r"\raggedright " + breakable(text) if long else text
+
+    def cell(entry: Entry, *, broken: bool) -> str:
+        marks = ",".join(str(n) for n in table.numbers(entry))
+        text = escape_latex(entry.text)
+        if entry.rank and ranked:
+            number, rest = map(escape_latex, table.number(entry))
+            form = r"\textbf" if entry.rank == 1 else r"\underline"
+            text = f"{form}{{{number}}} {rest}".rstrip()
+        text = r"\raggedright\arraybackslash " + breakable(text) if broken else text
+        return text + (rf"\textsuperscript{{{marks}}}" if marks else "")
+
+    lines = [rf"\begin{{tabular}}{{@{{}}{stub}{''.join(forms)}@{{}}}}", r"\toprule"]
+    groups = groups_of(columns)
+    if any(name for name, _ in groups):
+        heads, rules, at = [""], [], 2
+        for name, span in groups:
+            head, _ = stacked(name, max(_HEAD, span * 11))
+            heads.append(rf"\multicolumn{{{span}}}{{c}}{{{head}}}")
+            if name:
+                rules.append(rf"\cmidrule(lr){{{at}-{at + span - 1}}}")
+            at += span
+        lines += [" & ".join(heads) + r" \\", " ".join(rules)]
+    titles = [escape_latex(table.stub), *(stacked(c.title, _HEAD)[0] for c in columns)]
+    lines.append(" & ".join(titles) + r" \\")
+    for section, own in sections_of(rows):
+        lines.append(r"\midrule")
+        if section:
+            words = rf"\emph{{{breakable(escape_latex(section))}}}"
+            form = r"p{0.9\linewidth}" if _letters(section) > 0.7 * room.letters else "l"
+            lines.append(rf"\multicolumn{{{width}}}{{@{{}}{form}}}{{{words}}} \\")
+        for row in own:
+            entries = [row.entries[c] for c in chosen]
+            cells = [cell(e, broken=n) for e, n in zip(entries, narrow, strict=True)]
+            lines.append(" & ".join([title(row), *cells]) + r" \\")
+    return [*lines, r"\bottomrule", r"\end{tabular}"]

@@ -1,0 +1,116 @@
+"""What a chart of the page holds: panels to choose from, each with its axes and points."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Number = float | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartAxis:
+    """One axis: what it says, and how its numbers are written."""
+
+    title: str
+    unit: str = ""
+    """s, B, %, × or any other, which the title names."""
+    scale: str = "linear"
+    """linear, log, or symlog, which has a zero."""
+
+    def json(self) -> dict[str, Any]:
+        """Return it as the page's script reads it."""
+        return {"title": self.title, "unit": self.unit, "scale": self.scale}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPoint:
+    """One number of one model, or the reason why there is none."""
+
+    model: str
+    x: Number
+    y: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    text: str = ""
+    """What stands behind it: samples, seeds; of an absent one, why."""
+    cells: tuple[str, ...] = ()
+    disturbed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPanel:
+    """What a chart shows under one choice of its menus."""
+
+    choice: Mapping[str, str]
+    """By menu, in the order of menus."""
+    x: ChartAxis
+    y: ChartAxis
+    points: Sequence[ChartPoint]
+    rules: Mapping[str, float] = field(default_factory=dict)
+    """Lines across, by name: scores of baselines."""
+    band: str = ""
+    """What low and high are."""
+    better: str = ""
+    """higher, lower, or empty where neither is better."""
+
+    def json(self, models: Mapping[str, int], cells: Mapping[str, int]) -> dict[str, Any]:
+        """Return it as the page's script reads it.
+
+        Args:
+            models: position of each model in the page's list.
+            cells: position of each cell in the page's list; others are left out.
+        """
+        return {
+            "choice": list(self.choice.values()),
+            "x": self.x.json(),
+            "y": self.y.json(),
+            "band": self.band,
+            "better": self.better,
+            "rules": [[name, _short(value)] for name, value in self.rules.items()],
+            "points": [
+                [
+                    models[point.model],
+                    _short(point.x),
+                    _short(point.y),
+                    _short(point.low),
+                    _short(point.high),
+                    point.text,
+                    [cells[key] for key in point.cells if key in cells],
+                    int(point.disturbed),
+                ]
+                for point in self.points
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageChart:
+    """A chart with menus."""
+
+    name: str
+    """Identifies it on the page."""
+    kind: str
+    """Of drawing: lines, dots or scatter."""
+    heading: str
+    about: str
+    """How to read it."""
+    panels: Sequence[ChartPanel]
+
+    @property
+    def menus(self) -> tuple[str, ...]:
+        """Return the names of its menus."""
+        return tuple(self.panels[0].choice)
+
+    def json(self, models: Mapping[str, int], cells: Mapping[str, int]) -> dict[str, Any]:
+        """Return it as the page's script reads it; see `ChartPanel.json`."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "menus": list(self.menus),
+            "panels": [panel.json(models, cells) for panel in self.panels],
+        }
+
+
+def _short(value: Number | None) -> Number | None:
+    """Return six significant digits: more than a pixel or a reader resolves."""
+    return None if value is None else float(f"{float(value):.6g}")

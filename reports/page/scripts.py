@@ -1,0 +1,53 @@
+"""Scripts and styles of the page, all inside it: Vega's, DataTables', and the page's own."""
+
+import re
+from functools import cache
+from importlib import resources
+
+OWN_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
+"""In this order; what one defines the next may use."""
+
+
+@cache
+def vega() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, which vl-convert brings.
+
+    The first call of a process takes about two seconds.
+    """
+    import vl_convert
+
+    return inline(vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub is wrong
+
+
+@cache
+def data_tables() -> tuple[str, str]:
+    """Return script and style of DataTables, which itables brings; the script is a module."""
+    folder = resources.files("itables") / "html"
+    script, sheet = (
+        (folder / f"dt_bundle.{form}").read_text(encoding="utf-8") for form in ("js", "css")
+    )
+    return inline(script), re.sub(r"(?i)</style", r"<\\/style", sheet)
+
+
+@cache
+def own_script() -> str:
+    """Return the page's own script."""
+    return inline("\n".join(_own(name) for name in OWN_SCRIPTS))
+
+
+@cache
+def own_style() -> str:
+    """Return the page's own style."""
+    return _own("page.css")
+
+
+def _own(name: str) -> str:
+    return (resources.files("reports.page") / "templates" / name).read_text(encoding="utf-8")
+
+
+def inline(script: str) -> str:
+    """Return a script that an HTML page can hold: neither ends nor hides the element around it.
+
+    Both sequences stand in texts and patterns alone, where a backslash changes nothing.
+    """
+    return re.sub(r"(?i)</(?=script)", r"<\\/", script).replace("<!--", r"\x3c!--")

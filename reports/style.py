@@ -1,0 +1,320 @@
+"""What a report may be told about its looks: widths, fonts, models, parts of figures, tables.
+
+Nothing here draws. `using` makes a style the one in force for a report; figures and tables ask
+`chosen()` for it, and without any it is the default, in which everything looks as documented.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import Any
+
+import pandas as pd
+
+from reports.names import display_name
+
+COLUMN, FULL = 3.25, 6.75
+"""Inches of one column and of a whole page, in the usual templates of conferences."""
+NARROWEST, WIDEST = 2.0, 40.0
+"""Inches of a figure."""
+SMALLEST, LARGEST = 3.0, 60.0
+"""Points of a letter."""
+AGAINST_LENGTH = ("scaling", "decode", "peers", "approximation")
+"""Runners that measure one model at several lengths, of which a style may choose."""
+
+
+class StyleError(ValueError):
+    """A style that cannot be used; the message names the key and the way out."""
+
+
+class FigurePart(StrEnum):
+    """What may stand beside a picture instead of in it."""
+
+    title = auto()  # type: ignore[assignment]  # a method of texts, which nobody calls here
+    subtitle = auto()
+    notes = auto()
+    legend = auto()
+
+
+class Format(StrEnum):
+    """Files of a figure."""
+
+    pdf = auto()
+    svg = auto()
+    png = auto()
+
+
+class Captions(StrEnum):
+    """Of a table."""
+
+    long = auto()
+    """Title and how to read the numbers; the list of tables has the title."""
+    short = auto()
+    """The title; how to read the numbers stands in a file beside the table."""
+
+
+class TableSpan(StrEnum):
+    """What a table may be as wide as."""
+
+    page = auto()
+    """The text of a page with one column."""
+    column = auto()
+    """One of two columns."""
+    full = auto()
+    """Both columns: the environment `table*`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Font:
+    """Letters of figures. Sizes are in points; null: as every figure has it by default."""
+
+    family: list[str] = field(default_factory=lambda: ["DejaVu Sans"])
+    """The first one that is installed; letters that it lacks come from the next."""
+    title: float | None = None
+    subtitle: float | None = None
+    panel_titles: float | None = None
+    labels: float | None = None
+    """Of the axes."""
+    ticks: float | None = None
+    legend: float | None = None
+    """And direct labels."""
+    notes: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that nobody reads, and no font at all."""
+        if not self.family:
+            raise ValueError("family: got []; wanted at least one font, as in [DejaVu Sans]")
+        for name, size in vars(self).items():
+            if name != "family" and size is not None and not SMALLEST <= size <= LARGEST:
+                raise ValueError(
+                    f"{name}: got {size}; wanted points from {SMALLEST:g} to {LARGEST:g}, or null"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStyle:
+    """How one model is named and drawn; null: as by default."""
+
+    name: str | None = None
+    color: str | None = None
+    marker: str | None = None
+    dashes: list[float] | None = None
+    """Lengths of dashes and gaps in turn, in widths of the line; []: solid."""
+
+    def __post_init__(self) -> None:
+        """Refuse a name of nothing, and dashes without gaps."""
+        if self.name is not None and not (self.name.strip() and self.name.isprintable()):
+            raise ValueError(f"name: got {self.name!r}; wanted printable characters")
+        if self.dashes and (len(self.dashes) % 2 or min(self.dashes) <= 0):
+            raise ValueError(
+                f"dashes: got {self.dashes}; wanted dashes and gaps in turn, all above 0, as in "
+                "[6, 2], or [] for a solid line"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStyle:
+    """How tables are written for LaTeX."""
+
+    width: TableSpan = TableSpan.page
+    captions: Captions = Captions.long
+    bold_best: bool = True
+    """Whether the best number of a column is bold, and the second underlined."""
+    label_prefix: str = "tab"
+    """Of `\\label{tab:NAME}`, NAME being the name of the file; empty: no label."""
+
+    def __post_init__(self) -> None:
+        """Refuse a prefix that LaTeX would read as something else."""
+        if not all(letter.isascii() and (letter.isalnum() or letter in "-._") for letter in
+                   self.label_prefix):  # fmt: skip
+            raise ValueError(
+                f"label_prefix: got {self.label_prefix!r}; wanted letters, digits and -._"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportStyle:
+    """Everything that a style file may say. The defaults are the report's own look."""
+
+    width: str | float | None = None
+    """Of every figure: column, full, or inches; null: as wide as its plots ask for."""
+    aspect: float | None = None
+    """Height of a plot over its width; null: each figure's own."""
+    font: Font = field(default_factory=Font)
+    beside: list[FigurePart] = field(default_factory=list)
+    """Parts that stay out of the picture: title, subtitle, notes, legend."""
+    direct_labels: bool = False
+    """Whether lines are named at their ends instead of in a legend."""
+    exponents: bool = True
+    """Whether the fitted exponent of length stands behind a name in figures of cost."""
+    formats: list[Format] = field(default_factory=lambda: [*Format])
+    palette: list[str] = field(default_factory=list)
+    """Colours that models take which have none of their own here; empty: the report's."""
+    models: dict[str, ModelStyle] = field(default_factory=dict)
+    """By name: a family's, or the whole name as figures and tables print it."""
+    order: list[str] = field(default_factory=list)
+    """Names of models that come first in legends and tables; the others follow."""
+    only: list[str] = field(default_factory=list)
+    """Names of the models that are shown; empty: all. Baselines stay."""
+    lengths: list[int] = field(default_factory=list)
+    """Lengths that are shown of what is measured at several; empty: all."""
+    tables: TableStyle = field(default_factory=TableStyle)
+    matplotlib: dict[str, Any] = field(default_factory=dict)
+    """Further settings of matplotlib, as in a matplotlibrc."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no figure can be."""
+        self.inches()
+        if self.aspect is not None and not 0.1 <= self.aspect <= 5:
+            raise ValueError(f"aspect: got {self.aspect}; wanted 0.1 to 5, or null")
+        if not self.formats:
+            raise ValueError(f"formats: got []; wanted some of {', '.join(Format)}")
+        if wrong := [n for n in self.lengths if n < 1]:
+            raise ValueError(f"lengths: got {wrong[0]}; wanted whole numbers above 0")
+        for key in ("beside", "formats", "order", "only", "lengths"):
+            values = getattr(self, key)
+            if twice := [v for v in values if values.count(v) > 1]:
+                raise ValueError(f"{key}: {twice[0]} stands there twice; once is enough")
+        names = [own.name for own in self.models.values() if own.name]
+        if twice := [name for name in names if names.count(name) > 1]:
+            keys = [key for key, own in self.models.items() if own.name == twice[0]]
+            raise ValueError(f"models: {' and '.join(keys)} have one name, {twice[0]!r}")
+
+    def inches(self) -> float | None:
+        """Return the width of every figure; None where each has its own."""
+        named = {"column": COLUMN, "full": FULL}
+        if self.width is None or self.width in named:
+            return None if self.width is None else named[str(self.width)]
+        if isinstance(self.width, str) or not NARROWEST <= self.width <= WIDEST:
+            raise ValueError(
+                f"width: got {self.width!r}; wanted column ({COLUMN} inches), full ({FULL}), or "
+                f"inches from {NARROWEST:g} to {WIDEST:g}"
+            )
+        return float(self.width)
+
+
+DEFAULT = ReportStyle()
+
+
+class Chosen:
+    """A style in force, and what it has named so far."""
+
+    def __init__(self, style: ReportStyle) -> None:
+        self.style = style
+        self._plain: dict[str, tuple[str, str]] = {}
+        """By the name that is shown: the name without the style, and the family."""
+
+    def family_name(self, family: str) -> str:
+        """Return what a family is called."""
+        own = self.style.models.get(family)
+        return own.name if own and own.name else family
+
+    def name(
+        self,
+        family: str,
+        options: Mapping[str, str],
+        departures: Sequence[str] = (),
+        further: Sequence[str] = (),
+    ) -> str:
+        """Return a model's name as `reports.names.display_name` does, in the style's words.
+
+        Raises:
+            StyleError: the style gives two models one name.
+        """
+        plain = display_name(family, options, departures, further)
+        if self.style is DEFAULT:
+            return plain
+        own = self.style.models.get(plain)
+        shown = own.name if own and own.name else None
+        shown = shown or display_name(self.family_name(family), options, departures, further)
+        before, _ = self._plain.setdefault(shown, (plain, family))
+        if before != plain:
+            raise StyleError(
+                f"models: {before!r} and {plain!r} would both be called {shown!r}: give one of "
+                "them another name"
+            )
+        return shown
+
+    def plain(self, shown: str) -> str:
+        """Return a model's name as it is without the style."""
+        return self._plain.get(shown, (shown, shown))[0]
+
+    def _keys(self, shown: str) -> tuple[str, str]:
+        """Return what a style may call a model: its whole name, and its family's."""
+        return self._plain.get(shown, (shown, shown))
+
+    def rank(self, shown: str) -> int:
+        """Return a model's place in `order`; all that are not in it share the last."""
+        order = self.style.order
+        found = (order.index(key) for key in (*self._keys(shown), shown) if key in order)
+        return next(found, len(order))
+
+    def look(self, shown: str) -> ModelStyle:
+        """Return how a model is drawn: what its whole name says, then what its family says."""
+        found = [self.style.models.get(key) for key in self._keys(shown)]
+        own = [each for each in found if each is not None]
+        first = {
+            key: next((v for each in own if (v := getattr(each, key)) is not None), None)
+            for key in ("color", "marker", "dashes")
+        }
+        return ModelStyle(**first)
+
+    def select(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Return the rows that the style shows, and sentences about the others.
+
+        Args:
+            frame: as `reports.rows.prepare` returns it.
+
+        Raises:
+            StyleError: nothing is left.
+        """
+        style, told = self.style, []
+        models = frame["baseline"] == ""
+        shown = [str(name) for name in frame["name"][models].unique()]
+        known = {key for name in shown for key in (*self._keys(name), name)}
+        if style.only:
+            kept = {n for n in shown if {*self._keys(n), n} & {*style.only}}
+            if not kept:
+                raise StyleError(
+                    f"only: got {', '.join(style.only)}; none of them is among the rows, which are "
+                    f"of {', '.join(shown)}"
+                )
+            if gone := len(shown) - len(kept):
+                told.append(f"style: {gone} of {len(shown)} models are not shown")
+            frame = frame[~models | frame["name"].isin(kept)]
+        if style.lengths:
+            measured = frame["runner"].isin(AGAINST_LENGTH) & frame["length"].notna()
+            found = sorted({int(n) for n in frame["length"][measured]})
+            if found and not {*found} & {*style.lengths}:
+                raise StyleError(
+                    f"lengths: got {', '.join(map(str, style.lengths))}; none of them was "
+                    f"measured, but {', '.join(map(str, found))}"
+                )
+            frame = frame[~measured | frame["length"].isin(style.lengths)]
+            if left := [n for n in found if n not in style.lengths]:
+                told.append(f"style: lengths {', '.join(map(str, left))} are not shown")
+        named = dict.fromkeys([*style.only, *style.order, *style.models])
+        told += [f"style: no model {key!r} is among the rows" for key in named if key not in known]
+        return frame.reset_index(drop=True), told
+
+
+_NONE = Chosen(DEFAULT)
+_IN_FORCE: ContextVar[Chosen | None] = ContextVar("style", default=None)
+
+
+def chosen() -> Chosen:
+    """Return the style in force."""
+    return _IN_FORCE.get() or _NONE
+
+
+@contextmanager
+def using(style: ReportStyle) -> Iterator[Chosen]:
+    """Put a style in force, for this thread."""
+    own = Chosen(style)
+    token = _IN_FORCE.set(own)
+    try:
+        yield own
+    finally:
+        _IN_FORCE.reset(token)

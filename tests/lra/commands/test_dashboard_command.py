@@ -1,0 +1,42 @@
+"""`lra dashboard`: files for review, from a store, without a key."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lra.cli import main
+from runners.records import CELL_COLUMNS, Cell, Measurement
+from runners.store import Store
+
+
+def test_files_are_written_before_anything_is_asked_of_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    store = Store(tmp_path / "results")
+    values = dict.fromkeys(CELL_COLUMNS, "x") | {
+        "model": "linear", "length": 9, "seed": 0, "task_version": 1, "threads": 1,
+        "runner": "train", "mode": "train", "causal": False,
+    }  # fmt: skip
+    cell = Cell(identity={"seed": 0}, columns=values, config={}, fingerprint="ab")
+    labels = {"split": "test", "examples": "10"}
+    store.write(cell, [Measurement(metric="accuracy", value=0.5, labels=labels)], [], {})
+    store.record_in_sweep("mine", cell.key)
+    words = ["dashboard", "--results", str(store.root), "--sweep", "mine", "--project", "own"]
+
+    assert main([*words, "--save"]) == 2
+    told = capsys.readouterr()
+    assert "No API key configured" in told.err
+    assert "The files are written" in told.err
+    made, described = (Path(line) for line in told.out.splitlines())
+    assert made == store.root / "reports" / "mine" / "dashboard.json"
+    assert json.loads(made.read_text())["project"] == "own"
+    assert "`summary:quality/test_accuracy`" in described.read_text()
+
+    assert main([*words, "--out", str(tmp_path / "d.md")]) == 2
+    assert "ends in .json" in capsys.readouterr().err
+    assert main(["dashboard", "--results", str(tmp_path / "nothing")]) == 2
+    assert "lra run" in capsys.readouterr().err

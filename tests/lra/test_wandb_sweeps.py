@@ -1,0 +1,46 @@
+"""The sweep files of the documentation give commands that `lra run` takes, one by one."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lra.composition.hydra_entry import entries
+
+FILES = sorted((Path(__file__).resolve().parents[2] / "docs" / "sweeps").glob("*.yaml"))
+
+
+def commands(file: Path) -> list[list[str]]:
+    """Return the words of every run, made by the functions that W&B's agent makes them with."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
+
+    sweep = yaml.safe_load(file.read_text())
+    assert (sweep["program"], sweep["method"]) == ("lra", "grid")
+    grid = {name: each["values"] for name, each in sweep["parameters"].items()}
+    found = []
+    for values in itertools.product(*grid.values()):
+        pairs = zip(grid, values, strict=True)
+        given = create_sweep_command_args({"args": {name: {"value": v} for name, v in pairs}})
+        words: list[str] = []
+        for word in create_sweep_command(list(sweep["command"])):
+            inside = given.get(word[2:-1]) if word.startswith("${") and word.endswith("}") else None
+            words += [word] if inside is None else inside
+        found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_command_is_one_run_of_its_own(file: Path) -> None:
+    given = commands(file)
+    assert len({tuple(words) for words in given}) == len(given) > 10
+    composed = []
+    for program, verb, *words in given:
+        assert (program, verb) == ("lra", "run")
+        assert not any(word.startswith(("$", "--")) for word in words)
+        if len({*words} - {*given[0]}) < 2:  # every value of every parameter, once
+            (entry,) = entries(words, lambda _: None)
+            assert entry.config["sweep"] == file.stem
+            assert entry.config["logger"]["mode"] == "online"
+            composed.append(repr(entry.config))
+    assert len(set(composed)) == len(composed) > 5

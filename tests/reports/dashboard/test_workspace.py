@@ -1,0 +1,180 @@
+"""Workspaces and reports as code: over keys that runs carry, built offline, saved to a stub."""
+
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from stub_server import KEY, serving
+
+from reports.dashboard import keys, publish
+from reports.dashboard.arrangement import plan_dashboard
+from reports.dashboard.panels import Dashboard
+from reports.dashboard.plan import RunPlan, plan_runs, raw
+from reports.rows import prepare
+
+DEVICE = "AMD \"E'P\\ 9"
+
+
+def planned(rows: pd.DataFrame) -> tuple[list[RunPlan], Dashboard]:
+    runs = plan_runs(rows, sweep="quick", cells={})
+    return runs, plan_dashboard(prepare(raw(rows)), runs, title="Quick", sweep="quick")
+
+
+@pytest.fixture
+def rows(make: SimpleNamespace) -> pd.DataFrame:
+    """Two models of every kind of result, on two machines, and a failure."""
+    found: list[dict[str, Any]] = []
+    for model, share in (("linear", 0.3), ("softmax", 0.4)):
+        for device in ("chip", DEVICE):
+            for n in (256, 512):
+                found += make.timing(
+                    model, n, n * share, references={"sdpa": 0.02}, device=device,
+                    cell=f"{model} {device} {n}",
+                )  # fmt: skip
+        for seed in (0, 1):
+            told = {"model": model, "seed": seed}
+            for step in (10, 20):
+                found.append(make.row("train_loss", 2 - share, step=step, **told))
+                labels = {"split": "validation"}
+                found.append(make.row("accuracy", share, step=step, labels=labels, **told))
+            found.append(make.accuracy(model, seed, share))
+            found.append(make.row("train_step_time", share, **told))
+            found.append(make.row("process_peak_bytes", 2.0**30, **told))
+    where = {"runner": "scaling", "mode": "step", "length": 1024, "cell": "c"}
+    return make.frame(
+        *found, make.failed("time", "<script>", "out_of_memory", "a | b\n<b>50%_$x$</b>", **where)
+    )
+
+
+def wanted(panel: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return place and name of all keys of a panel that must be in one run."""
+    config = panel["config"]
+    if panel["viewType"] == "Run History Line Plot":
+        return [("history", name) for name in (config["xAxis"], *config["metrics"])]
+    if panel["viewType"] == "Bar Chart":
+        return [("summary", name) for name in config["metrics"]]
+    if panel["viewType"] == "Weave":
+        return [("table", re.findall(r'"val": "(\w+)"', json.dumps(config))[-1])]
+    accessors = [config["xAxis"], config["yAxis"]] if "xAxis" in config else [
+        column["accessor"] for column in config["columns"]
+    ]  # fmt: skip
+    places = [accessor.partition(":") for accessor in accessors]
+    return [(place, name.removesuffix(".value")) for place, _, name in places]
+
+
+def carries(run: RunPlan, needed: list[tuple[str, str]]) -> bool:
+    alone = [name for place, name in needed if place == "history"]
+    has = {"summary": run.summary, "config": run.config, "table": run.tables}
+    return any(set(alone) <= set(line) for line in run.history or [{}]) and all(
+        name in has[place] for place, name in needed if place != "history"
+    )
+
+
+def test_every_panel_has_all_its_keys_in_one_run(rows: pd.DataFrame) -> None:
+    runs, dashboard = planned(rows)
+    made = publish.specification(dashboard, project="lra", entity=None)
+    sections = made["workspace"]["spec"]["section"]["panelBankConfig"]["sections"]
+    assert [section["name"] for section in sections] == [
+        "Cost against length", "Learning curves", "While training", "Scores", "Score against cost",
+        "Parallel coordinates", "Failures",
+    ]  # fmt: skip
+    grids = [b for b in made["report"]["spec"]["blocks"] if b["type"] == "panel-grid"]
+    shown = [p for s in sections for p in s["panels"]]
+    shown += [p for g in grids for p in g["metadata"]["panelBankSectionConfig"]["panels"]]
+    forms = {panel["viewType"] for panel in shown}
+    assert forms == {"Run History Line Plot", "Scatter Plot", "Parallel Coordinates Plot",
+                     "Bar Chart", "Weave"}  # fmt: skip
+    live = {("history", keys.STEP_AXIS), *(("history", name) for name in keys.TRAINING)}
+    for panel in shown:
+        needed = wanted(panel)
+        assert set(needed) <= live or any(carries(run, needed) for run in runs), panel
+    lines = {p["config"]["metrics"][0]: p["config"] for p in sections[0]["panels"]}
+    speedup = lines["speed/step_speedup_against_sdpa"]
+    assert speedup["xLogScale"]
+    assert speedup["yLogScale"]
+    carried = [run.config for run in runs]
+    grouped = {key["name"].removesuffix(".value") for key in
+               made["workspace"]["spec"]["section"]["runSets"][0]["grouping"]}  # fmt: skip
+    assert grouped == {"model", "device"}
+    assert all(grouped <= config.keys() for config in carried)
+
+    # machines stand in sections of their own, whatever is in their names
+    filters = [{f["key"]["name"]: f["value"] for f in g["metadata"]["runSets"][0]["filters"]
+                ["filters"]} for g in grids]  # fmt: skip
+    assert [f.get("device.value") for f in filters[:2]] == [DEVICE, "chip"]
+    assert {f["group"] for f in filters} == {"quick"}
+    assert publish.specification(dashboard, project="lra", entity=None) == made
+
+
+def test_numbers_and_reasons_are_in_the_report_and_escaped(rows: pd.DataFrame) -> None:
+    _, dashboard = planned(rows)
+    text = {section.title: section.text for section in dashboard.report}
+    assert "40.0 (2 seeds)" in text["Scores"].replace(" [40.0, 40.0; 2 seeds]", " (2 seeds)")
+    assert r"| \<script\> |" in text["Failures"]
+    assert r"a \| b \<b\>50%\_$x$\</b\>" in text["Failures"]
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    return monkeypatch
+
+
+VIEWS: dict[str, Any] = {
+    "project": "lra",
+    "entity": None,
+    "workspace": {"name": "nw-0ab-v", "displayName": "Quick", "description": "",
+                  "type": "project-view", "spec": {"section": {}}},
+    "report": {"name": "lra0ab", "displayName": "Quick? yes", "description": "",
+               "type": "runs", "spec": {"blocks": []}},
+}  # fmt: skip
+
+
+def test_what_is_saved_is_the_specification_and_takes_its_own_place_again(
+    account: pytest.MonkeyPatch,
+) -> None:
+    with serving() as stub:
+        account.setenv("WANDB_BASE_URL", stub.url)
+        first = publish.save(VIEWS, deadline_s=30)
+        assert first == publish.Saved(
+            urls=(f"{stub.url}/somebody/lra?nw=0ab",
+                  f"{stub.url}/somebody/lra/reports/Quick%3F-yes--id-of-lra0ab"), problem="",
+        )  # fmt: skip
+        assert [told["id"] for told in stub.saved.values()] == [None, None]
+        assert publish.save(VIEWS, deadline_s=30) == first
+    assert {told["id"] for told in stub.saved.values()} == {"id-of-nw-0ab-v", "id-of-lra0ab"}
+    for part in ("workspace", "report"):
+        told = stub.saved[VIEWS[part]["name"]]
+        assert json.loads(told["spec"]) == VIEWS[part]["spec"]
+        assert (told["entityName"], told["projectName"]) == ("somebody", "lra")
+    assert sum("upsertModel" in query for query in stub.asked) == 1  # the project is made once
+
+
+def test_a_server_that_does_not_take_it(account: pytest.MonkeyPatch) -> None:
+    with serving(status=401) as stub:
+        account.setenv("WANDB_BASE_URL", stub.url)
+        assert "not allowed" in publish.save(VIEWS, deadline_s=30).problem
+    with serving(delay_s=60) as stub:
+        account.setenv("WANDB_BASE_URL", stub.url)
+        assert publish.save(VIEWS, deadline_s=0.2).problem == "no answer within 0.2 s"
+        assert "no answer" in publish.save(VIEWS, deadline_s=4).problem
+    account.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens there
+    assert "no answer" in publish.save(VIEWS, deadline_s=4).problem
+
+
+def test_the_library_is_missing(
+    rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb_workspaces.py").write_text("raise ImportError('No module here')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(publish.MissingLibrary, match=r"pip install 'lra\[dashboard\]'"):
+        publish.specification(planned(rows)[1], project="lra", entity=None)
