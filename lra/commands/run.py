@@ -125,6 +125,7 @@ def _finish(
     from lra.console import print_result
     from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
+    from lra.sweep.live import shown_by_tensorboard
     from reports.report import write_report
 
     wanted = multirun if report_wanted is None else report_wanted
@@ -165,6 +166,10 @@ def _finish(
     print(f"results       {sweep.root}")
     if sentence:
         print(f"W&B           {sentence}")
+    if logger.mode is LoggerMode.tensorboard:
+        print(f"TensorBoard   {shown_by_tensorboard(sweep)}")
+    if sweep.live is not None and (lost := sweep.live.dropped):
+        print(f"dashboard     {lost:,} numbers of running cells were left out: it was too slow")
 
 
 def _mirror(
