@@ -27,9 +27,16 @@ def flatten(node: Any, prefix: str = "") -> dict[str, str]:
     if not isinstance(node, Mapping):
         return {prefix.rstrip("."): str(node)}
     flat: dict[str, str] = {}
-    for key, value in node.items():
-        flat |= flatten(value, f"{prefix}{key}.")
+    _put(flat, node, prefix)
     return flat
+
+
+def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            _put(flat, value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = str(value)
 
 
 def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
@@ -51,14 +58,12 @@ def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd
     """
     apart: dict[tuple[str, str], dict[str, str]] = {}
     own = rows[rows["model"].map(baseline_of).isna()]
-    labels = own["labels"].map(labels_of)
-    marks = {
-        mark: pd.Series([found.get(mark, "") for found in labels], own.index, dtype=object)
-        .groupby(own["cell"])
-        .transform("max")
-        for mark in RUN_MARKS
-    }
-    distinct = own[["model", "task", "runner", "cell"]].assign(**marks).drop_duplicates()
+    marks: dict[str, dict[str, str]] = {mark: {} for mark in RUN_MARKS}
+    for cell, found in zip(own["cell"], own["labels"].map(labels_of), strict=True):
+        for mark, texts in marks.items():
+            texts[cell] = max(texts.get(cell, ""), found.get(mark, ""))
+    distinct = own[["model", "task", "runner", "cell"]].drop_duplicates()
+    distinct = distinct.assign(**{m: distinct["cell"].map(texts) for m, texts in marks.items()})
     for key, group in distinct.groupby(["model", "task", "runner", *RUN_MARKS], sort=False):
         model = str(key[0])
         flat: dict[str, dict[str, str]] = {}

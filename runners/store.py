@@ -23,7 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runners.records import COLUMNS, SCHEMA, Cell, Measurement, Outcomes, Status, row
+from runners.records import SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
 from runners.storage.claims import Claim, take
@@ -42,7 +42,9 @@ from runners.storage.formats import (
     rows_text,
     skipping_damaged,
 )
+from runners.storage.many import newest_rows
 from runners.storage.row_check import first_fault
+from runners.storage.table import Gathered, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +61,6 @@ __all__ = [
 ]
 
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
-_INTEGERS = ("schema", "task_version", "length", "seed", "threads", "step")
 
 
 class UnknownCell(LookupError):
@@ -308,20 +309,19 @@ def read_rows(
         raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
     store = Store(root)
     folders: list[Path] = []
-    rows: list[dict[str, Any]] = []
+    kinds: set[_Kind] = set()
+    found = Gathered()
     with skipping_damaged(left_out):
         if sweep is None:
             folders = cell_folders(root, left_out)
         else:
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with no_search_for_cycles():
-        for folder in folders:
-            with skipping_damaged(left_out):
-                newest = read_newest_rows(folder)
-                if newest is not None:
-                    rows.extend(newest[1])
-        _warn_if_mixed(rows)
-        return table_of(rows)
+        for part in newest_rows(folders, left_out):
+            kinds |= _kinds(part)
+            found.add(part)
+        _warn_if_mixed(kinds)
+        return found.table()
 
 
 def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
@@ -335,15 +335,6 @@ def _set_aside(path: Path, read: Callable[[Path], object]) -> None:
             path.rename(path.with_name(f"damaged-{time.time_ns()}-{path.name}"))
         except OSError as error:
             raise atomic.unwritable(path, error) from error
-
-
-def table_of(rows: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
-    """Return rows as a table with exactly `COLUMNS` and one type per column."""
-    import pandas as pd
-
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    kinds: dict[str, str] = {**dict.fromkeys(_INTEGERS, "Int64"), "causal": "boolean"}
-    return table.astype({**kinds, "value": "float64", "created": "datetime64[us, UTC]"})
 
 
 def read_outcomes(root: Path, key: str) -> list[Outcomes]:
@@ -361,8 +352,12 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
     return unpack_outcomes(path)
 
 
-def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
-    kinds = {
+_Kind = tuple[tuple[str, ...], tuple[str, ...], str]
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> set[_Kind]:
+    """Return what was measured, and by which code."""
+    return {
         # Other families, in some layers or as what the weights come from, have other sources; so
         # has a mode that starts from trained weights.
         (
@@ -372,6 +367,9 @@ def _warn_if_mixed(rows: Sequence[Mapping[str, Any]]) -> None:
         )
         for row in rows
     }
+
+
+def _warn_if_mixed(kinds: set[_Kind]) -> None:
     seen: dict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = {}
     for kind, others, fingerprint in kinds:
         seen.setdefault((kind, others), set()).add(fingerprint)

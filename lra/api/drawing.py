@@ -1,10 +1,11 @@
 """Figures of rows, as reports draw them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
-from lra.api.prepared_rows import checked, none_of, of_models, only_mode, only_setting, refuse
+from lra.api.prepared_rows import none_of, of_models, only_mode, only_setting, refuse, styled
 from lra.configuration import ConfigError
 from lra.suggest import unknown
 
@@ -33,6 +34,7 @@ def figure(
     models: Sequence[str] | None = None,
     mode: str | None = None,
     split: str | None = None,
+    style: "str | Path | None" = None,
 ) -> "Figure":
     """Draw one figure of rows.
 
@@ -46,6 +48,8 @@ def figure(
         mode: Of a cost: `step`, a training step, or `forward`; may be left out where the rows hold
             one.
         split: Of losses by classes; the default is `test`.
+        style: Width, letters, colours, names and choice of models: `paper_column` and the like, or
+            a file, as of `lra report --style`; None: the report's own.
 
     Returns:
         A figure of matplotlib, which a notebook shows; `figure.savefig("time.pdf")` writes it.
@@ -64,17 +68,15 @@ def figure(
 
     if quantity not in QUANTITIES:
         raise ConfigError(unknown("quantity", str(quantity), QUANTITIES))
-    frame = checked(rows)
-    every = looks([str(name) for name in frame["name"][frame["baseline"] == ""].unique()])
-    frame = of_models(frame, models)
-    if quantity in COSTS:
-        refuse(quantity, split=split)
-        return _cost(frame, quantity, mode, every)
-    refuse(quantity, mode=mode)
+    refuse(quantity, **({"mode": mode} if quantity not in COSTS else {"split": split}))
     if quantity == LOSS:
         refuse(quantity, split=split)
-        split = None
-    return _losses(frame, quantity, split or "test", every)
+    with styled(rows, style) as shown:
+        every = looks([str(name) for name in shown["name"][shown["baseline"] == ""].unique()])
+        frame = of_models(shown, models)
+        if quantity in COSTS:
+            return _cost(frame, quantity, mode, every)
+        return _losses(frame, quantity, split or "test", every)
 
 
 def _cost(

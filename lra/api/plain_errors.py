@@ -1,9 +1,11 @@
-"""Errors of the functions that Python calls: one sentence, without the way through Hydra."""
+"""How the functions that Python calls begin and fail: as verbs of the command line do."""
 
 from collections.abc import Callable
 from functools import wraps
+from importlib import invalidate_caches
 from typing import ParamSpec, TypeVar
 
+from lra import guard
 from lra.cli import OURS, is_actionable, message, shows_tracebacks
 from lra.configuration import ConfigError
 
@@ -12,15 +14,19 @@ T = TypeVar("T")
 
 
 def plainly(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function raise what its caller can mend without the frames in between.
+    """Have a function see packages of the current folder, and raise in one sentence.
 
-    LRA_DEBUG=1 keeps them; a bug, of ours or of a package, keeps them always.
+    What its caller can mend comes without the frames in between, Hydra's among them. LRA_DEBUG=1
+    keeps them; a bug, of ours or of a package, keeps them always.
     """
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True  # for IPython and pytest
         try:
+            guard.check()
+            guard.see_current_folder()
+            invalidate_caches()  # a notebook may have written a package just now
             return function(*args, **kwargs)
         except Exception as error:
             if shows_tracebacks() or not is_actionable(error):

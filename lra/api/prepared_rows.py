@@ -1,6 +1,9 @@
 """Rows as tables and figures take them: checked, with the models that are asked for."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.configuration import ConfigError
@@ -10,6 +13,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from reports.rows import CostPoint
+
+
+class LeftOutOfStyle(UserWarning):
+    """What a style says and the rows, or a figure, cannot follow."""
+
+
+@contextmanager
+def styled(rows: Any, style: "str | Path | None") -> "Iterator[pd.DataFrame]":
+    """Put a style in force, and yield the rows that it shows; see `checked`."""
+    from lra.report_style import read_style
+    from reports.style import using
+
+    wanted, not_taken = read_style(None if style is None else str(style))
+    with using(wanted) as own:
+        frame, not_shown = own.select(checked(rows))
+        for line in (*not_taken, *not_shown):
+            warnings.warn(line, LeftOutOfStyle, stacklevel=5)
+        yield frame
 
 
 def checked(rows: Any) -> "pd.DataFrame":

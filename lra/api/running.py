@@ -8,7 +8,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra import guard
 from lra.api.plain_errors import plainly
 from lra.api.results import rows_of
 from lra.api.words import flags, hydra_left_alone, words_of
@@ -104,8 +103,6 @@ def run(
     printing = [word for word in flagged if word in PRINTING]
     if printing:
         raise ConfigError(f"{printing[0]} prints and runs nothing: call `lra run` in a shell")
-    guard.check()
-    guard.see_current_folder()
     ready(words, volume)
     with hydra_left_alone():
         found = entries(words, lambda now: execute(now, multirun=False, volume=volume))

@@ -1,18 +1,19 @@
 """Tables of rows, which a notebook shows, and which become frames and files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lra.api.plain_errors import plainly
 from lra.api.prepared_rows import (
-    checked,
     none_of,
     of_models,
     one_of,
     only_mode,
     only_setting,
     refuse,
+    styled,
 )
 from lra.configuration import ConfigError
 from lra.suggest import unknown
@@ -20,6 +21,7 @@ from lra.suggest import unknown
 if TYPE_CHECKING:
     import pandas as pd
 
+    from reports.style import TableStyle
     from reports.tables import Entry, Table
 
 SCORES = ("accuracy", "bits_per_character", "word_perplexity", "perplexity")
@@ -36,9 +38,11 @@ class ResultTable:
     Attributes:
         table: Title, caption, columns and rows with their intervals and footnotes, as reports have
             them.
+        style: How it becomes LaTeX.
     """
 
     table: "Table"
+    style: "TableStyle"
 
     def to_pandas(self, *, text: bool = False) -> "pd.DataFrame":
         """Return models by columns.
@@ -77,7 +81,7 @@ class ResultTable:
         """Return it as LaTeX with the packages booktabs and array, footnotes below."""
         from reports.latex_tables import to_latex
 
-        return to_latex(self.table)
+        return to_latex(self.table, self.style)
 
     def to_csv(self) -> str:
         """Return one line for each entry, with its interval, at full precision."""
@@ -87,9 +91,9 @@ class ResultTable:
 
     def to_html(self) -> str:
         """Return it as a fragment of HTML without scripts; all text is escaped."""
-        from reports.page.tables import to_html
+        from reports.page.alone import to_html_alone
 
-        return to_html(self.table)
+        return to_html_alone(self.table)
 
     def _repr_html_(self) -> str:
         return self.to_html()
@@ -111,6 +115,7 @@ def table(
     mode: str | None = None,
     split: str | None = None,
     runner: str | None = None,
+    style: "str | Path | None" = None,
 ) -> ResultTable:
     """Return one table of rows.
 
@@ -129,6 +134,8 @@ def table(
             hold one.
         split: Of scores; the default is `test`.
         runner: Of `metrics`; may be left out where the rows hold one.
+        style: Names, order and choice of models, and the width of LaTeX: `paper_column` and the
+            like, or a file, as of `lra report --style`; None: the report's own.
 
     Returns:
         The table.
@@ -143,31 +150,35 @@ def table(
         >>> round(found.to_pandas()["training step, time", "exponent"]["sdpa"])
         2
     """
-    from reports.sections.efficiency import crossover_table, efficiency_table, growth_table
+    from reports.style import chosen
 
     if kind not in KINDS:
         raise ConfigError(unknown("table", str(kind), KINDS))
-    frame = of_models(checked(rows), models)
-    made: Table | None
+    with styled(rows, style) as shown:
+        frame = of_models(shown, models)
+        made = _made(frame, kind, mode=mode, split=split, runner=runner)
+        if made is None:
+            raise none_of(f"numbers for {kind!r}", frame)
+        return ResultTable(made, chosen().style.tables)
+
+
+def _made(
+    frame: "pd.DataFrame", kind: str, *, mode: str | None, split: str | None, runner: str | None
+) -> "Table | None":
+    from reports.sections.efficiency import crossover_table, efficiency_table, growth_table
+
     if kind in SCORES:
         refuse(kind, mode=mode, runner=runner)
-        made = _scores(frame, kind, split or "test")
-    elif kind == "metrics":
+        return _scores(frame, kind, split or "test")
+    if kind == "metrics":
         refuse(kind, mode=mode, split=split)
-        made = _metrics(frame, runner)
-    else:
-        refuse(kind, split=split, runner=runner)
-        _, points = only_setting(frame)
-        if kind == "efficiency":
-            made = efficiency_table(points, only_mode(points, mode))
-        else:
-            refuse(kind, mode=mode)
-            build: Callable[[Any], Table | None]
-            build = crossover_table if kind == "crossover" else growth_table
-            made = build(points)
-    if made is None:
-        raise none_of(f"numbers for {kind!r}", frame)
-    return ResultTable(made)
+        return _metrics(frame, runner)
+    refuse(kind, split=split, runner=runner)
+    _, points = only_setting(frame)
+    if kind == "efficiency":
+        return efficiency_table(points, only_mode(points, mode))
+    refuse(kind, mode=mode)
+    return crossover_table(points) if kind == "crossover" else growth_table(points)
 
 
 def _scores(frame: "pd.DataFrame", kind: str, split: str) -> "Table | None":

@@ -5,16 +5,14 @@ for keys, starts a service, and waits for servers.
 """
 
 import json
-import os
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reports.dashboard.child import WritingProcess
 from reports.dashboard.panels import Dashboard, Form, Panel, Section
 from reports.tables import escape_markdown
 
@@ -102,52 +100,22 @@ def _why(events: list[dict[str, Any]], complaint: str | None, deadline_s: float)
 def _ask(job: Mapping[str, Any], deadline_s: float) -> tuple[list[dict[str, Any]], str | None]:
     """Return what the child said, and the last line it complained with; None: its time was up."""
     with tempfile.TemporaryDirectory(prefix="lra-dashboard-") as temporary:
-        child = subprocess.Popen(
-            # -P: the folder where the user happens to stand must not shadow a module
-            [sys.executable, "-P", "-c", "from reports.dashboard.workspace import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=temporary,
-            env=_environment(Path(temporary)),
-            start_new_session=True,  # no terminal to ask on, and one group to end
+        folder = Path(temporary)
+        child = WritingProcess(
+            "reports.dashboard.workspace", folder, folder / "data", own_settings=True
         )
         late = False
         try:
-            out, complaint = child.communicate(json.dumps(job), timeout=deadline_s)
+            out, complaint = child.process.communicate(json.dumps(job), timeout=deadline_s)
         except subprocess.TimeoutExpired:
             late = True
-            _end(child)
-            out, complaint = child.communicate()
-        except BaseException:
-            _end(child)
-            raise
-        _end(child)
+            child.end()
+            out, complaint = child.process.communicate()
+        finally:
+            child.end()
     events = [json.loads(line) for line in out.splitlines() if line.startswith('{"event"')]
     last = (complaint.strip().splitlines() or [""])[-1]
     return events, None if late else last
-
-
-def _environment(temporary: Path) -> dict[str, str]:
-    house = str(Path(__file__).resolve().parents[2])
-    paths = [house, *filter(None, [os.environ.get("PYTHONPATH")])]
-    inside = ("TMPDIR", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR")
-    return {
-        **os.environ,
-        **dict.fromkeys(inside, str(temporary)),
-        "PYTHONPATH": os.pathsep.join(paths),
-        "WANDB_SILENT": "true",
-        "WANDB_ERROR_REPORTING": "false",
-    }
-
-
-def _end(child: "subprocess.Popen[str]") -> None:
-    """End whatever is left of the child's group: W&B's service may outlive its client."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 # ----------------------------------------------------------------------------- the files

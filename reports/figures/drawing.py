@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
+from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,12 +117,21 @@ def legend_name(name: str) -> str:
 
 
 class ReportFigure(Figure):
-    """A figure that knows what its style keeps out of the picture."""
+    """A figure that knows what its style keeps out of the picture.
+
+    A notebook shows it by itself, though pyplot knows nothing of it.
+    """
 
     caption: Caption | None = None
     """Title, subtitle and notes that stand beside it."""
     legend_beside: Figure | None = None
     """The legend as a picture of its own."""
+
+    def _repr_png_(self) -> bytes:
+        data = BytesIO()
+        with style():
+            self.savefig(data, format="png", metadata={"Software": None})
+        return data.getvalue()
 
 
 def new_figure(width: float = 6.6, height: float = 3.7) -> ReportFigure:

@@ -2,7 +2,7 @@
 
 import colorsys
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from reports.page.provenance import failures, provenance
 from reports.page.scores import score_chart, scored_columns, trade_off_chart
 from reports.page.specifications import specifications
 from reports.page.tables import link, to_html
-from reports.rows import model_order, shown
+from reports.rows import MARKS, model_order, short, shown
 from reports.tables import Table, escape_markdown, to_markdown
 
 MOST_DRAWN = 1_500_000
@@ -146,7 +146,7 @@ def page(
             ]}
             for c in charts
         ],
-        sections=_shown(folder, own),
+        sections=_shown(folder, own, _reasons(frame)),
         failed=failed[:MOST_FAILED],
         more_failed=max(0, len(failed) - MOST_FAILED),
         left_out=left_out,
@@ -196,19 +196,31 @@ def _chart_of(section: ReportSection) -> str:
     return "" if section.table is not None else INSTEAD.get(section.file.split("-")[0], "")
 
 
-def _shown(folder: Path, sections: Sequence[ReportSection]) -> list[tuple[ReportSection, str, str]]:
+def _shown(
+    folder: Path, sections: Sequence[ReportSection], reasons: Collection[str]
+) -> list[tuple[ReportSection, str, str]]:
     """Return each section with its table or its drawing, as long as the page has room."""
     found, room = [], MOST_DRAWN
     for section in sections:
         table = drawing = ""
         if section.table is not None:
-            table = to_html(section.table, section.file)
+            table = to_html(section.table, section.file, reasons)
         else:
             text = (folder / f"{section.file}.svg").read_text(encoding="utf-8")
             if len(text) <= room:
                 drawing = _inline_svg(text, section.file)
                 room -= len(text)
         found.append((section, table, drawing))
+    return found
+
+
+def _reasons(frame: pd.DataFrame) -> set[str]:
+    """Return why cells failed, as the notes of tables say it."""
+    bad = frame[frame["status"] != "ok"][["status", "reason"]].drop_duplicates()
+    found = set()
+    for status, reason in bad.itertuples(index=False):
+        text = short(str(reason))
+        found |= {text, f"{MARKS.get(status, status)}: {text}"}
     return found
 
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from reports.rows import MARKS, labels_of, shown
+
+_NAMED = 8
+"""Lengths, or seeds, that a line names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +21,7 @@ class FailedLine:
     mode: str
     what: str
     """Which number is absent; empty where all are."""
-    places: tuple[str, ...]
+    places: str
     """Lengths and seeds."""
     outcome: str
     reason: str
@@ -32,7 +36,7 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
     """
     bad = frame[frame["status"] != "ok"]
     whole = set(bad["cell"]) - set(frame["cell"][frame["status"] == "ok"])
-    groups: dict[tuple[str, ...], dict[str, str]] = {}
+    groups: dict[tuple[str, ...], dict[str, tuple[Any, Any]]] = {}
     met: set[str] = set()
     columns = ("cell", "name", "task", "mode", "length", "seed", "metric", "reference", "status",
                "reason", "labels")  # fmt: skip
@@ -47,18 +51,28 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
             what = f"against {reference}" if reference else str(metric).replace("_", " ")
             if factor := labels_of(labels).get("factor"):
                 what += f" at {factor} times the training length"
-        key = (str(name), shown(task), str(mode), what, str(status), str(reason))
-        parts = [] if pd.isna(length) else [f"length {int(length):,}"]
-        parts += [] if pd.isna(seed) else [f"seed {int(seed)}"]
-        groups.setdefault(key, {})[str(cell)] = ", ".join(parts)
+        key = (what, str(name), shown(task), str(mode), str(status), str(reason))
+        groups.setdefault(key, {})[str(cell)] = (length, seed)
     return [
         FailedLine(
             model=name, task=task, mode=mode, what=what, outcome=MARKS.get(status, status),
             reason=reason, cells=tuple(cells), places=_places(cells.values()),
         )
-        for (name, task, mode, what, status, reason), cells in groups.items()
+        for (what, name, task, mode, status, reason), cells in sorted(
+            groups.items(), key=lambda group: group[0][0] != ""
+        )
     ]  # fmt: skip
 
 
-def _places(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(found))
+def _places(found: Iterable[tuple[Any, Any]]) -> str:
+    """Return lengths and seeds in a few words."""
+    pairs = list(found)
+    parts = []
+    for name, values in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
+        numbers = sorted({int(value) for value in values if not pd.isna(value)})
+        if numbers:
+            words = [f"{number:,}" for number in numbers[:_NAMED]]
+            rest = len(numbers) - len(words)
+            text = ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+            parts.append(f"{name}{'s' if len(numbers) > 1 else ''} {text}")
+    return "; ".join(parts)

@@ -34,6 +34,7 @@ def _finished(alt: Any, *layers: Any) -> Any:
     ink, quiet, grid = "var(--ink)", "var(--quiet)", "var(--grid)"
     return (
         alt.layer(*layers)
+        .add_params(alt.param(name="focus", value=""))
         .properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
         .configure(background="transparent", font=FONT, padding=4)
         .configure_view(stroke=None)
@@ -57,6 +58,12 @@ def _shape(alt: Any) -> Any:
     return alt.Shape("model:N", legend=None, scale=alt.Scale(domain=["model"], range=["circle"]))
 
 
+def _focused(alt: Any, shown: float, faded: float) -> Any:
+    """Return the opacity of what belongs to the model in focus, or to any where none is."""
+    wanted = "focus === '' || datum.model === focus"
+    return alt.condition(wanted, alt.value(shown), alt.value(faded))
+
+
 def _tip(alt: Any) -> Any:
     return alt.Tooltip("i:Q")
 
@@ -70,14 +77,19 @@ def _lines(alt: Any) -> Any:
     dash = alt.StrokeDash("model:N", legend=None, scale=alt.Scale(domain=["model"], range=[[1, 0]]))
     band = (
         alt.Chart(alt.NamedData("points"))
-        .mark_area(opacity=0.13)
+        .mark_area()
         .encode(
             x=alt.X("x:Q", title="x", axis=alt.Axis(grid=False)),
             y=alt.Y("low:Q", title="y"), y2="high:Q", fill=_fill(alt),
+            opacity=_focused(alt, 0.13, 0.01),
         )
     )  # fmt: skip
-    line = base.mark_line(strokeWidth=2, strokeJoin="round").encode(y=y, strokeDash=dash)
-    mark = base.mark_point(filled=True, size=52, opacity=1).encode(y=y, shape=_shape(alt))
+    line = base.mark_line(strokeWidth=2, strokeJoin="round").encode(
+        y=y, strokeDash=dash, opacity=_focused(alt, 1, 0.1)
+    )
+    mark = base.mark_point(filled=True, size=52).encode(
+        y=y, shape=_shape(alt), opacity=_focused(alt, 1, 0.1)
+    )
     ring = (
         base.transform_filter("datum.disturbed")
         .mark_point(size=RING, shape="circle", filled=False, strokeWidth=1.3)
@@ -104,6 +116,7 @@ def _lines(alt: Any) -> Any:
             y=alt.Y("py:Q", scale=None, axis=None),
             text=alt.Text("model:N"),
             color=_color(alt),
+            opacity=_focused(alt, 1, 0.15),
         )
     )
     drawn = _finished(alt, band, line, mark, ring, hit, absent, name)
@@ -122,7 +135,9 @@ def _dots(alt: Any) -> Any:
     bar = base.mark_rule(strokeWidth=3, opacity=0.4).encode(
         x=alt.X("low:Q", title="x"), x2="high:Q"
     )
-    dot = base.mark_point(filled=True, size=74, opacity=1).encode(x=x, shape=_shape(alt))
+    dot = base.mark_point(filled=True, size=74).encode(
+        x=x, shape=_shape(alt), opacity=_focused(alt, 1, 0.15)
+    )
     hit = base.mark_point(size=400, opacity=0, filled=True, cursor="pointer").encode(
         x=x, tooltip=_tip(alt)
     )
@@ -136,7 +151,9 @@ def _scatter(alt: Any) -> Any:
     bar = base.mark_rule(strokeWidth=2, opacity=0.3).encode(
         y=alt.Y("low:Q", title="y"), y2="high:Q"
     )
-    dot = base.mark_point(filled=True, size=110, opacity=0.95).encode(y=y, shape=_shape(alt))
+    dot = base.mark_point(filled=True, size=110).encode(
+        y=y, shape=_shape(alt), opacity=_focused(alt, 1, 0.15)
+    )
     hit = base.mark_point(size=500, opacity=0, filled=True, cursor="pointer").encode(
         y=y, tooltip=_tip(alt)
     )
@@ -148,6 +165,7 @@ def _scatter(alt: Any) -> Any:
             y=alt.Y("py:Q", scale=None, axis=None),
             text=alt.Text("model:N"),
             color=_color(alt),
+            opacity=_focused(alt, 1, 0.15),
         )
     )
     return _finished(alt, bar, dot, hit, name)

@@ -3,6 +3,8 @@
 import gc
 import json
 import math
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,13 +42,32 @@ def pretty(value: Mapping[str, Any]) -> bytes:
 def read_bytes(path: Path) -> bytes:
     """Return what is in a file. Raises `BadStore` where it is none, or cannot be read."""
     try:
-        if not path.is_file():  # a folder, a pipe that would block, a link to nothing
-            raise Damaged(f"{path}: {no_file(path)}")
-        return path.read_bytes()
+        descriptor = os.open(path, _READING)
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode):
+                return _whole(descriptor, found.st_size)
+        finally:
+            os.close(descriptor)
+        raise Damaged(f"{path}: {no_file(path)}")
     except PermissionError as error:
         raise BadStore(f"{path}: {error.strerror}; give yourself the right to read it") from error
     except OSError as error:
+        if not path.is_file():  # a link to nothing, or to itself
+            raise Damaged(f"{path}: {no_file(path)}") from error
         raise Damaged(f"{path}: cannot be read ({error.strerror}); move it away") from error
+
+
+_READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe without a writer would block the opening; a file does not care."""
+
+
+def _whole(descriptor: int, size: int) -> bytes:
+    """Return all bytes of an open file: as many as it has, should that be more than `size`."""
+    parts = []
+    while part := os.read(descriptor, size + 1):
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def no_file(path: Path) -> str:
@@ -143,15 +164,19 @@ def children(folder: Path) -> list[Path]:
     Raises:
         BadStore: it is no folder, or cannot be read.
     """
+    return [folder / name for name in _names(folder)]
+
+
+def _names(folder: Path) -> list[str]:
     try:
-        found = sorted(folder.iterdir())
+        found = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
         raise Damaged(f"{folder}: not a folder; move it away") from error
     except OSError as error:
         raise BadStore(f"{folder}: {error.strerror}; give yourself the right to read it") from error
-    return [path for path in found if not path.name.startswith(".")]
+    return [name for name in found if not name.startswith(".")]
 
 
 def cell_folders(root: Path, left_out: list[BadStore] | None = None) -> list[Path]:
@@ -181,8 +206,8 @@ def skipping_damaged(left_out: list[BadStore] | None) -> Iterator[None]:
 
 def rows_files(folder: Path) -> list[Path]:
     """Return the rows files of a cell's folder, by name. Raises `BadStore`."""
-    found = children(folder)
-    return [p for p in found if p.name.startswith("rows-") and p.name.endswith(".jsonl")]
+    found = _names(folder)
+    return [folder / n for n in found if n.startswith("rows-") and n.endswith(".jsonl")]
 
 
 def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
@@ -191,7 +216,40 @@ def read_newest_rows(folder: Path) -> tuple[Path, list[dict[str, Any]]] | None:
     Last by the time inside, because copies keep it. Raises `BadStore` where any of them is bad.
     """
     found = [(path, read_rows_file(path, folder.name)) for path in rows_files(folder)]
-    return max(found, key=lambda pair: str(pair[1][0]["created"]), default=None)
+    return max(found, key=written, default=None)
+
+
+def written(found: tuple[Path, Sequence[Mapping[str, Any]]]) -> str:
+    """Return when rows were written, given with their file: ISO 8601."""
+    return str(found[1][0]["created"])
+
+
+def sound_rows(files: Sequence[Path], key: str) -> list[tuple[Path, list[dict[str, Any]]]] | None:
+    """Return the files of a cell with their rows, whose columns are yet to be checked.
+
+    None where anything else is not as `read_rows_file` wants it, which then says what.
+    """
+    found = []
+    for path in files:
+        try:
+            text = read_bytes(path).decode()
+            rows: list[Any] = _DECODER.decode(f"[{text[:-1].replace(chr(10), ',')}]")
+        except (ValueError, RecursionError):  # of which BadStore is one
+            return None
+        lines, followed = text.count("\n"), text.count(" \n")
+        whole = text.endswith("\n") and not text.endswith(" \n") and len(rows) == lines
+        owner = (key, fingerprint_of(path))
+        if (
+            not whole
+            or followed not in (0, lines - 1)
+            or not all(
+                type(row) is dict and (row.get("cell"), row.get("fingerprint")) == owner
+                for row in rows
+            )
+        ):
+            return None
+        found.append((path, rows))
+    return found
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ from runners.metrics import METRICS, Metric
 from runners.records import CELL_COLUMNS, COLUMNS, SCHEMA, Status
 
 _COLUMNS = frozenset(COLUMNS)
+_NUMBERS, _TEXT = frozenset({int, float}), frozenset({str})
 _STATUSES = frozenset(status.value for status in Status)
+_OK = Status.ok.value
 _YEARS = (1970, 2200)
 _NAME, _LABEL = 200, 2000
 """Characters of a name and of a label."""
@@ -222,6 +225,16 @@ def _column_fault(name: str, values: Sequence[Any]) -> Fault | None:
 def _number_fault(row: Mapping[str, Any]) -> str | None:
     """Return what is wrong with unit, value, reason and samples."""
     metric, status, value = METRICS[row["metric"]], row["status"], row["value"]
+    if (
+        row["unit"] == metric.unit
+        and status == _OK
+        and _is_number(value, metric)
+        and (
+            row["samples"] == []
+            or (type(row["samples"]) is list and _are_numbers(row["samples"], metric))
+        )
+    ):
+        return None
     wanted = f"a number from {metric.least:g} to {metric.most:g} {metric.unit}"
     problem = None
     if row["unit"] != metric.unit:
@@ -241,16 +254,33 @@ def _number_fault(row: Mapping[str, Any]) -> str | None:
     return problem and f"{row['metric']}: {problem}"
 
 
+def _are_numbers(values: list[Any], metric: Metric) -> bool:
+    return (
+        {*map(type, values)} <= _NUMBERS
+        and min(values) >= metric.least
+        and max(values) <= metric.most
+    )
+
+
 def _is_number(value: Any, metric: Metric) -> bool:
     return type(value) in (float, int) and metric.least <= value <= metric.most
 
 
 def _labels_fault(row: Mapping[str, Any]) -> str | None:
     labels = row["labels"]
-    needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
     if type(labels) is not dict:
         return f"labels {_seen(labels)}; wanted an object of texts"
-    for name, text in labels.items():
+    needed = () if row["value"] is None else _NEEDED.get(row["metric"], ())
+    check = (
+        _labels_problem if {*map(type, labels.values())} <= _TEXT else _labels_problem.__wrapped__
+    )
+    return check(needed, tuple(labels.items()))
+
+
+@lru_cache(maxsize=4096)
+def _labels_problem(needed: tuple[str, ...], labels: tuple[tuple[str, Any], ...]) -> str | None:
+    """Return what is wrong with the labels of a row: most rows of a store have the same few."""
+    for name, text in labels:
         if type(text) is not str or len(text) > _LABEL or not text.isprintable():
             return f"label {_seen(name)} {_seen(text)}; wanted printable text up to {_LABEL}"
         if not name.isprintable() or len(name) > _NAME:
@@ -259,8 +289,11 @@ def _labels_fault(row: Mapping[str, Any]) -> str | None:
         if wanted is not None and not wanted.fullmatch(text):
             return f"label {name} {_seen(text)}; wanted text like {wanted.pattern}"
         needed = (*needed, *_TOGETHER.get(name, ()))
-    lacking = [name for name in needed if name not in labels]
-    return f"labels {_seen(labels)}; wanted a label {lacking[0]!r}, too" if lacking else None
+    found = {name for name, _ in labels}
+    lacking = [name for name in needed if name not in found]
+    if not lacking:
+        return None
+    return f"labels {_seen(dict(labels))}; wanted a label {lacking[0]!r}, too"
 
 
 def _seen(value: Any) -> str:

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import zipfile
-from pathlib import Path
 
 import damage
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from fuzz import cases
 
 from lra.cli import main
-from lra.commands import report
+from reports.dashboard import publish
 from runners.records import Cell, Measurement, Outcomes
 from runners.store import BadStore, Store, read_outcomes, read_rows
 
@@ -88,7 +87,8 @@ def kinds(name):
     "checkpoint-abc123/weights.pt",
 ])  # fmt: skip
 def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "kinds", dict)  # which reads fifty files
+    monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
     (tmp_path / "sound").mkdir()
     fill(tmp_path / "sound")
     generator = random.Random(name)
@@ -132,6 +132,8 @@ def check(root, path, seed, harmless, capsys):
     if blocks:
         assert str(path) in told
         assert path.name in page.partition("## Left out")[2]
+    code, told = lra(capsys, "dashboard", "--results", root)
+    assert (code, str(path) in told) == (blocks, blocks)
 
     left_out = []
     rows = read_rows(root, left_out=left_out)
@@ -267,14 +269,14 @@ def test_a_file_without_the_right_to_read(tmp_path, capsys):
 def test_a_file_that_may_not_be_read_is_named_and_not_set_aside(tmp_path, monkeypatch):
     store = fill(tmp_path)
     own = store.cell_folder(cell(0).key) / "rows-abc123.jsonl"
-    real = Path.read_bytes
+    real = os.open
 
-    def refuse(path):
+    def refuse(path, *flags, **more):
         if path == own:
             raise PermissionError(13, "Permission denied")
-        return real(path)
+        return real(path, *flags, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     left_out = []
     assert len(read_rows(tmp_path, left_out=left_out)) == 6
     assert f"{own}: Permission denied; give yourself the right to read it" in str(left_out[0])

@@ -87,6 +87,7 @@ class Drawing {
     const chips = present.map(place => make("button", {type: "button", "aria-pressed": String(!hidden.has(place)), "data-model": MODELS[place].name,
       title: "click: hide or show; double click: this one alone",
       onclick: () => { hidden.has(place) ? hidden.delete(place) : hidden.add(place); redraw(); },
+      onmouseenter: () => this.focus(MODELS[place].name), onmouseleave: () => this.focus(""), onfocus: () => this.focus(MODELS[place].name), onblur: () => this.focus(""),
       ondblclick: () => { const others = MODELS.map((_, at) => at).filter(at => at !== place); hidden.clear(); others.forEach(at => hidden.add(at)); redraw(); }},
       swatch(MODELS[place]), MODELS[place].name));
     if (present.length > 1) chips.push(make("button", {type: "button", class: "all", text: present.some(place => hidden.has(place)) ? "Show all" : "Hide all",
@@ -140,7 +141,7 @@ class Drawing {
     }
     spec.datasets = {points: shown, absent, names: [], rules: this.panel.rules.map(([name, x]) => ({name, x}))};
     spec.width = this.width - 2 * parseFloat(getComputedStyle(this.part("plot")).paddingLeft);
-    spec.height = this.chart.kind === "dots" ? {step: 24} : this.narrow ? 310 : 430;
+    spec.height = this.chart.kind === "dots" ? 24 * Math.max(1, new Set(shown.map(point => point.label)).size) : this.narrow ? 310 : 430;
     const longest = Math.max(0, ...names.map(name => name.length));
     if (this.chart.kind === "lines" && !this.narrow && names.length <= MOST_NAMES) spec.padding = {left: 4, top: 4, bottom: 4, right: Math.min(170, 16 + 6.8 * Math.min(longest, NAME))};
     if (this.chart.kind === "dots" && this.narrow) for (const layer of spec.layer) if (layer.encoding.y?.axis) layer.encoding.y.axis.labelLimit = 120;
@@ -204,15 +205,9 @@ class Drawing {
     let names = [...ends.values()].map(point => ({model: point.model, px: x(point.x), py: y(point.y)})).sort((a, b) => a.py - b.py);
     if (this.chart.kind === "lines") {
       if (names.length > MOST_NAMES) return;
-      const room = 14, height = view.height();
-      for (let turn = 0; turn < 60; turn++) names.forEach((name, at) => {
-        const next = names[at + 1];
-        if (next && next.py - name.py < room) { const short = (room - (next.py - name.py)) / 2; name.py -= short; next.py += short; }
-        name.py = Math.min(Math.max(name.py, 2), height - 2);
-      });
-      
+      apart(names, 13, view.height());
     } else {
-      const taken = [];
+      const taken = names.map(name => [name.px - 6, name.py - 6, name.px + 6, name.py + 6]);
       names = names.filter(name => {
         const box = [name.px + 8, name.py - 8, name.px + 12 + 7 * name.model.length, name.py + 8];
         if (box[2] > view.width() + 90 || taken.some(other => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) return false;
@@ -221,6 +216,8 @@ class Drawing {
     }
     await view.data("names", names).runAsync();
   }
+
+  focus(name) { this.view?.signal("focus", name).run(); }
 
   tell(_, event, item, value) {
     if (!value || item?.datum?.i === undefined) { tip.hidden = true; return; }
@@ -268,6 +265,24 @@ class Drawing {
       [MODELS[model].name, ...(dots ? [x] : [x, y]), low, high, text, cells.map(place => CELLS.keys[place]).join(" ")]);
     save(`${this.name()}.csv`, "text/csv", csvText([["model", panel.x.title, ...(dots ? [] : [panel.y.title]), "low", "high", "text", "cells"], ...rows]));
   }
+}
+
+// Move names, sorted by height, as little as leaves each the room of a line.
+function apart(names, room, height) {
+  const blocks = [];
+  names.forEach((name, at) => {
+    let block = {first: at, count: 1, sum: name.py};
+    for (;;) { // a block stands around the mean of what its names want, within the plot
+      const top = Math.max(0, Math.min(block.sum / block.count - (block.count - 1) * room / 2, height - (block.count - 1) * room));
+      block.top = top;
+      const above = blocks[blocks.length - 1];
+      if (!above || above.top + above.count * room <= top) break;
+      blocks.pop();
+      block = {first: above.first, count: above.count + block.count, sum: above.sum + block.sum};
+    }
+    blocks.push(block);
+  });
+  for (const block of blocks) for (let i = 0; i < block.count; i++) names[block.first + i].py = block.top + i * room;
 }
 
 // Ticks of a logarithmic axis: powers of the base, or with 2 and 5 between, or none where few fit.

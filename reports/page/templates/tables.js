@@ -40,8 +40,8 @@ function enhance(DataTable, table) {
     paging: count > 120, pageLength: 60, lengthChange: false, info: false, autoWidth: false, order: [],
     layout: {topStart: null, topEnd: null, bottomStart: count > 120 ? "paging" : null, bottomEnd: null},
     columnDefs: [{targets: measures, type: "measure"}, ...(sectioned ? [{targets: 0, visible: false}] : [])],
-    ...(sectioned ? {orderFixed: {pre: [[0, "asc"]]}, rowGroup: {dataSrc: row => row[0].display ?? row[0],
-      startRender: (rows, group) => make("span", {text: group.display ?? group})}} : {}),
+    ...(sectioned ? {orderFixed: {pre: [[0, "asc"]]}, rowGroup: {emptyDataGroup: null, dataSrc: row => row[0].display ?? row[0],
+      startRender: (rows, group) => { const title = group.display ?? group; return title ? make("span", {text: title}) : null; }}} : {}),
   };
   // sections are told apart by their place, so that two of one title stay two
   const made = new DataTable(table, options);

@@ -1,6 +1,7 @@
 """`import lra`: what it loads, what it refuses and how, and that it is what the shell runs."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,11 +17,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import lra
+from lra.api.tabling import ResultTable
 from lra.api.words import model_words, spelt, words_of
 from lra.compose import build_model, typed
 from lra.composition.hydra_entry import entries
 from lra.configuration import ConfigError
 from models.mixer import Family, Traits
+from reports.style import TableStyle
+from reports.tables import Column, Entry, Table, TableRow
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ROOT / "reports/published"
@@ -56,7 +60,7 @@ def test_what_is_loaded_and_when() -> None:
         "print('loaded', *heavy & {*sys.modules}, sep=',')\n"
         f"rows = lra.rows({str(ROWS)!r})\n"
         "lra.table(rows, 'growth'), lra.figure(rows, 'time')\n"
-        "print(*heavy & {*sys.modules} - {'numpy', 'pandas', 'matplotlib'}, sep=',')\n"
+        "print(*{'torch', 'hydra'} & {*sys.modules}, sep=',')\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -226,6 +230,7 @@ def test_tables_and_figures_say_what_they_lack(rows: pd.DataFrame) -> None:
         (lambda: lra.figure(rows, mode="forwards"), "unknown mode 'forwards'"),
         (lambda: lra.figure(rows, "loss"), "no numbers for 'loss'"),
         (lambda: lra.figure(rows[:0]), "no rows to report"),
+        (lambda: lra.figure(rows, style="paper"), "unknown style 'paper': did you mean 'paper_"),
     ):
         with pytest.raises(ValueError, match=answer):
             call()
@@ -243,12 +248,27 @@ def test_a_table_has_five_forms(rows: pd.DataFrame) -> None:
     assert numbers.dtypes.eq("float64").all()
     place = (("sequences per second", "sdpa"), "256")
     assert float(texts.loc[place]) == pytest.approx(numbers.loc[place], rel=0.01)
-    html = table._repr_html_()
-    assert html.startswith("<table>")
-    assert "<script" not in html
+    assert table._repr_html_().startswith("<table>")
     assert repr(table) == table.to_markdown()
     assert table.to_csv().startswith("section,")
     assert r"\toprule" in table.to_latex()
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    entry = Entry(text="<b>1</b> & more", value=1.0, notes=("because <i>",))
+    table = Table(
+        title="<script>",
+        caption="a & b",
+        stub="50%_$x",
+        columns=(Column(title="<u>"),),
+        rows=(TableRow(title="<s>", entries=(entry,), section="<p>"),),
+    )
+    html = ResultTable(table, TableStyle())._repr_html_()
+    assert {*re.findall(r"<(\w+)", html)} <= {
+        *("table", "caption", "b", "thead", "tr", "th", "tbody", "td", "i", "sup", "ol", "li"),
+    }
+    assert "&lt;script&gt;" in html
+    assert "because &lt;i&gt;" in html
 
 
 PROGRAM = """\

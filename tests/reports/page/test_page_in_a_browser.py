@@ -1,0 +1,185 @@
+"""The page in a real browser, opened from disk: no error, no request, and everything answers."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports.page.awkward_page import PERCENT, SCRIPT, write_awkward
+
+pytestmark = pytest.mark.browser
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRAWN = "document.querySelectorAll('.plot[data-drawn]').length === 4"
+READY = f"document.documentElement.dataset.tables === 'ready' && {DRAWN}"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("page")
+    write_awkward(folder)
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: none is on PATH")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: lra[dev]")
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
+    """Open the page; at the end nothing may have been said on the console, or asked for."""
+    pages, faults = [], []
+
+    def open_page(width: int, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        pages.append(page)
+        page.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: faults.append(f"a script ran: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((address, "blob:", "data:"))
+                else faults.append(request.url)
+            ),
+        )
+        page.goto(address)
+        page.wait_for_function(READY, timeout=30_000)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert faults == []
+
+
+def column(page: Any, table: str, number: int) -> list[str]:
+    script = (
+        "([table, number]) => [...document.querySelectorAll(`#${table} tbody tr:not(.dtrg-group)`)]"
+        ".map(row => row.cells[number].textContent.trim())"
+    )
+    found: list[str] = page.evaluate(script, [table, number])
+    return found
+
+
+def axis_title(page: Any) -> str:
+    return str(page.locator("#costs .plot svg").text_content())
+
+
+def redrawn(page: Any, act: Callable[[], Any], chart: str = "costs") -> None:
+    """Act, and wait until a chart was drawn anew."""
+    before = page.get_attribute(f"#{chart} .plot", "data-drawn")
+    act()
+    page.wait_for_function(
+        "([chart, before]) => document.querySelector(`#${chart} .plot`).dataset.drawn !== before",
+        arg=[chart, before],
+    )
+
+
+def test_tables_sort_as_numbers_filter_and_are_saved(opened: Callable[..., Any]) -> None:
+    page = opened(1400)
+    table = "table-efficiency-step-bidirectional"
+    head = page.locator(f"#{table} thead tr:last-child th").nth(3)
+    found = [column(page, table, 3)]
+    for _ in range(2):
+        head.click()
+        page.wait_for_function(  # it sorts a little later
+            "([table, before]) => document.querySelector(`#${table} tbody tr:not(.dtrg-group)`)"
+            ".cells[3].textContent.trim() !== before",
+            arg=[table, found[-1][0]],
+        )
+        found.append(column(page, table, 3))
+    _, rising, falling = found
+    for shown in (rising, falling):  # within each section: a failed length comes last both times
+        assert shown[3] == "OOM"
+    numbers = [float(text) for text in rising[:3] if "ref" not in text]
+    assert numbers == sorted(numbers)
+    assert [float(text) for text in falling[:3] if "ref" not in text] == numbers[::-1]
+
+    bar = page.locator(f"section:has(#{table}) .dt-bar")
+    bar.locator("input").fill("50%_$")
+    assert set(column(page, table, 0)) == {PERCENT}
+    with page.expect_download() as waiting:
+        bar.get_by_text("CSV").click()
+    lines = Path(waiting.value.path()).read_text().splitlines()
+    assert lines[0] == 'of,"model, by length",256,512,"1,024"'
+    assert len(lines) == 1 + len(column(page, table, 0))
+    assert f",{PERCENT}," in lines[1]
+
+
+def test_charts_answer_to_menus_legend_and_pointer(opened: Callable[..., Any]) -> None:
+    page = opened(1400)
+    costs = page.locator("#costs")
+    assert "time per sequence" in axis_title(page)
+    redrawn(page, lambda: costs.locator("[data-menu=scale]", has_text="÷ sdpa").click())
+    assert "time per sequence ÷ sdpa" in axis_title(page)
+    redrawn(
+        page, lambda: costs.locator("select[data-menu=metric]").select_option("tokens per second")
+    )
+    assert "tokens per second" in axis_title(page)
+    redrawn(
+        page, lambda: costs.locator("select[data-menu=metric]").select_option("time per sequence")
+    )
+    redrawn(page, lambda: costs.locator("[data-log=y]").click())
+    assert costs.locator("[data-log=y]").get_attribute("aria-pressed") == "false"
+
+    lines = "[...document.querySelectorAll('#costs .mark-line path')].length"
+    before = page.evaluate(lines)
+    chip = costs.locator(".legend button", has_text=SCRIPT)
+    redrawn(page, chip.click)
+    assert page.evaluate(lines) == before - 1
+    redrawn(page, costs.locator(".legend .all").click)
+    assert page.evaluate(lines) == before
+
+    hits = costs.locator(".mark-symbol").last  # crosses: lengths without a number
+    hits.locator("path").first.hover(force=True)
+    tip = page.locator("#tip")
+    assert "OOM: needs 5 GiB & </script><b>more</b>" in tip.inner_text()
+    assert "lra run model='linear'" in tip.inner_text()
+    hits.locator("path").first.click(force=True)
+    dialog = page.locator("dialog#cell")
+    assert dialog.is_visible()
+    assert "linear · listops · step · length 1,024" in dialog.inner_text()
+
+
+def test_a_configuration_is_one_click_away(opened: Callable[..., Any]) -> None:
+    page = opened(1400, color_scheme="dark")
+    page.locator("#table-cells tbody tr", has_text=SCRIPT).locator("a").first.click()
+    dialog = page.locator("dialog#cell")
+    text = dialog.inner_text()
+    assert f"lra run model='{SCRIPT}'" in text
+    assert "mixer.features" in text
+    assert "platform" in text
+    assert dialog.locator("tr.own td").first.inner_text() == "mixer.name"  # it differs from others
+    dialog.get_by_text("Close").click()
+    assert not dialog.is_visible()
+
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(paper)
+    page.locator("#theme").click()  # from the system's to light
+    assert page.evaluate(paper) == "rgb(255, 255, 255)" != dark
+    page.emulate_media(media="print", color_scheme="dark")
+    page.locator("#theme").evaluate("button => button.click()")  # dark, which paper never is
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+
+
+def test_a_phone_never_scrolls_sideways(opened: Callable[..., Any]) -> None:
+    page = opened(400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    box = page.locator(".scroll:has(#table-efficiency-step-bidirectional)")
+    name = box.locator("tbody th").first
+    before = name.bounding_box()["x"]
+    box.evaluate("box => { box.scrollLeft = 200; }")
+    assert name.bounding_box()["x"] == pytest.approx(before, abs=2)  # the first column stays
+    page.locator("#menu").click()
+    page.locator("#contents a", has_text="Environment").click()
+    assert not page.locator("#contents").is_visible()
