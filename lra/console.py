@@ -132,7 +132,7 @@ def _entry(result: "Table", entry: "Entry") -> "Text":
 def complain(message: str) -> None:
     """Print an error on stderr; on a terminal, what it is about stands out."""
     if (console := console_of(sys.stderr)) is None:
-        print(f"lra: {message}", file=sys.stderr)
+        print(f"lra: {encodable(message, sys.stderr)}", file=sys.stderr)
         return
     from rich.text import Text
 

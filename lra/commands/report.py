@@ -51,6 +51,10 @@ def stored(
     sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
     if sound.empty and left_out:
         raise left_out[0]
+    if sound.empty and sweep is not None and store.cells_of(sweep):
+        raise FileNotFoundError(
+            f"no cell of {sweep} under {root} has rows yet: the command that began them goes on"
+        )
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
     named = tell_apart(sound, cells)
