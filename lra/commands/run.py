@@ -122,8 +122,10 @@ def _finish(
     from lra.accounts import stored_accounts
     from lra.commands import report
     from lra.compose import LoggerMode
+    from lra.console import print_result
     from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
+    from lra.sweep.live import shown_by_tensorboard
     from reports.report import write_report
 
     wanted = multirun if report_wanted is None else report_wanted
@@ -148,8 +150,8 @@ def _finish(
                 style=style,
                 cells=stored_accounts(sweep.root, rows, cells),
             )
-            for line in conclusions(rows):
-                print(line)
+            for table in conclusions(rows):
+                print_result(table)
         if mirrored:
             sentence = _mirror(sweep, logger, rows, cells, written)
     print()
@@ -164,6 +166,10 @@ def _finish(
     print(f"results       {sweep.root}")
     if sentence:
         print(f"W&B           {sentence}")
+    if logger.mode is LoggerMode.tensorboard:
+        print(f"TensorBoard   {shown_by_tensorboard(sweep)}")
+    if sweep.live is not None and (lost := sweep.live.dropped):
+        print(f"dashboard     {lost:,} numbers of running cells were left out: it was too slow")
 
 
 def _mirror(

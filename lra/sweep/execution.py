@@ -14,7 +14,7 @@ from lra.sweep.batch_check import check_batch
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cells import Known, environment, marks, plan, run_cell
 from lra.sweep.estimate import announcement, forecasts
-from lra.sweep.live import LiveSweep
+from lra.sweep.live import LiveSweep, check_logger
 from lra.sweep.planned import (
     NO_DATA,
     Planned,
@@ -73,6 +73,7 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
     first = typed(entries[0].config, known.tasks)
+    check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     for config, words, _ in counted(entries, "planning run"):
@@ -294,10 +295,10 @@ class _Group:
         rows, results = remains(found, seen, ended)
         try:
             try:
-                file = self._write(cell, rows, results)
+                self._write(cell, rows, results)
             except (TypeError, ValueError) as error:  # a fault of what yielded them
                 rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
-                file = self._write(cell, rows, [])
+                self._write(cell, rows, [])
         except OSError as error:
             outcome, status = f"{STOPPED}: {_refuse(self.sweep, error)}", STOPPED
             self.live.left(cell, outcome)
@@ -305,15 +306,15 @@ class _Group:
             row = failure(rows)
             status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
             outcome = headline(runner_of(cell), rows)
-            self.live.ended(cell, status, "" if row is None else row.reason, file)
+            self.live.ended(cell, status, "" if row is None else row.reason)
         self.claims.pop(cell.key).release()
         self.board.finish(cell, outcome, status)
 
-    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> Path:
+    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
         marked = _marked(self.by_key[cell.key].run, rows)
         begun = self.begun.pop(cell.key, None)
         took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
-        return self.store.write(cell, marked, outcomes, {**environment(), **took})
+        self.store.write(cell, marked, outcomes, {**environment(), **took})
 
 
 def _refuse(sweep: Sweep, error: OSError) -> str:

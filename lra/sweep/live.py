@@ -2,18 +2,20 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.compose import LoggerMode
+from lra.compose import ConfigError, Logger, LoggerMode
 from lra.names import own_name
 from lra.runner_class import runner_of
 from lra.sweep.planned import Planned
+from lra.sweep.progress import failure
 from lra.sweep.titles import title
 from reports.dashboard import keys
 from reports.dashboard.cells import group
 from runners.isolation.progress import Begun, Progress
-from runners.records import Cell, Measurement
+from runners.records import Cell, Measurement, Status
 
 if TYPE_CHECKING:
     from lra.sweep.execution import Sweep
@@ -21,9 +23,20 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 """Between two lines of numbers of one training."""
-INIT_S, CHECKED_S, CLOSED_S, STOPPED_S = 20.0, 8.0, 30.0, 8.0
-"""How long a server may take to take a run in; how long the first cell waits for the answer to
-whether it is there; and how long a sweep waits at its end, and at one that a signal asked for."""
+INIT_S, FINISH_S = 20.0, 15.0
+"""How long a server may take to take a run in, and what is left of it at its end."""
+CHECKED_S, CLOSED_S, STOPPED_S = 8.0, 30.0, 8.0
+"""How long the first cell waits for the answer to whether the server is there, and a sweep for its
+last lines: at its end, and at one that a signal asked for."""
+
+
+def check_logger(logger: Logger) -> None:
+    """Raise ConfigError where what writes for a logger is not installed."""
+    if logger.mode is LoggerMode.tensorboard and find_spec("tensorboardX") is None:
+        raise ConfigError(
+            "logger=tensorboard: tensorboardX is not installed; `pip install 'lra[tensorboard]'` "
+            "brings it, and logger=wandb_offline needs nothing more"
+        )
 
 
 class LiveSweep:
@@ -39,6 +52,7 @@ class LiveSweep:
         self.sweep = sweep
         self.runs: live.LiveRuns | None = None
         self.sent_at: dict[str, float] = {}
+        self.timed = any(planned.run.runner.timed for planned in waiting)
         if sweep.logger.mode is LoggerMode.disabled or not waiting:
             return
         from reports.dashboard.live import LiveRuns
@@ -56,7 +70,7 @@ class LiveSweep:
                 "root": str(sweep.root.resolve()),
                 "sweep": sweep.name,
                 "init_timeout_s": INIT_S,
-                "finish_timeout_s": CLOSED_S / 2,
+                "finish_timeout_s": FINISH_S,
                 "cells": [
                     {
                         "cell": planned.cell.key,
@@ -72,14 +86,21 @@ class LiveSweep:
         )
 
     def check(self) -> str:
-        """Wait until key and server were tried; return what a person should know, or ""."""
+        """Return what a person should know before the first cell, or "".
+
+        Waits for the answer of a server and, where cells are timed, until the process has started.
+        """
         if self.runs is None:
             return ""
-        self.runs.wait_until_checked(CHECKED_S)
+        online = self.sweep.logger.mode is LoggerMode.online
+        if online or self.timed:
+            self.runs.wait_until_ready(CHECKED_S)
         if self.runs.failed:
             return f"{self._name} gets nothing while cells run: {self.runs.failed}"
         if self.runs.offline:
             return f"W&B: {self.runs.offline.rstrip('.')}; its runs go into {folder_of(self.sweep)}"
+        if online and not self.runs.ready:
+            return f"W&B: not ready after {CHECKED_S:g} s; the cells do not wait for it"
         return ""
 
     @property
@@ -135,22 +156,62 @@ class LiveSweep:
         }
         return {"event": event, "cell": cell.key, "about": about}
 
-    def ended(self, cell: Cell, status: str, reason: str, rows: Path) -> None:
+    def ended(self, cell: Cell, status: str, reason: str = "") -> None:
         """Pass on that the rows of a cell are stored."""
         if self.runs is not None:
-            told = {"status": status, "reason": reason, "rows": str(rows.resolve())}
-            self.runs.put(self._begun(cell, "ended") | told)
+            self.runs.put(self._begun(cell, "ended") | {"status": status, "reason": reason})
 
     def left(self, cell: Cell, reason: str) -> None:
         """Pass on that a cell stays without rows here, for now."""
         if self.runs is not None:
             self.runs.put({"event": "left", "cell": cell.key, "reason": reason})
 
+    @property
+    def dropped(self) -> int:
+        """How many events were left out because the process that writes fell behind."""
+        return 0 if self.runs is None or self.runs.failed else self.runs.dropped
+
     def close(self) -> None:
         """End the process that writes."""
         if self.runs is not None:
             stopped = self.sweep.stopped_by is not None
             self.runs.close(STOPPED_S if stopped else CLOSED_S)
+
+
+def shown_by_tensorboard(sweep: "Sweep") -> str:
+    """Write what is stored and was not written live; return what a person should know."""
+    from reports.dashboard.state import read_state
+
+    folder = folder_of(sweep)
+    failed = sweep.live.runs.failed if sweep.live is not None and sweep.live.runs else ""
+    there = {
+        cell
+        for was in read_state(folder).values()
+        if was.sweep == sweep.name and Path(was.path).is_dir()
+        for cell, content in was.cells.items()
+        if content
+    }
+    left = [
+        planned
+        for planned in sweep.planned
+        if planned.cell.key not in there and sweep.store.complete(planned.cell)
+    ]
+    if left and not failed:
+        copied = LiveSweep(sweep, left)
+        for planned in left:
+            row = failure([_measured(row) for row in sweep.store.rows_of(planned.cell)])
+            copied.ended(planned.cell, Status.ok if row is None else row.status,
+                         "" if row is None else row.reason)  # fmt: skip
+        copied.close()
+        failed = copied.runs.failed if copied.runs is not None else ""
+    if failed:
+        return f"nothing more is written: {failed}"
+    return f"`tensorboard --logdir {folder}` shows its runs"
+
+
+def _measured(row: Mapping[str, Any]) -> Measurement:
+    named = {name: row[name] for name in ("metric", "value", "reason", "labels")}
+    return Measurement(status=Status(row["status"]), **named)
 
 
 def folder_of(sweep: "Sweep") -> Path:

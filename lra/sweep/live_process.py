@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from reports.dashboard import live_writer
-from runners.store import Store, read_rows, read_rows_file, table_of
+from runners.storage.formats import read_newest_rows
+from runners.store import Store, table_of
 
 
 def main() -> None:
@@ -18,17 +19,14 @@ def main() -> None:
 class StoredCells:
     """What the store says of cells that have ended."""
 
-    def __init__(self, root: Path, sweep: str) -> None:
-        self.root, self.sweep = root, sweep
+    def __init__(self, root: Path) -> None:
+        self.store = Store(root)
 
-    def rows(self, file: Path, others: Collection[str]) -> pd.DataFrame:
-        """Return the rows in a file just written, and those of other cells of the sweep."""
-        rows = table_of(read_rows_file(file))
-        if not others:
-            return rows
-        stored = read_rows(self.root, self.sweep, left_out=[])
-        return pd.concat([stored[stored["cell"].isin(others)], rows], ignore_index=True)
+    def rows(self, cells: Collection[str]) -> pd.DataFrame:
+        """Return the rows of cells that have some."""
+        newest = (read_newest_rows(self.store.cell_folder(cell)) for cell in cells)
+        return table_of([row for found in newest if found is not None for row in found[1]])
 
     def about(self, cell: str) -> Mapping[str, Any]:
         """Return identity and configuration of a cell."""
-        return Store(self.root).cell(cell)
+        return self.store.cell(cell)

@@ -18,8 +18,8 @@ class OpenRun(ABC):
     """Steps below this one are there already."""
 
     @abstractmethod
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Add numbers at a step, which may be the last one again."""
+    def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
+        """Add numbers at a step, which may be that of the call before; `last`: it has no more."""
 
     @abstractmethod
     def complete(self, plan: RunPlan) -> None:
@@ -35,8 +35,6 @@ class Backend(ABC):
 
     mode: str
     """online or offline; it may change from the first to the second."""
-    faults: tuple[type[BaseException], ...]
-    """What its calls may raise."""
 
     @abstractmethod
     def check(self) -> str:

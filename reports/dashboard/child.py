@@ -20,13 +20,15 @@ _FOREIGN = (
 class WritingProcess:
     """A Python process with pipes, without a terminal, in a group of its own."""
 
-    def __init__(self, module: str, folder: Path, data: Path, *, own_settings: bool) -> None:
+    def __init__(
+        self, module: str, folder: Path, data: Path | None = None, *, own_settings: bool = True
+    ) -> None:
         """Start it.
 
         Args:
             module: whose `main` it runs.
             folder: everything is written below it; it exists.
-            data: where W&B stages what it is to send.
+            data: where W&B stages what it is to send; None: it has no part in it.
             own_settings: whether the user's settings of W&B, which may name a server, count.
         """
         # of its own: another shard may be writing into the same folder, and ends at another time
@@ -54,17 +56,18 @@ class WritingProcess:
 
 
 def _environment(
-    folder: Path, data: Path, temporary: Path, *, own_settings: bool
+    folder: Path, data: Path | None, temporary: Path, *, own_settings: bool
 ) -> dict[str, str]:
     keep = {k: v for k, v in os.environ.items() if k not in _FOREIGN}
-    inside = {
-        "TMPDIR": temporary,
-        "WANDB_CACHE_DIR": folder / "cache",
-        "WANDB_DATA_DIR": data,
-        "WANDB_ARTIFACT_DIR": folder / "artifacts",
-    }
-    if not own_settings:
-        inside["WANDB_CONFIG_DIR"] = folder / "config"
+    inside = {"TMPDIR": temporary}
+    if data is not None:
+        inside |= {
+            "WANDB_CACHE_DIR": folder / "cache",
+            "WANDB_DATA_DIR": data,
+            "WANDB_ARTIFACT_DIR": folder / "artifacts",
+        }
+        if not own_settings:
+            inside["WANDB_CONFIG_DIR"] = folder / "config"
     for path in inside.values():
         path.mkdir(parents=True, exist_ok=True)
     house = str(Path(__file__).resolve().parents[2])

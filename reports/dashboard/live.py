@@ -40,10 +40,14 @@ class LiveRuns:
         """Why runs go into files although the server was wanted."""
         self.failed = ""
         """Why nothing is written at all."""
+        self.ready = False
+        """Whether key and server were tried."""
         self.dropped = 0
         """Events that found no room."""
         self.unsent: list[str] = []
         """Folders of runs that did not reach the server whole."""
+        self.written: list[str] = []
+        """Folders of runs that are whole, where they are to be."""
         folder.mkdir(parents=True, exist_ok=True)
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(MOST)
         self._answered = threading.Event()
@@ -51,7 +55,7 @@ class LiveRuns:
         self._writer = WritingProcess(
             module,
             folder,
-            self._data,
+            self._data if job["kind"] == "wandb" else None,
             own_settings=job["mode"] != "offline",
         )
         self._complaint = ""
@@ -74,10 +78,10 @@ class LiveRuns:
         except queue.Full:
             self.dropped += 1
 
-    def wait_until_checked(self, seconds: float) -> None:
-        """Wait, at most so long, until key and server were tried."""
-        if not self._answered.wait(seconds) and not self.offline:
-            self.failed = self.failed or f"its process was not ready within {seconds:g} s"
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait, at most so long, until key and server were tried, or until that failed."""
+        if self._answered.wait(seconds) and not (self.failed or self.ready):
+            self.failed = self._complaint or "its process ended early"
 
     def close(self, seconds: float) -> None:
         """Let the process finish what it has, at most so long, and end it."""
@@ -94,6 +98,9 @@ class LiveRuns:
             thread.join(1.0)
         if process.wait() > 0 and not self.failed:
             self.failed = self._complaint or "its process ended early"
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
         self._writer.clear()
         if not self.failed:
             shutil.rmtree(self._data, ignore_errors=True)
@@ -121,7 +128,11 @@ class LiveRuns:
                 self.failed = said["reason"]
             elif said["event"] == "unsent":
                 self.unsent.append(said["path"])
-            if said["event"] in ("ready", "failed"):
+            elif said["event"] == "written":
+                self.written.append(said["path"])
+            elif said["event"] == "ready":
+                self.ready = True
+            if self.ready or self.failed:
                 self._answered.set()
         self._answered.set()
 

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from reports.dashboard.backend import Backend, OpenRun
-from reports.dashboard.describe import describe
+from reports.dashboard.describe import BASELINES, describe
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
 from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
 from reports.dashboard.state import RUN, Mirrored, forget_files, read_state, taken, write_state
@@ -33,8 +34,8 @@ _NICE = 10
 class Stored(Protocol):
     """What a store says of cells that have ended: see `lra.sweep.live_process`."""
 
-    def rows(self, file: Path, others: Collection[str]) -> pd.DataFrame:
-        """Return the rows in a file, and those of other cells."""
+    def rows(self, cells: Collection[str]) -> pd.DataFrame:
+        """Return the rows of cells that have some."""
         ...
 
     def about(self, cell: str) -> Mapping[str, Any]:
@@ -42,7 +43,7 @@ class Stored(Protocol):
         ...
 
 
-def main(stored: Callable[[Path, str], Stored]) -> None:
+def main(stored: Callable[[Path], Stored]) -> None:
     """Read a job, then events, from standard input; print a JSON line for what is to be known."""
     os.nice(_NICE)
     job = json.loads(sys.stdin.readline())
@@ -51,19 +52,19 @@ def main(stored: Callable[[Path, str], Stored]) -> None:
     except ImportError as error:
         _say(event="failed", reason=f"{error.name} cannot be imported")
         return
-    reason = backend.check()
-    if reason:
+    if reason := backend.check():
         _say(event="offline", reason=reason)
     _say(event="ready")
-    runs = Runs(job, backend, stored(Path(job["root"]), str(job["sweep"])))
+    runs = Runs(job, backend, stored(Path(job["root"])))
     for line in sys.stdin:
         event = json.loads(line)
         try:
             runs.take(event)
-        except backend.faults as error:
+        except Exception as error:  # noqa: BLE001 - whatever W&B or a dead service may raise
             runs.lose(event, legible(str(error), LONGEST) or type(error).__name__)
     runs.close()
-    backend.finish()
+    with suppress(Exception):
+        backend.finish()
 
 
 def _backend(job: Mapping[str, Any]) -> Backend:
@@ -217,7 +218,7 @@ class Runs:
         others = [key for key, content in run.cells.items() if content and key != cell]
         for key in others:
             run.about.setdefault(key, {**run.about[cell], **self.stored.about(key)})
-        rows = self.stored.rows(Path(event["rows"]), others)
+        rows = self.stored.rows([*others, cell])
         hashes = contents(rows)
         run.plan = plan_runs(
             rows,
@@ -231,8 +232,8 @@ class Runs:
         for line in run.plan.history:
             self._add(run, line)
         run.cells |= hashes
-        run.open.complete(run.plan)
-        self._remember(run)
+        if run.group != BASELINES:  # whose keys name tasks only where there are several
+            run.open.complete(run.plan)
         self._finish_if_over(run)
 
     def _add(self, run: _Live, line: Mapping[str, float]) -> None:
@@ -247,7 +248,7 @@ class Runs:
         if not fresh:
             return
         if axis == LENGTH_AXIS:
-            run.open.log({axis: place, **fresh}, run.open.steps)
+            run.open.log({axis: place, **fresh}, run.open.steps, last=True)
             run.open.steps += 1
             run.written |= {(place, key) for key in fresh}
         elif place >= max(run.open.steps, run.last):
@@ -269,24 +270,27 @@ class Runs:
             del self.homes[cell]
         summary = {name: text for name, text in ((STATUS, status), (REASON, run.reason)) if text}
         try:
+            if run.group == BASELINES and run.plan is not None:
+                run.open.complete(run.plan)
             run.open.end(summary, exit_code)
-        except self.backend.faults as error:
+        except Exception as error:  # noqa: BLE001 - the others are to be ended all the same
             _say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))
-            self._remember(run, mode="offline")
+            self._remember(run, ended=True, mode="offline")
         else:
             _say(event="written", path=str(run.open.path), mode=self.backend.mode)
-            self._remember(run)
+            self._remember(run, ended=True)
             forget_files(run.id, keep=run.open.path)
         run.lock.release()
 
-    def _remember(self, run: _Live, mode: str | None = None) -> None:
+    def _remember(self, run: _Live, *, ended: bool = False, mode: str | None = None) -> None:
+        """Write down what a run holds: until its end nothing that is sure to be there."""
         state = Mirrored(
             content="",
             path=str(run.open.path),
             mode=mode or self.backend.mode,
             sweep=self.sweep,
             kind=RUN,
-            cells=run.cells,
+            cells=run.cells if ended else dict.fromkeys(run.cells, ""),
             live=True,
             group=run.group,
         )
@@ -301,8 +305,8 @@ class Runs:
             if event["event"] == "begun":
                 try:
                     self._begin(event)
-                except self.backend.faults:
-                    return
+                except Exception as error:  # noqa: BLE001 - as above
+                    _say(event="lost", cell=str(event["cell"]), reason=legible(str(error), LONGEST))
 
     def close(self) -> None:
         """End what is left: its cells were stopped, and go on another time."""

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,9 @@ class WandbRun(OpenRun):
         self.steps = 0
         self._plan: RunPlan | None = None
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Add numbers at a step, which may be the last one again."""
-        self._run.log(dict(values), step=step)
+    def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
+        """Add numbers at a step, which W&B sends once it has the next one, or is told."""
+        self._run.log(dict(values), step=step, commit=last)
 
     def complete(self, plan: RunPlan) -> None:
         """Take over what the stored rows say, by which a run is judged."""
@@ -58,7 +59,6 @@ class WandbRuns(Backend):
 
         self._wandb, self._job = wandb, job
         self.mode = str(job["mode"])
-        self.faults = (wandb.errors.Error, OSError)
 
     def check(self) -> str:
         """Try key and server; return why runs go into files instead, or ""."""
@@ -68,12 +68,13 @@ class WandbRuns(Backend):
         return reason
 
     def _obstacle(self) -> str:
-        server = str(self._wandb.Settings().base_url).rstrip("/")
+        server = str(self._wandb.setup().settings.base_url).rstrip("/")
         key = os.environ.get("WANDB_API_KEY") or _stored_key(server)
         if key:
             return _refusal(server, key)
-        if self._wandb.login():  # by some other means than a key
-            return ""
+        with suppress(self._wandb.errors.Error):
+            if self._wandb.login():  # by some other means than a key
+                return ""
         return "No API key configured: `wandb login` stores one, WANDB_API_KEY gives one"
 
     def open(

@@ -106,11 +106,19 @@ def accuracy_table(
         for r in by_baseline
     }
     baselines = sorted(titles, key=lambda n: (found.get(n, 0), n))
-    models = model_order([str(n) for n in final["name"][final["baseline"] == ""]])
+    lacking = _without_score(rows, final)
+    models = model_order(
+        [*(str(n) for n in final["name"][final["baseline"] == ""]), *(name for name, _ in lacking)]
+    )
     parts = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
     for name in [*models, *baselines]:
-        entries = tuple(entry(parts.get((name, c), nothing), score) for c in columns)
+        entries = tuple(
+            Entry(text="–", status=MISSING, notes=(f"trained, without {_words(score, split)}",))
+            if (name, c) in lacking
+            else entry(parts.get((name, c), nothing), score)
+            for c in columns
+        )
         section = BASELINES if name in titles else ""
         table_rows.append(TableRow(title=titles.get(name, name), entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
@@ -131,6 +139,19 @@ def accuracy_table(
         columns=heads,
         rows=tuple(table_rows),
     )
+
+
+def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tuple[str, ...]]]:
+    """Return names and columns of trainings that neither have the score of others nor failed."""
+    trained = rows[(rows["runner"] == "train") & rows["task"].isin(set(final["task"]))]
+    trained = trained.drop_duplicates(["name", *TASK])
+    places = [tuple(shown(v) for v in key) for key in trained[list(TASK)].to_numpy()]
+    found = set(zip(map(str, trained["name"]), places, strict=True))
+    return found - set(zip(map(str, final["name"]), final["column"], strict=True))
+
+
+def _words(score: Score, split: str) -> str:
+    return f"{score.title.lower()} on the {split} split"
 
 
 def final_scores(rows: pd.DataFrame, split: str, score: Score) -> pd.DataFrame | None:

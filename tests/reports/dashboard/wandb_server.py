@@ -1,0 +1,155 @@
+"""A server of W&B on the loopback, as far as a run needs one: it remembers what arrives."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "a" * 40
+
+
+class WandbServer:
+    """What arrived, by run, and how the server behaves."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.known_key = True
+        self.hangs = False
+        """Whether it takes requests and answers none."""
+        self.broken = False
+        """Whether it answers everything with an error."""
+        self.dies_after = ""
+        """The query after which it is broken."""
+        self.queries: list[str] = []
+        self.runs: dict[str, dict[str, Any]] = {}
+        """The last that was said of each run: name, config and the rest."""
+        self.history: dict[str, dict[int, dict[str, Any]]] = {}
+        """Lines of each run by their place in its file."""
+        self.exits: dict[str, int] = {}
+        self.first_line = threading.Event()
+        self.released = threading.Event()
+
+    def answer(self, query: str, variables: dict[str, Any]) -> Any:
+        named = re.search(r"(?:query|mutation)\s+(\w+)", query)
+        self.queries.append(named.group(1) if named else query[:60])
+        if self.queries[-1] == self.dies_after:
+            self.broken = True
+        if "viewer" in query:
+            known = {
+                "id": "1",
+                "entity": "me",
+                "username": "me",
+                "teams": {"edges": []},
+                "flags": "{}",
+            }
+            return {"viewer": known if self.known_key else None, "serverInfo": None}
+        if "upsertBucket" in query:
+            run = str(variables["name"])
+            self.runs.setdefault(run, {}).update({k: v for k, v in variables.items() if v})
+            return {
+                "upsertBucket": {
+                    "bucket": {
+                        "id": run, "name": run, "displayName": variables.get("displayName"),
+                        "description": "", "config": "{}", "sweepName": None, "historyLineCount": 0,
+                        "project": {"name": "lra", "entity": {"name": "me"}},
+                    },
+                    "inserted": True,
+                }
+            }  # fmt: skip
+        if "createRunFiles" in query:
+            files = [{"name": name, "uploadUrl": f"{self.url}/put"} for name in variables["files"]]
+            made = {"runID": str(variables["run"]), "uploadHeaders": [], "files": files}
+            return {"createRunFiles": made}
+        if "resumeStatus" in query.lower() or "RunResumeStatus" in query:
+            return {"model": self.resumed(str(variables.get("name") or variables.get("run")))}
+        return {}
+
+    def resumed(self, run: str) -> Any:
+        """Say where a run stands, as the server does when one is resumed."""
+        lines = self.history.get(run)
+        if not lines:
+            return None
+        last = lines[max(lines)]
+        return {
+            "bucket": {
+                "id": run, "name": run, "summaryMetrics": json.dumps(last), "displayName": "n",
+                "logLineCount": 0, "historyLineCount": len(lines), "eventsLineCount": 0,
+                "historyTail": json.dumps([json.dumps(last)]), "eventsTail": "[]", "config": "{}",
+                "tags": [], "wandbConfig": "{}",
+            },
+            "project": {"name": "lra", "entity": {"name": "me"}}, "name": "lra",
+        }  # fmt: skip
+
+    def stream(self, path: str, body: dict[str, Any]) -> Any:
+        run = path.rstrip("/").split("/")[-2]
+        part = body.get("files", {}).get("wandb-history.jsonl")
+        if part:
+            lines = self.history.setdefault(run, {})
+            for number, line in enumerate(part["content"], int(part["offset"])):
+                lines[number] = json.loads(line)
+            self.first_line.set()
+        if body.get("complete"):
+            self.exits[run] = int(body.get("exitcode", 0))
+        return {}
+
+
+def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if server.hangs:
+                server.released.wait(60)
+            if server.hangs or server.broken:
+                self.send_error(500)
+                return
+            said = json.loads(body or b"{}")
+            if self.path.endswith("/graphql"):
+                found = {"data": server.answer(said["query"], said.get("variables") or {})}
+            elif "file_stream" in self.path:
+                found = server.stream(self.path, said)
+            else:
+                found = {}
+            self.reply(found)
+
+        def do_GET(self) -> None:
+            self.reply({})
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.reply({})
+
+        def reply(self, found: Any) -> None:
+            data = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def wandb_server() -> Iterator[WandbServer]:
+    """Run a server."""
+    server = WandbServer()
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    http.daemon_threads = True
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.released.set()
+        http.shutdown()
+        http.server_close()
+        thread.join()
