@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-class Drawing:
+class FigureProcesses:
     """Processes that draw, as many as there are cores to spare."""
 
     def __init__(self, most: int) -> None:
@@ -51,7 +51,7 @@ class Drawing:
                     draw()  # what went wrong there is raised here
 
 
-_DRAWING: ContextVar[Drawing | None] = ContextVar("drawing", default=None)
+_DRAWING: ContextVar[FigureProcesses | None] = ContextVar("drawing", default=None)
 
 
 def drawn(draw: Callable[[], object]) -> None:
@@ -75,7 +75,7 @@ def beside(*, wanted: bool) -> Iterator[None]:
     if not wanted or spare < 1 or threading.active_count() > 1:
         yield
         return
-    drawing = Drawing(spare)
+    drawing = FigureProcesses(spare)
     token = _DRAWING.set(drawing)
     try:
         yield

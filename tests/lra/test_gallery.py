@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from matplotlib.image import imread
 
 from lra.commands.report import published
@@ -49,6 +50,7 @@ def test_its_page_has_a_picture_and_a_command_for_each_that_parses() -> None:
         assert words[3] in shipped()
 
 
+@pytest.mark.every_format
 def test_it_is_made_from_published_rows(tmp_path: Path) -> None:
     one = [exhibit for exhibit in EXHIBITS if exhibit.stem == "learned-spans-by-layer"]
     page, made = write_gallery(tmp_path, one)
