@@ -37,13 +37,17 @@ _MODULES = {
 guard.settle()  # here, because every process of ours imports this first, whatever it goes on to do
 
 
-def __getattr__(name: str) -> Any:
-    """Import what Python calls at its first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'lra' has no attribute {name!r}; it has {', '.join(__all__)}")
-    found = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # for which every name would be there
+
+    def __getattr__(name: str) -> Any:
+        """Import what Python calls at its first use."""
+        if name not in _MODULES:
+            raise AttributeError(
+                f"module 'lra' has no attribute {name!r}; it has {', '.join(__all__)}"
+            )
+        found = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -180,7 +180,9 @@ def explain(error: Exception) -> int:
     if shows_tracebacks() or not is_actionable(error):
         traceback.print_exception(error)
     if is_actionable(error):
-        print(f"lra: {message(error)}", file=sys.stderr)
+        from lra.console import complain
+
+        complain(message(error))
         return 2
     print("lra: this is a bug in lra or in a package it uses, not in your input.", file=sys.stderr)
     return 1

@@ -17,7 +17,7 @@ from lra.cli import VERBS, main
 from lra.commands import data, generate, verify
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 INLINE = re.compile(r"`(lra [a-z][^`]+)`")
 BLOCK = re.compile(r"^    (lra [a-z].+)$", re.MULTILINE)
 STANDS_FOR = {

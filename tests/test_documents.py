@@ -1,9 +1,11 @@
 """What a reader of the repository is told of it holds: links, citation, licence, templates."""
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -60,6 +62,50 @@ def test_the_citation_is_of_this_version_under_this_licence() -> None:
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License\n                           Version 2.0, January 2004" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    """Load what the build of the site does beside MkDocs' own."""
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs/site/hooks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        '<script src="https://cdn.example/a.js">',
+        "<link rel=stylesheet href=//fonts.example/a.css>",
+        '<img alt="x" src="http://host.example/a.png" />',
+    ],
+)
+def test_a_page_of_the_site_that_needs_a_network_is_refused(
+    hooks: ModuleType, element: str
+) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))
+    plain = '<a href="https://arxiv.org/abs/2009.14794">paper</a><script src="assets/a.js">'
+    assert hooks.on_post_page(plain, page=page) == plain
+    with pytest.raises(Exception, match="needs a network"):
+        hooks.on_post_page(plain + element, page=page)
+
+
+def test_a_link_to_the_repository_leads_to_where_the_site_has_it(hooks: ModuleType) -> None:
+    config = SimpleNamespace(docs_dir=str(ROOT / "docs"))
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="api/mixer.md"))
+    links = {
+        "../../CONTRIBUTING.md#what-lies-where": "../contributing.md#what-lies-where",
+        "../families/README.md": "../families/README.md",
+        "../../models/idle.py": "../files/models/idle.py",
+        "../../reports/published": "../files/reports/published/index.md",
+        "../nowhere.md": "../nowhere.md",
+    }
+    written = "".join(f"[x]({link}) " for link in links) + "`[x](../../README.md)`"
+    wanted = "".join(f"[x]({link}) " for link in links.values()) + "`[x](../../README.md)`"
+    assert hooks.on_page_markdown(written, page=page, config=config) == wanted
 
 
 @pytest.mark.parametrize("name", ["bug", "new_family", "not_reproduced"])

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
     "licence.md": "LICENSE",
 }
 """Pages of the site that are files at the top of the repository."""

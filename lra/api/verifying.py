@@ -52,9 +52,10 @@ class Findings:
         return len(self.findings)
 
     def __repr__(self) -> str:
+        from lra.catalogue import table
         from lra.commands.verify import lines
 
-        return "\n".join(lines(self.mixer, self.findings))
+        return f"{table(lines(self.findings), indent='')}\n{_sentence(self)}"
 
     def _repr_html_(self) -> str:
         """Return the failures as a table, all others folded away."""

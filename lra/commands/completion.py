@@ -22,6 +22,9 @@ PATHS = frozenset({"--config-dir", "--results", "--out", "--rows", "--from", "--
 """Flags behind which a shell completes names of files by itself."""
 TYPED = ("model", "task", "hardware", "optim", "runner", "logger")
 """Groups whose options can be set one by one."""
+STYLE = "report.style"
+REPORT = ("report.write", STYLE)
+"""Keys of the report at the end of a run."""
 MOST = 500
 
 
@@ -124,12 +127,14 @@ def _keys(chosen: dict[str, Path]) -> list[str]:
             found += ["model.layers", *(f"model.backbone.{key}" for key in backbone)]
         else:
             found += [f"{group}.{key}" for key in node if key not in ("name", "about")]
-    return found
+    return [*found, *REPORT]
 
 
 def _values(key: str, chosen: dict[str, Path]) -> list[str]:
     from lra.commands.explain import own_options, shared_options
 
+    if key in REPORT:
+        return _styles() if key == STYLE else ["true", "false", "null"]
     group = key.partition(".")[0]
     if group not in chosen:
         return []
@@ -211,7 +216,15 @@ def _show(before: Sequence[str], current: str) -> list[str]:
     return [cell.name for part in parts for cell in sorted(part.iterdir())][:MOST]
 
 
+def _styles() -> list[str]:
+    """Return the styles of reports that come with lra; a shell itself completes files."""
+    folder = Path(str(resources.files("reports"))) / "figures" / "styles"
+    return sorted(file.stem for file in folder.glob("*.yaml"))
+
+
 def _report(before: Sequence[str], _: str) -> list[str]:
+    if before and before[-1] == "--style":
+        return _styles()
     folder = _results(before) / "sweeps"
     if not before or before[-1] != "--sweep" or not folder.is_dir():
         return []

@@ -4,6 +4,8 @@ No key and no network are needed to make the files.
 """
 
 import argparse
+import math
+import re
 import sys
 from pathlib import Path
 
@@ -26,8 +28,12 @@ def main(argv: list[str]) -> int:
         "--out", type=Path, help="file; default: RESULTS/reports/SWEEP/dashboard.json"
     )
     parser.add_argument("--title", help="of workspace and report")
-    parser.add_argument("--project", help="of W&B; default: that of logger=wandb_online")
-    parser.add_argument("--entity", help="account or team of W&B; default: the account's own")
+    parser.add_argument(
+        "--project", type=_name, help="of W&B; default: that of logger=wandb_online"
+    )
+    parser.add_argument(
+        "--entity", type=_name, help="account or team of W&B; default: the account's own"
+    )
     parser.add_argument("--save", action="store_true", help="save both on W&B's server, too")
     parser.add_argument(
         "--deadline", type=_seconds, default=60.0, metavar="SECONDS",
@@ -39,15 +45,14 @@ def main(argv: list[str]) -> int:
     from lra.names import own_name
     from reports.dashboard import publish
     from reports.dashboard.arrangement import plan_dashboard
-    from reports.dashboard.plan import plan_runs, raw
+    from reports.dashboard.plan import plan_runs
     from reports.rows import prepare
 
     names = {key: own_name(cell) for key, cell in cells.items()}
     runs = plan_runs(rows, sweep=choice.sweep or "all", cells=cells, names=names)
     folder, title = destination(choice.results, choice.sweep)
-    dashboard = plan_dashboard(
-        prepare(raw(rows)), runs, title=choice.title or title, sweep=choice.sweep
-    )
+    title = (choice.title or title).encode(errors="replace").decode()  # bytes that are no text
+    dashboard = plan_dashboard(prepare(rows), runs, title=title, sweep=choice.sweep)
     made = publish.specification(
         dashboard, project=choice.project or project, entity=choice.entity or entity
     )
@@ -70,10 +75,21 @@ def main(argv: list[str]) -> int:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not 0 < seconds < 86_400:
-        raise argparse.ArgumentTypeError(f"got {text}; wanted seconds, above 0")
+        raise argparse.ArgumentTypeError(f"got {text!r}; wanted seconds, above 0")
     return seconds
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[^/\\#?%:\s]{1,128}", text) or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}; wanted up to 128 characters, without spaces and any of / \\ # ? %% :"
+        )
+    return text
 
 
 def _account() -> tuple[str, str | None]:

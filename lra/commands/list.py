@@ -5,7 +5,8 @@ import json
 from dataclasses import asdict
 
 from lra.arguments import add_own
-from lra.catalogue import choose_groups, entries, named, table, words
+from lra.catalogue import choose_groups, entries, named, words
+from lra.console import print_table
 from lra.suggest import plural
 
 
@@ -57,5 +58,5 @@ def main(argv: list[str]) -> int:
     spelt = words(arguments.config_dir)
     for number, (group, found) in enumerate(listed.items()):
         print(f"{chr(10) if number else ''}{plural(group)}  ({spelt[group]}=NAME)")
-        print(table([(entry.name, entry.summary, entry.source) for entry in found]))
+        print_table([(entry.name, entry.summary, entry.source) for entry in found])
     return 0

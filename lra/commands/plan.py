@@ -197,7 +197,7 @@ def _write_csv(lines: list[dict[str, Any]]) -> None:
 
 def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
     """Print a table, what needs a word, and the totals."""
-    from lra.catalogue import table
+    from lra.console import print_table
 
     several = len({line["runner"] for line in lines}) > 1
     gpu = any(line["gpu_hours_to_do"] for line in lines)
@@ -230,7 +230,7 @@ def _print(lines: list[dict[str, Any]], totals: dict[str, Any]) -> None:
                 f"{line['options']}{mark}",
             ]
         )
-    print(table(_aligned(rows), indent=""))
+    print_table(_aligned(rows), indent="", header=True)
     if notes:
         print()
     for number, note in enumerate(notes, 1):

@@ -51,6 +51,10 @@ def stored(
     sound = rows[rows["cell"].isin(list(cells))].reset_index(drop=True)
     if sound.empty and left_out:
         raise left_out[0]
+    if sound.empty and sweep is not None and store.cells_of(sweep):
+        raise FileNotFoundError(
+            f"no cell of {sweep} under {root} has rows yet: the command that began them goes on"
+        )
     if sound.empty:
         raise FileNotFoundError(f"no results under {root}: `lra run` makes some")
     named = tell_apart(sound, cells)
@@ -166,6 +170,7 @@ def main(argv: list[str]) -> int:
         paths = publish(choice.results, choice.sweep, choice.publish)
     else:
         from lra.accounts import published_accounts, stored_accounts
+        from lra.console import busy
         from lra.report_style import read_style
         from lra.runner_class import first_metrics
         from lra.selection import kinds
@@ -185,17 +190,18 @@ def main(argv: list[str]) -> int:
             folder, name = destination(choice.results, choice.sweep)
             about = {key: cell["config"] for key, cell in cells.items()}
             accounts = stored_accounts(choice.results, rows, cells)
-        paths = write_report(
-            rows,
-            choice.out or folder,
-            title=choice.title or name,
-            groups=kinds(),
-            left_out=left_out,
-            metrics=first_metrics(cells),
-            deviations={key: deviations(node) for key, node in about.items()},
-            style=style,
-            cells=accounts,
-        )
+        with busy(f"tables and figures of {rows['cell'].nunique():,} cells …"):
+            paths = write_report(
+                rows,
+                choice.out or folder,
+                title=choice.title or name,
+                groups=kinds(),
+                left_out=left_out,
+                metrics=first_metrics(cells),
+                deviations={key: deviations(node) for key, node in about.items()},
+                style=style,
+                cells=accounts,
+            )
     for path in paths:
         print(path)
     for line in left_out:

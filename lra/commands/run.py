@@ -122,6 +122,7 @@ def _finish(
     from lra.accounts import stored_accounts
     from lra.commands import report
     from lra.compose import LoggerMode
+    from lra.console import print_result
     from lra.runner_class import first_metrics
     from lra.sweep.conclusion import conclusions
     from lra.sweep.live import shown_by_tensorboard
@@ -149,8 +150,8 @@ def _finish(
                 style=style,
                 cells=stored_accounts(sweep.root, rows, cells),
             )
-            for line in conclusions(rows):
-                print(line)
+            for table in conclusions(rows):
+                print_result(table)
         if mirrored:
             sentence = _mirror(sweep, logger, rows, cells, written)
     print()

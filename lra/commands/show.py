@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from lra.catalogue import table
 from lra.cli import CommandError
+from lra.console import print_table
 from lra.sweep.stored_weights import NAME, OPTION
 from runners.records import Cell
 from runners.store import Store
@@ -89,7 +89,10 @@ def main(argv: list[str]) -> int:
         print(f"made on\n{indent(yaml.safe_dump(made, sort_keys=False))}")
     print("rows" if rows else "no rows yet: the cell was begun and did not end")
     if rows:
-        print(rows_table(rows, str(cell.columns["model"]), curves=arguments.curves))
+        lines, hidden = row_lines(rows, str(cell.columns["model"]), curves=arguments.curves)
+        print_table(lines, header=True)
+        if hidden:
+            print(f"  and {hidden} rows along the training steps: --curves")
     print("\nrepeat it (results= another folder, for a complete cell is skipped)")
     if gone(cell):
         print(
@@ -145,10 +148,15 @@ def repeat(cell: Cell, store: Store = HERE, *, results: str = "results-repeated"
     return f"{shlex.join(['cd', folder])} && {command}"
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False) -> str:
-    """Return the rows as aligned text; those along training steps only where asked for."""
+def row_lines(
+    rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = False
+) -> tuple[list[tuple[str, ...]], int]:
+    """Return rows as words below their headings, and how many are left out.
+
+    Those along training steps are, unless they are asked for.
+    """
     shown = [row for row in rows if curves or row["step"] is None]
-    lines = [("metric", "value", "unit", "samples", "labels")]
+    lines: list[tuple[str, ...]] = [("metric", "value", "unit", "samples", "labels")]
     for row in shown:
         step = [] if row["step"] is None else [f"step={row['step']}"]
         labels = [f"{key}={value}" for key, value in sorted((row["labels"] or {}).items())]
@@ -164,9 +172,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], model: str, *, curves: bool = 
                 " ".join([*own, *step, *labels]),
             )
         )
-    text = table(lines)
-    hidden = len(rows) - len(shown)
-    return text + (f"\n  and {hidden} rows along the training steps: --curves" if hidden else "")
+    return lines, len(rows) - len(shown)
 
 
 def spelt(value: float) -> str:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lra.catalogue import choices, table
+from lra.catalogue import choices
+from lra.console import print_table
 from lra.suggest import UnknownName
 from lra.yaml_text import load
 
@@ -81,7 +82,8 @@ def print_traits(
         "model", "directions", "operations", "memory", "length", "state", "supports", "positions",
         "also",
     )  # fmt: skip
-    print(table([header, *(line(name, facts) for name, facts in found.items())], indent=""))
+    rows = [header, *(line(name, facts) for name, facts in found.items())]
+    print_table(rows, indent="", header=True)
     for name, facts in found.items():
         for direction, reason in facts["refusals"].items():
             print(f"{name}: not {direction}: {reason}")

@@ -1,13 +1,14 @@
 """`lra verify`: the contract checks on one mixer, ours by name or yours by import path."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.arguments import add_own, whole
-from lra.catalogue import names, table
+from lra.catalogue import names
 from lra.class_path import ROOMS
+from lra.console import print_table
 from lra.suggest import UnknownName, unknown
 from lra.yaml_text import parse
 
@@ -66,16 +67,15 @@ def main(argv: list[str]) -> int:
         heads=arguments.heads,
         max_length=arguments.max_length,
     )
-    for line in lines(arguments.mixer, findings, quiet=arguments.quiet):
-        print(line)
+    if rows := lines(f for f in findings if not (arguments.quiet and f.passed)):
+        print_table(rows, indent="")
+    print(counted(arguments.mixer, findings))
     return 0 if all(finding.passed for finding in findings) else 1
 
 
-def lines(mixer: str, findings: "Sequence[Finding]", *, quiet: bool = False) -> list[str]:
-    """Return what is said of findings; where quiet is asked for, of those that failed alone."""
-    shown = [finding for finding in findings if not (quiet and finding.passed)]
-    rows = [("ok" if f.passed else "NO", f.check, f.detail) for f in shown]
-    return [*([table(rows, indent="")] if rows else []), counted(mixer, findings)]
+def lines(findings: "Iterable[Finding]") -> list[tuple[str, str, str]]:
+    """Return what is said of each finding."""
+    return [("ok" if f.passed else "NO", f.check, f.detail) for f in findings]
 
 
 def counted(mixer: str, findings: "Sequence[Finding]") -> str:

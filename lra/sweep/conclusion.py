@@ -7,16 +7,16 @@ import pandas as pd
 from reports.rows import cost_points, cost_rows, prepare, settings
 from reports.sections.accuracy import score_tables
 from reports.sections.efficiency import crossover_table
-from reports.tables import to_markdown
+from reports.tables import Table
 
 
-def conclusions(rows: pd.DataFrame) -> Iterator[str]:
+def conclusions(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield the tables of scores with baselines, and where each model overtakes the references."""
     frame = prepare(rows)
     for _, table in score_tables(frame):
-        yield "\n" + to_markdown(table).rstrip()
+        yield table
     timed = cost_rows(frame)
     for part in settings(timed) if not timed.empty else ():
         crossing = crossover_table(cost_points(part.rows))
         if crossing is not None:
-            yield "\n" + to_markdown(crossing).rstrip()
+            yield crossing

@@ -31,6 +31,20 @@ _ALIKE = frozenset({
     "longest_length", "mode",
 })  # fmt: skip
 """What may differ along one line, or is said by the model's name or by the metric's key."""
+_STEERING = frozenset(
+    keys.option("runner", name)
+    for name in (
+        "shard",
+        "retry",
+        "timeout_s",
+        "dry_run",
+        "lengths",
+        "modes",
+        "log_every_steps",
+        "checkpoint_every_s",
+    )
+)
+"""Options of which no number depends: which cells are run, and when something is written."""
 _COORDINATES = 8
 """Axes that can be told apart in one plot of parallel coordinates."""
 _LISTED = 100
@@ -247,20 +261,24 @@ def _columns(frame: pd.DataFrame, runs: Sequence[RunPlan]) -> tuple[Key, ...]:
 def _apart(runs: Sequence[RunPlan]) -> tuple[str, ...]:
     """Return the keys in which runs of one model that carry one metric differ, but for the seed.
 
-    Runs that differ in one of them are lines of their own: a mean over two machines, protocols or
-    versions of a task would be a number of none.
+    Runs that differ in one of them are lines of their own: a mean over two machines, protocols,
+    versions of a task or learning rates would be a number of none.
     """
     first: dict[tuple[str, object], Mapping[str, Any]] = {}
     found: set[str] = set()
     for run in runs:
         for metric in {*_histories([run]), *run.summary} - {*keys.AXES, keys.STATUS}:
             other = first.setdefault((metric, run.config.get("model")), run.config)
-            found |= {
-                name
-                for name in keys.CONFIGURATION
-                if name not in _ALIKE and other.get(name) != run.config.get(name)
-            }
-    return tuple(name for name in keys.CONFIGURATION if name in found)
+            if other is not run.config:
+                found |= {name for name in run.config if _differs(name, run.config, other)}
+    named = [name for name in keys.CONFIGURATION if name in found]
+    return (*named, *sorted(found - {*named}))
+
+
+def _differs(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    # an option of one alone is one of another runner, which has a key of its own
+    known = name in other or name in keys.CONFIGURATION
+    return known and name not in _ALIKE | _STEERING and one[name] != other.get(name)
 
 
 def _by_setting(

@@ -12,6 +12,9 @@ from reports.tables import Column, Entry, Table, TableRow
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+_USED = (*TASK, "name", "cell", "seed", "value", "status", "reason", "baseline", "departures",
+         "labels", "device", "precision")  # fmt: skip
+"""Columns of a score: fewer are taken apart sooner."""
 BASELINES = "baselines: scores that need no long-range model"
 ARENA = frozenset(
     {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder64", "pathx", "path256"}
@@ -88,6 +91,7 @@ def accuracy_table(
     final = final_scores(rows, split, score)
     if final is None:
         return None
+    final = final[list(_USED)].copy()
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
@@ -102,11 +106,19 @@ def accuracy_table(
         for r in by_baseline
     }
     baselines = sorted(titles, key=lambda n: (found.get(n, 0), n))
-    models = model_order([str(n) for n in final["name"][final["baseline"] == ""]])
+    lacking = _without_score(rows, final)
+    models = model_order(
+        [*(str(n) for n in final["name"][final["baseline"] == ""]), *(name for name, _ in lacking)]
+    )
     parts = {(str(n), c): own for (n, c), own in final.groupby(["name", "column"], sort=False)}
     nothing = final.iloc[:0]
     for name in [*models, *baselines]:
-        entries = tuple(entry(parts.get((name, c), nothing), score) for c in columns)
+        entries = tuple(
+            Entry(text="–", status=MISSING, notes=(f"trained, without {_words(score, split)}",))
+            if (name, c) in lacking
+            else entry(parts.get((name, c), nothing), score)
+            for c in columns
+        )
         section = BASELINES if name in titles else ""
         table_rows.append(TableRow(title=titles.get(name, name), entries=entries, section=section))
     percent = f"{100 * LEVEL:g} %"
@@ -127,6 +139,19 @@ def accuracy_table(
         columns=heads,
         rows=tuple(table_rows),
     )
+
+
+def _without_score(rows: pd.DataFrame, final: pd.DataFrame) -> set[tuple[str, tuple[str, ...]]]:
+    """Return names and columns of trainings that neither have the score of others nor failed."""
+    trained = rows[(rows["runner"] == "train") & rows["task"].isin(set(final["task"]))]
+    trained = trained.drop_duplicates(["name", *TASK])
+    places = [tuple(shown(v) for v in key) for key in trained[list(TASK)].to_numpy()]
+    found = set(zip(map(str, trained["name"]), places, strict=True))
+    return found - set(zip(map(str, final["name"]), final["column"], strict=True))
+
+
+def _words(score: Score, split: str) -> str:
+    return f"{score.title.lower()} on the {split} split"
 
 
 def final_scores(rows: pd.DataFrame, split: str, score: Score) -> pd.DataFrame | None:
@@ -155,8 +180,8 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     """Return one place of a table from its rows: one for each seed, or why there is no number."""
     if rows.empty:
         return Entry(text="–", status=MISSING, notes=("not run",))
-    good = rows[rows["status"] == "ok"]
-    bad = rows[rows["status"] != "ok"]
+    sound = (rows["status"] == "ok").to_numpy()
+    good, bad = (rows, rows[:0]) if sound.all() else (rows[sound], rows[~sound])
     notes = tuple(_failures(bad))
     cells = tuple(dict.fromkeys(str(key) for key in rows["cell"]))
     if good["seed"].duplicated().any():
@@ -215,5 +240,5 @@ def _examples(rows: pd.DataFrame) -> int:
 
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
     """Yield each reason once; how many seeds it took is said in the entry."""
-    for row in rows.drop_duplicates(["status", "reason"]).itertuples():
+    for row in rows[["status", "reason"]].drop_duplicates().itertuples():
         yield f"{MARKS[str(row.status)]}: {short(str(row.reason))}"

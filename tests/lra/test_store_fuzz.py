@@ -13,6 +13,7 @@ import pytest
 from fuzz import cases
 
 from lra.cli import main
+from reports.dashboard import publish
 from runners.records import Cell, Measurement, Outcomes
 from runners.store import BadStore, Store, read_outcomes, read_rows
 
@@ -87,6 +88,7 @@ def kinds(name):
 ])  # fmt: skip
 def test_one_damaged_file(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
     (tmp_path / "sound").mkdir()
     fill(tmp_path / "sound")
     generator = random.Random(name)
@@ -130,6 +132,8 @@ def check(root, path, seed, harmless, capsys):
     if blocks:
         assert str(path) in told
         assert path.name in page.partition("## Left out")[2]
+    code, told = lra(capsys, "dashboard", "--results", root)
+    assert (code, str(path) in told) == (blocks, blocks)
 
     left_out = []
     rows = read_rows(root, left_out=left_out)

@@ -141,7 +141,7 @@ def test_a_note_begins_with_the_reason_and_counts_many_models(status: str) -> No
 
 
 def test_the_terminal_says_so(make: SimpleNamespace) -> None:
-    told = "\n".join(conclusions(make.frame(*cells(make, disturbed=(4096,)))))
+    told = "\n".join(map(to_markdown, conclusions(make.frame(*cells(make, disturbed=(4096,))))))
     assert "leaves out 4,096" in told
 
 

@@ -33,6 +33,11 @@ def test_words_of_every_kind() -> None:
         "hardware.compile=true",
         "hardware.compile=false",
     ]
+    assert candidates(["run", "report."]) == ["report.write=", "report.style="]
+    assert candidates(["run", "report.style=paper_c"]) == ["report.style=paper_column"]
+    assert "slides" in candidates(["report", "--style", ""])
+    assert candidates(["run", "logger=tens"]) == ["logger=tensorboard"]
+    assert "--sweep" in candidates(["dashboard", "--"])
     assert candidates(["list", "performe"]) == ["performer"]
     assert candidates(["list", "tasks", ""]) == names("task")
     assert candidates(["data", "show", "listo"]) == ["listops"]
@@ -114,6 +119,9 @@ LINES = {
     "lra data show patht": None,
     "lra data show selec": "selective_copy",
     "lra run --multi": "--multirun",
+    "lra dashb": "dashboard",
+    "lra run logger=tens": "tensorboard",
+    "lra run report.style=sli": "slides",
 }
 
 

@@ -1,6 +1,7 @@
 """`lra dashboard`: files for review, from a store, without a key."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,18 @@ def test_files_are_written_before_anything_is_asked_of_a_server(
     assert "ends in .json" in capsys.readouterr().err
     assert main(["dashboard", "--results", str(tmp_path / "nothing")]) == 2
     assert "lra run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--project=a/b", r"got 'a/b'; wanted up to 128 characters, without .*%"),
+        ("--entity=\udcff", r"got '\\udcff'; wanted up to 128"),
+        ("--deadline=soon", "got 'soon'; wanted seconds"),
+        ("--deadline=nan", "got 'nan'; wanted seconds"),
+    ],
+)
+def test_words_that_are_none(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["dashboard", word])
+    assert re.search(told, capsys.readouterr().err)

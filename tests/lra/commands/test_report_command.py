@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import lra
 from lra.cli import main
 from lra.commands.report import published
 from runners.records import CELL_COLUMNS, Cell, Measurement
@@ -26,6 +27,19 @@ def results(tmp_path: Path) -> Path:
         store.write(cell, [row], [], {"torch": "2"})
         store.record_in_sweep("mine", cell.key)
     return store.root
+
+
+def test_python_reads_the_same_rows_and_names_what_is_damaged(results: Path) -> None:
+    whole = lra.rows(results)
+    pd.testing.assert_frame_equal(whole, lra.rows(str(results), "mine"))
+    assert lra.table(whole).to_pandas().shape == (1, 1)
+    with pytest.raises(ValueError, match="unknown sweep 'mien': did you mean 'mine'"):
+        lra.rows(results, "mien")
+    one = next(results.glob("cells/*/*/*.jsonl"))
+    one.write_text("{")
+    with pytest.warns(UserWarning, match=rf"left out: {one}, line 1: torn") as warned:
+        assert len(lra.rows(results)) == 1
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize("name", ["v1.5", "v1.5.jsonl"])

@@ -111,6 +111,22 @@ def test_every_panel_has_all_its_keys_in_one_run(rows: pd.DataFrame) -> None:
     assert publish.specification(dashboard, project="lra", entity=None) == made
 
 
+def test_runs_that_an_option_tells_apart_are_lines_of_their_own(make: SimpleNamespace) -> None:
+    """Or a line would be the mean of two learning rates."""
+    rows = make.frame(
+        *(make.row("train_loss", 1.0, step=step, cell=cell) for step in (1, 2) for cell in "abc")
+    )
+    rates = {"a": (0.1, 50), "b": (0.2, 50), "c": (0.1, 60)}
+    cells = {
+        cell: {"config": {"optim": {"peak_learning_rate": rate}, "runner": {"timeout_s": limit}}}
+        for cell, (rate, limit) in rates.items()
+    }
+    runs = plan_runs(rows, sweep="quick", cells=cells)
+    dashboard = plan_dashboard(prepare(rows), runs, title="Quick", sweep=None)
+    assert dashboard.group_by == ("model", "optim__peak_learning_rate")
+    assert [section.group_by for section in dashboard.report] == [dashboard.group_by]
+
+
 def test_numbers_and_reasons_are_in_the_report_and_escaped(rows: pd.DataFrame) -> None:
     _, dashboard = planned(rows)
     text = {section.title: section.text for section in dashboard.report}

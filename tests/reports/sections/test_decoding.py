@@ -210,7 +210,7 @@ def test_only_refusals_leave_no_figure(make: SimpleNamespace, tmp_path: Path) ->
 
 def test_the_mirror_sends_them_by_length(rows: pd.DataFrame) -> None:
     plans = {plan.name: plan for plan in plan_runs(rows, sweep="s", cells={})}
-    history = plans["linear/mnist/s0/256-1024"].history
+    history = plans["linear/mnist/s0/decode/256-1024"].history
     assert [line["sequence_length"] for line in history] == [256, 512, 1024]
     assert history[0]["speed/state_token_time"] == 1e-3
     assert history[1]["memory/state_state_bytes"] == BATCH * 512 * 2.0**10

@@ -1,0 +1,191 @@
+"""Results that are sound and awkward: every verb says what is there, and merges nothing."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra.cli import main
+from reports.dashboard import publish
+from runners.records import Cell, Measurement, Status
+from runners.storage.formats import pretty
+from runners.store import Store
+
+COLUMNS: dict[str, Any] = {
+    "runner": "train", "mode": "train", "model": "linear", "task": "listops", "task_version": 1,
+    "source": "generated", "length": 512, "causal": False, "hardware": "cpu", "device": "chip",
+    "precision": "float32", "threads": 2, "seed": 0,
+}  # fmt: skip
+NAMES = ("<script>alert(1)</script>", "50%_$x$", "a|b`c`", "../../etc", "\"'&amp;")
+TOLD = {"split": "test", "examples": "100"}
+
+
+def put(store: Store, *measurements: Measurement, schema: int = 2, **columns: Any) -> Path:
+    """Store one cell; return the file with its rows."""
+    mixer = columns.pop("mixer", {})
+    full = COLUMNS | columns
+    told = {k: full[k] for k in ("model", "task", "task_version", "seed", "hardware", "length")}
+    cell = Cell(
+        identity={**told, "mixer": mixer, "runner": {"name": full["runner"]}},
+        columns=full,
+        config={"model": {"name": full["model"]}},
+        overrides=(f"model={full['model']}",),
+        fingerprint="ab",
+    )
+    path = store.write(cell, measurements, [], {"torch": "2"})
+    store.record_in_sweep("mine", cell.key)
+    if schema == 1:
+        path.write_text(path.read_text().replace('"schema":2', '"schema":1'))
+        about = path.with_name("cell.json")
+        about.write_bytes(pretty(json.loads(about.read_text()) | {"schema": 1}))
+    return path
+
+
+def score(value: float, **labels: str) -> Measurement:
+    return Measurement(metric="accuracy", value=value, labels=TOLD | labels)
+
+
+def timed(store: Store, seconds: float, **columns: Any) -> None:
+    rows = [
+        Measurement(metric="time", value=seconds, samples=(seconds,) * 3),
+        Measurement(metric="batch_size", value=4.0),
+    ]
+    put(store, *rows, runner="scaling", mode="step", **columns)
+
+
+def schemas(store: Store) -> None:
+    put(store, score(0.25), schema=1)
+    put(store, score(0.75), mixer={"features": 4})
+
+
+def machines(store: Store) -> None:
+    for name, value in (("cpu", 0.25), ("h100", 0.75)):
+        put(store, score(value), hardware=name, device=name)
+        timed(store, value, hardware=name, device=name)
+
+
+def protocols(store: Store) -> None:
+    for name, value in (("one", 0.25), ("two", 0.75)):
+        put(store, score(value, protocol=name), mixer={"of": name})
+
+
+def versions(store: Store) -> None:
+    for version, value in ((1, 0.25), (2, 0.75)):
+        put(store, score(value), task_version=version)
+        timed(store, value, task_version=version)
+
+
+def one_seed(store: Store) -> None:
+    put(store, Measurement(metric="accuracy", value=0.25, labels={"split": "test"}))
+    put(store, score(0.75), model="softmax")
+
+
+def no_score(store: Store) -> None:
+    put(store, Measurement(metric="train_loss", value=1.0, step=1))
+    put(store, score(0.75), model="softmax")
+
+
+def failures(store: Store) -> None:
+    put(store, Measurement(metric="accuracy", status=Status.diverged, reason="nan", labels=TOLD))
+    put(store, score(0.75), model="softmax")
+
+
+SHOWN: dict[Callable[[Store], None], tuple[str, ...]] = {
+    schemas: (r"linear \(features=4\) \| 75", r"linear \(features=none\) \| 25", "schema 1, 2"),
+    machines: (r"linear \(hardware=cpu\) \| 25", r"linear \(hardware=h100\) \| 75", "cpu, h100"),
+    protocols: (r"linear .*one.* \| 25", r"linear .*two.* \| 75"),
+    versions: (r"\| 25\.0 .*\| –¹ \|", r"\| –¹ \| 75\.0", "version 1 .*; listops version 2"),
+    one_seed: (r"linear \| 25\.0 \|", r"softmax \| 75\.0 \[65\.7, 82\.5; 100 examples\]"),
+    no_score: (r"linear \| –¹ \|", "¹ trained, without accuracy on the test split"),
+    failures: (r"linear \| diverged¹ \|", "¹ diverged: nan"),
+}
+"""What the report prints: nowhere the mean, 50."""
+
+
+@pytest.fixture(autouse=True)
+def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lra.selection.kinds", dict)  # which reads fifty files
+    monkeypatch.setattr(publish, "specification", lambda planned, **_: planned.as_json())
+
+
+def lra(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    code = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert "this is a bug" not in err
+    return code, out + err
+
+
+@pytest.mark.parametrize("fill", SHOWN, ids=lambda fill: fill.__name__)
+def test_what_differs_is_not_merged(
+    fill: Callable[[Store], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    one_format: None,
+) -> None:
+    store = Store(tmp_path / "results")
+    fill(store)
+    assert lra(capsys, "report", "--results", store.root)[0] == 0
+    assert lra(capsys, "dashboard", "--results", store.root)[0] == 0
+    folder = store.root / "reports" / "all"
+    board = json.loads((folder / "dashboard.json").read_text())
+    for text in ((folder / "report.md").read_text(), (folder / "dashboard.md").read_text()):
+        for line in SHOWN[fill]:
+            assert re.search(line, text) or (text.count("schema") == 0 and "|" not in line), line
+        assert "| 50.0" not in text
+    apart = {
+        "machines": {"hardware", "device"}, "versions": {"task_version"}, "schemas": set(),
+    }.get(fill.__name__)  # fmt: skip
+    assert apart is None or apart <= {*board["group_by"]}
+    (key, *_) = (path.name for path in store.root.glob("cells/*/*"))
+    assert lra(capsys, "show", key, "--results", store.root)[0] == 0
+
+
+def test_names_of_any_kind_are_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], one_format: None
+) -> None:
+    store = Store(tmp_path / "results")
+    for name in NAMES:
+        put(store, score(0.5), model=name)
+        why = Measurement(metric="time", status=Status.crashed, reason=f"{name}\n{name}")
+        put(store, why, model=name, runner="scaling", mode="step")
+    assert lra(capsys, "report", "--results", store.root)[0] == 0
+    assert lra(capsys, "dashboard", "--results", store.root, "--title", NAMES[0])[0] == 0
+    folder = store.root / "reports" / "all"
+    for file in ("report.html", "report.md", "dashboard.md"):
+        assert not re.search(r"(?<!\\)<script>alert", (folder / file).read_text()), file
+    assert len((folder / "dashboard.md").read_text().split(r"\<script\>alert(1)\</script\>")) > 3
+    assert sorted(tmp_path.rglob("etc*")) == []
+    with pytest.raises(ValueError, match="wanted printable text"):
+        put(store, score(0.5), model="two\nlines")
+
+
+def test_stores_with_nothing_in_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path / "results")
+    asked = ("--results", store.root)
+    for prepare in (store.root.mkdir, (store.root / "cells").mkdir):
+        prepare()
+        for verb in ("report", "dashboard"):
+            assert lra(capsys, verb, *asked) == (
+                2, f"lra: no results under {store.root}: `lra run` makes some\n"
+            )  # fmt: skip
+        assert "cells there: none" in lra(capsys, "show", "3fa9", *asked)[1]
+    store.record_in_sweep("mine", "3fa9" * 4)
+    for verb in ("report", "dashboard"):
+        code, told = lra(capsys, verb, *asked, "--sweep", "mine")
+        assert (code, "no cell of mine" in told) == (2, True)
+
+    path = put(store, score(0.5))
+    put(store, score(0.5), seed=1)
+    path.write_bytes(path.read_bytes().replace(b"chip", b"ch\xff"))
+    for folder in (b"cells/\xff", b"cells/\xff/\xff", b"sweeps/\xfe"):  # names that are no text
+        (store.root / os.fsdecode(folder)).mkdir()
+    for verb in ("report", "dashboard"):
+        code, told = lra(capsys, verb, *asked)
+        assert (code, f"left out: {path}, line 1: not UTF-8" in told) == (1, True)
+        assert lra(capsys, verb, *asked, "--sweep", "mien")[0] == 2
+    assert lra(capsys, "show", path.parent.name, *asked)[0] == 2
