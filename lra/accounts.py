@@ -1,12 +1,15 @@
 """What a report's page says of each cell beside its rows: configuration, command, environment."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lra.commands.show import origin_of, repeat
+from lra.commands.show import HERE, origin_of, repeat
+from lra.configuration import ConfigError
+from lra.suggest import UnknownName
 from lra.sweep.stored_weights import NAME
 from reports.page.configurations import CellAccount
 from runners.records import CELL_COLUMNS, Cell, baseline_of
@@ -43,7 +46,7 @@ def stored_accounts(
         environment.pop("sources", None)  # of every module: a matter of the store
         found[key] = CellAccount(
             config=cell.config or about["described"],
-            command=repeat(cell, store),
+            command=_command(cell, store),
             environment=environment,
         )
     return found
@@ -77,7 +80,7 @@ def published_accounts(
                 config={},
                 overrides=tuple(map(str, overrides)),
             )
-            command = repeat(cell)
+            command = _command(cell)
         environment = about.get("environment")
         found[key] = CellAccount(
             config=about["described"],
@@ -85,3 +88,10 @@ def published_accounts(
             environment=environment if isinstance(environment, Mapping) else {},
         )
     return found
+
+
+def _command(cell: Cell, store: Store = HERE) -> str:
+    """Return the command that repeats a cell; nothing where its runner's package is not here."""
+    with suppress(ConfigError, UnknownName):
+        return repeat(cell, store)
+    return ""

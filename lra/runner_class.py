@@ -60,7 +60,7 @@ def mode_word(cell: "Cell") -> str:
     """
     name, mode = str(cell.columns["runner"]), str(cell.columns["mode"])
     node = cell.config.get("runner") or {"name": name}
-    own = _options(str(node.get("name")))
+    own = _options(str(node.get("name", name)))
     if node.get("class_path", own.get("class_path")) == own.get("class_path"):
         for option, form in MODES.items():
             if option in own:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, shown
+from reports.rows import MARKS, shown, values
 
 MOST_CELLS = 5_000
 """Whose configurations one page holds."""
@@ -67,7 +67,8 @@ def cells_json(
         accounts: what is known of cells, by key.
     """
     pairs, words, environments = _Pool(), _Pool(), _Pool()
-    flat = {key: flattened(accounts[key].config) if key in accounts else () for key in keys}
+    unknown = CellAccount()
+    flat = {key: flattened(accounts.get(key, unknown).config) for key in keys}
     usual = _usual(flat.values())
     base = [pairs.place(pair) for pair in usual.items()]
     unlike = []
@@ -79,7 +80,7 @@ def cells_json(
         unlike.append([further, lacking] if own else None)
     commands, machines = [], []
     for key in keys:
-        account = accounts.get(key, CellAccount())
+        account = accounts.get(key, unknown)
         commands.append([words.place(word) for word in account.command.split(" ")])
         machines.append(environments.place(flattened(account.environment)))
     columns, numbers = _rows(frame, keys, words)
@@ -99,19 +100,22 @@ def cells_json(
     }
 
 
-def flattened(node: Any, name: str = "") -> tuple[tuple[str, str], ...]:
+def flattened(node: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return a configuration as pairs of dotted name and text."""
-    if isinstance(node, Mapping) and node:
-        return tuple(
-            pair
-            for key, value in node.items()
-            for pair in flattened(value, f"{name}.{key}" if name else str(key))
-        )
-    if not name:
-        return ()
-    if isinstance(node, (list, tuple)):
-        return ((name, "[" + ", ".join(map(_text, node)) + "]"),)
-    return ((name, _text(node)),)
+    pairs: list[tuple[str, str]] = []
+    _flatten(node, "", pairs)
+    return tuple(pairs)
+
+
+def _flatten(node: Mapping[str, Any], beginning: str, pairs: list[tuple[str, str]]) -> None:
+    for key, value in node.items():
+        name = f"{beginning}{key}"
+        if isinstance(value, str):
+            pairs.append((name, value))
+        elif isinstance(value, Mapping) and value:
+            _flatten(value, f"{name}.", pairs)
+        else:
+            pairs.append((name, _text(value)))
 
 
 def _text(value: Any) -> str:
@@ -119,6 +123,8 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_text, value)) + "]"
     return str(value)
 
 
@@ -148,7 +154,9 @@ def _rows(
     failed = dict(zip(bad["cell"], bad["status"], strict=True))
     reasons = dict(zip(bad["cell"], bad["reason"], strict=True))
     first = own.drop_duplicates("cell")
-    columns = [first[c] for c in ("cell", "name", "task", "runner", "mode", "length", "seed")]
+    columns = [
+        values(first, c) for c in ("cell", "name", "task", "runner", "mode", "length", "seed")
+    ]
     for cell, name, task, runner, mode, length, seed in zip(*columns, strict=True):
         outcome = MARKS.get(failed[cell], str(failed[cell])) if cell in failed else "ok"
         facts[places[cell]] = [
@@ -160,7 +168,7 @@ def _rows(
     if len(final) > MOST_NUMBERS:
         return facts, []
     numbers: list[list[Any]] = [[] for _ in keys]
-    columns = [final[c] for c in ("cell", "metric", "value", "unit", "status", "labels")]
+    columns = [values(final, c) for c in ("cell", "metric", "value", "unit", "status", "labels")]
     for cell, metric, value, unit, status, labels in zip(*columns, strict=True):
         said = {k: v for k, v in labels.items() if k not in _SAID}
         beside = ", ".join(f"{name}={text}" for name, text in sorted(said.items()))

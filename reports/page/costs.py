@@ -6,7 +6,17 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from reports.page.chart import ChartAxis, ChartPanel, ChartPoint, PageChart
-from reports.rows import MARKS, TIMED, Record, Value, ambiguous, merged, model_order, settings
+from reports.rows import (
+    MARKS,
+    TIMED,
+    Record,
+    Value,
+    ambiguous,
+    merged,
+    model_order,
+    settings,
+    values,
+)
 from reports.sections.efficiency import REFERENCES, mode_name
 from reports.statistics import median_interval
 from runners.metrics import METRICS
@@ -92,9 +102,9 @@ def _panels(rows: pd.DataFrame, runner: str) -> Iterator[ChartPanel]:
     parts = settings(own)
     for part in parts:
         by_mode: dict[str, _Measured] = {}
-        columns = [part.rows[column] for column in _NEEDED]
-        for values in zip(*columns, strict=True):
-            record: Record = dict(zip(_NEEDED, values, strict=True))
+        columns = [values(part.rows, column) for column in _NEEDED]
+        for found_values in zip(*columns, strict=True):
+            record: Record = dict(zip(_NEEDED, found_values, strict=True))
             place = (str(record["name"]), int(record["length"]))
             found = by_mode.setdefault(str(record["mode"]), _Measured()).records
             kind = (str(record["metric"]), str(record["reference"]))

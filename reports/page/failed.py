@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.rows import MARKS, labels_of, shown
+from reports.rows import MARKS, labels_of, shown, values
 
 _NAMED = 8
 """Lengths, or seeds, that a line names."""
@@ -40,8 +40,8 @@ def failed_lines(frame: pd.DataFrame) -> list[FailedLine]:
     met: set[str] = set()
     columns = ("cell", "name", "task", "mode", "length", "seed", "metric", "reference", "status",
                "reason", "labels")  # fmt: skip
-    for values in zip(*(bad[c] for c in columns), strict=True):
-        cell, name, task, mode, length, seed, metric, reference, status, reason, labels = values
+    for line in zip(*(values(bad, c) for c in columns), strict=True):
+        cell, name, task, mode, length, seed, metric, reference, status, reason, labels = line
         if cell in whole:
             if cell in met:
                 continue
@@ -68,8 +68,8 @@ def _places(found: Iterable[tuple[Any, Any]]) -> str:
     """Return lengths and seeds in a few words."""
     pairs = list(found)
     parts = []
-    for name, values in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
-        numbers = sorted({int(value) for value in values if not pd.isna(value)})
+    for name, numbered in (("length", [n for n, _ in pairs]), ("seed", [s for _, s in pairs])):
+        numbers = sorted({int(value) for value in numbered if not pd.isna(value)})
         if numbers:
             words = [f"{number:,}" for number in numbers[:_NAMED]]
             rest = len(numbers) - len(words)

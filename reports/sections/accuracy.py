@@ -12,6 +12,9 @@ from reports.tables import Column, Entry, Table, TableRow
 
 # Two accuracies may stand in one column only where all of these agree.
 TASK = ("task", "task_version", "source", "length", "regime", "tokenizer")
+_USED = (*TASK, "name", "cell", "seed", "value", "status", "reason", "baseline", "departures",
+         "labels", "device", "precision")  # fmt: skip
+"""Columns of a score: fewer are taken apart sooner."""
 BASELINES = "baselines: scores that need no long-range model"
 ARENA = frozenset(
     {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder64", "pathx", "path256"}
@@ -88,6 +91,7 @@ def accuracy_table(
     final = final_scores(rows, split, score)
     if final is None:
         return None
+    final = final[list(_USED)].copy()
     final["column"] = [tuple(shown(v) for v in key) for key in final[list(TASK)].to_numpy()]
     columns = sorted(set(final["column"]))
     same_length = {c[0] for c in columns if len({o[3] for o in columns if o[0] == c[0]}) == 1}
@@ -176,8 +180,8 @@ def entry(rows: pd.DataFrame, score: Score) -> Entry:
     """Return one place of a table from its rows: one for each seed, or why there is no number."""
     if rows.empty:
         return Entry(text="–", status=MISSING, notes=("not run",))
-    good = rows[rows["status"] == "ok"]
-    bad = rows[rows["status"] != "ok"]
+    sound = (rows["status"] == "ok").to_numpy()
+    good, bad = (rows, rows[:0]) if sound.all() else (rows[sound], rows[~sound])
     notes = tuple(_failures(bad))
     cells = tuple(dict.fromkeys(str(key) for key in rows["cell"]))
     if good["seed"].duplicated().any():
@@ -236,5 +240,5 @@ def _examples(rows: pd.DataFrame) -> int:
 
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
     """Yield each reason once; how many seeds it took is said in the entry."""
-    for row in rows.drop_duplicates(["status", "reason"]).itertuples():
+    for row in rows[["status", "reason"]].drop_duplicates().itertuples():
         yield f"{MARKS[str(row.status)]}: {short(str(row.reason))}"
