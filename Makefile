@@ -1,6 +1,7 @@
 # Every target makes or reuses the virtual environment by itself; nothing else has to be set up.
 #
 #   make quickstart   train and measure every mixer, write tables and figures
+#   make gallery      docs/gallery.md: every kind of figure, from published rows
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
 #   make docs         the documentation as a site, in build/site
@@ -20,13 +21,16 @@ SPREAD := -n $(PROCESSES) --maxprocesses 8 --dist worksteal
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types rules docs pytest parity campaign wheel clean
+.PHONY: help quickstart gallery test lint types rules docs pytest parity campaign wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
 quickstart: $(VENV)/.runtime
 	$(BIN)/lra run -m +experiment=quickstart
+
+gallery: $(VENV)/.runtime
+	$(BIN)/lra report --gallery docs
 
 # Types and documents are checked beside the tests, which leave a core idle now and then.
 test: lint $(VENV)/.dev

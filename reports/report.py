@@ -21,6 +21,7 @@ from reports.figures.curves import (
 )
 from reports.figures.drawing import Look, looks, save
 from reports.figures.panels import line_figures
+from reports.figures.processes import beside
 from reports.figures.scaling import QUANTITIES, scaling_data
 from reports.install import install
 from reports.latex_tables import to_latex
@@ -73,6 +74,8 @@ SHOWN = frozenset({*SECTIONS, "decode", "train", "dynamic_evaluation", "certify"
 are a table of their metrics."""
 
 
+_LARGE = 20_000
+"""Rows of a report whose figures are drawn in processes of their own."""
 TABLE_FORMS = ("csv", "tex", "caption.txt")
 FIGURE_FORMS = (
     "pdf", "svg", "png", "csv", "caption.txt", "caption.tex", "legend.pdf", "legend.svg",
@@ -89,7 +92,8 @@ class _Draft:
     looks: dict[str, Look]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Names of models by the kind of their family."""
-    sections: list[ReportSection] = field(default_factory=list)
+    made: list[tuple[str, str, Table | str]] = field(default_factory=list)
+    """Heading and name of the files of each part, with a table, or the text of a figure."""
     left_out: list[str] = field(default_factory=list)
 
     def table(self, file: str, table: Table, heading: str) -> None:
@@ -101,13 +105,24 @@ class _Draft:
         if form.captions is Captions.short and table.caption:
             beside = self.folder / f"{file}.caption.txt"
             beside.write_text(f"{table.caption}\n", encoding="utf-8")
-        forms = self._forms(file, TABLE_FORMS)
-        self.sections.append(ReportSection(heading=heading, file=file, table=table, forms=forms))
+        self.made.append((heading, file, table))
 
     def figure(self, file: str, heading: str, text: str) -> None:
         """Show one figure whose files were saved."""
-        forms = self._forms(file, FIGURE_FORMS)
-        self.sections.append(ReportSection(heading=heading, file=file, text=text, forms=forms))
+        self.made.append((heading, file, text))
+
+    def sections(self) -> list[ReportSection]:
+        """Return what was made, once all of its files are there."""
+        return [
+            ReportSection(
+                heading=heading, file=file, table=made, forms=self._forms(file, TABLE_FORMS)
+            )
+            if isinstance(made, Table)
+            else ReportSection(
+                heading=heading, file=file, text=made, forms=self._forms(file, FIGURE_FORMS)
+            )
+            for heading, file, made in self.made
+        ]
 
     def _forms(self, file: str, known: Sequence[str]) -> tuple[str, ...]:
         return tuple(form for form in known if (self.folder / f"{file}.{form}").exists())
@@ -147,49 +162,58 @@ def write_report(
         Occupied: a file that no report wrote stands in the way.
         StyleError: the style fits none of the rows, or gives two models one name.
     """
-    with using(style):
-        return _written(
-            rows, Path(folder), title=title, groups=groups or {}, left_out=left_out,
-            metrics=metrics or {}, deviations=deviations or {}, cells=cells or {},
-        )  # fmt: skip
-
-
-def _written(
-    rows: pd.DataFrame,
-    folder: Path,
-    *,
-    title: str,
-    groups: Mapping[str, Sequence[str]],
-    left_out: Sequence[str],
-    metrics: Mapping[str, Sequence[str]],
-    deviations: Mapping[str, Mapping[str, str]],
-    cells: Mapping[str, CellAccount],
-) -> list[Path]:
-    """Write the report in the style in force."""
-    frame, not_shown = chosen().select(prepare(rows))
     title = title.encode(errors="replace").decode()  # bytes of a command line that are no text
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
-        models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
-        by_kind = names_by_group(frame, groups)
-        draft = _Draft(Path(temporary), looks(models), by_kind, left_out=[*left_out, *not_shown])
-        arena = partial(arena_parts, kinds=groups, sentences=deviations)
-        _show(draft, arena(frame, draft.looks, draft.folder))
-        _accuracy(draft, frame)
-        _costs(draft, frame)
-        _curves(draft, frame)
-        _further(draft, frame)
-        others = frame[~frame["runner"].isin(SHOWN)]
-        for file, heading, table in generic_tables(others, metrics):
-            draft.table(file, table, heading)
+    with using(style), tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as temporary:
+        frame, draft = _drafted(rows, Path(temporary), groups, metrics, deviations)
         write_documents(
-            draft.folder, frame, draft.sections, title=title, left_out=draft.left_out,
-            cells=cells, looks=draft.looks,
+            draft.folder, frame, draft.sections(), title=title,
+            left_out=[*left_out, *draft.left_out], cells=cells or {}, looks=draft.looks,
         )  # fmt: skip
         names = sorted(path.name for path in draft.folder.iterdir())
         install(draft.folder, folder, names)
     first = ["report.md", "report.html"]
     return [folder / name for name in first + [n for n in names if n not in first]]
+
+
+def write_parts(
+    rows: pd.DataFrame,
+    folder: Path,
+    *,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    deviations: Mapping[str, Mapping[str, str]] | None = None,
+    style: ReportStyle = DEFAULT,
+) -> None:
+    """Write tables and figures alone into a new folder; see `write_report`."""
+    folder.mkdir(parents=True)
+    with using(style):
+        _drafted(rows, folder, groups, None, deviations)
+
+
+def _drafted(
+    rows: pd.DataFrame,
+    folder: Path,
+    groups: Mapping[str, Sequence[str]] | None,
+    metrics: Mapping[str, Sequence[str]] | None,
+    deviations: Mapping[str, Mapping[str, str]] | None,
+) -> tuple[pd.DataFrame, _Draft]:
+    """Write tables and figures in the style in force; return them with the rows, prepared."""
+    frame, not_shown = chosen().select(prepare(rows))
+    models = [str(n) for n in frame["name"][frame["baseline"] == ""].unique()]
+    by_kind = names_by_group(frame, groups or {})
+    draft = _Draft(folder, looks(models), by_kind, left_out=not_shown)
+    arena = partial(arena_parts, kinds=groups or {}, sentences=deviations or {})
+    with beside(wanted=len(frame) >= _LARGE):
+        _show(draft, arena(frame, draft.looks, draft.folder))
+        _accuracy(draft, frame)
+        _costs(draft, frame)
+        _curves(draft, frame)
+        _further(draft, frame)
+    others = frame[~frame["runner"].isin(SHOWN)]
+    for file, heading, table in generic_tables(others, metrics or {}):
+        draft.table(file, table, heading)
+    return frame, draft
 
 
 def _accuracy(draft: _Draft, frame: pd.DataFrame) -> None:

@@ -63,6 +63,7 @@ def checks(results: Path) -> list[Check]:
         Check("GPU", probes.gpu),
         Check("W&B offline", probes.wandb_offline),
         Check("W&B account", probes.wandb_account),
+        Check("TensorBoard", probes.tensorboard),
         Check("data hub", probes.hub),
     ]
 

@@ -6,6 +6,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -241,6 +242,15 @@ def wandb_account() -> ProbeResult:
         False,
         "no key found",
         "only for logger=wandb_online: `wandb login`; offline runs are sent later by `wandb sync`",
+    )
+
+
+def tensorboard() -> ProbeResult:
+    """What logger=tensorboard writes with, and the program that shows it."""
+    missing = [name for name in ("tensorboardX", "tensorboard") if find_spec(name) is None]
+    found = f"{', '.join(missing)} missing" if missing else "tensorboardX and tensorboard are there"
+    return ProbeResult(
+        not missing, found, "only for logger=tensorboard: pip install 'lra[tensorboard]'"
     )
 
 

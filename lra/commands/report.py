@@ -160,11 +160,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--publish", type=Path, help="only write the sweep's rows, and its cells beside them"
     )
+    parser.add_argument(
+        "--gallery", metavar="FOLDER", type=Path,
+        help="only write gallery.md: every kind of figure, from the published rows of a clone",
+    )  # fmt: skip
     choice = parser.parse_args(argv)
     left_out: list[str] = []
     cells: dict[str, dict[str, Any]] = {}
     about: dict[str, dict[str, Any]] = {}
-    if choice.publish:
+    if choice.gallery:
+        from lra.gallery import write_gallery
+
+        paths = write_gallery(choice.gallery)
+    elif choice.publish:
         if not choice.sweep:
             parser.error("--publish needs --sweep")
         paths = publish(choice.results, choice.sweep, choice.publish)

@@ -16,6 +16,8 @@ class OpenRun(ABC):
     """Its folder."""
     steps: int
     """Steps below this one are there already."""
+    there: set[tuple[float, str]]
+    """What is there already: place on the axis, and key."""
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:

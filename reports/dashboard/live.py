@@ -78,6 +78,11 @@ class LiveRuns:
         except queue.Full:
             self.dropped += 1
 
+    @property
+    def process_group(self) -> int:
+        """Number of the group of all processes that write."""
+        return self._writer.process.pid
+
     def wait_until_ready(self, seconds: float) -> None:
         """Wait, at most so long, until key and server were tried, or until that failed."""
         if self._answered.wait(seconds) and not (self.failed or self.ready):

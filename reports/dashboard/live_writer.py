@@ -20,7 +20,7 @@ from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import BASELINES, describe
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
 from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
-from reports.dashboard.state import RUN, Mirrored, forget_files, read_state, taken, write_state
+from reports.dashboard.state import RUN, Mirrored, StateFiles, forget_files, taken, write_state
 from runners.records import Status, digest, legible
 
 _KILLED = 255
@@ -109,6 +109,7 @@ class Runs:
     def __init__(self, job: Mapping[str, Any], backend: Backend, stored: Stored) -> None:
         self.backend, self.stored = backend, stored
         self.folder = Path(job["folder"])
+        self.state = StateFiles(self.folder)
         self.sweep = str(job["sweep"])
         self.planned: dict[str, dict[str, Any]] = {each["cell"]: each for each in job["cells"]}
         self.runs: dict[str, _Live] = {}
@@ -158,7 +159,7 @@ class Runs:
     def _open(self, event: Mapping[str, Any], group: str) -> _Live:
         cell = str(event["cell"])
         together = [key for key, each in self.planned.items() if each["group"] == group]
-        state = read_state(self.folder)
+        state = self.state.now()
         known = {k: v for k, v in state.items() if (v.sweep, v.kind) == (self.sweep, RUN)}
         names = [name for name, was in known.items() if cell in was.cells]
         names += [name for name, was in known.items() if was.live and was.group == group]
@@ -171,6 +172,7 @@ class Runs:
         else:
             raise OSError(f"another process writes the run of cell {cell}")
         was = known.get(name)
+        was = self.state.now().get(name)  # as it is now that nobody else writes it
         # A training that had ended, and is done again, begins its run again as well.
         again = was is not None and len(together) == 1 and was.cells.get(cell)
         before = Path(was.path) if was is not None and not again else None
@@ -198,6 +200,7 @@ class Runs:
         waiting = {key for key in together if self.planned[key]["waiting"]}
         self.runs[name] = run = _Live(name, group, opened, lock, cells, waiting)
         run.last = opened.steps - 1
+        run.written |= opened.there
         return run
 
     def _log(self, run: _Live, step: int, values: Mapping[str, float]) -> None:
@@ -219,6 +222,9 @@ class Runs:
         for key in others:
             run.about.setdefault(key, {**run.about[cell], **self.stored.about(key)})
         rows = self.stored.rows([*others, cell])
+        for key in others:  # some may have ended before this process
+            bad = rows[(rows["cell"] == key) & (rows["status"] != Status.ok)]["status"]
+            run.statuses.setdefault(key, Status.ok if bad.empty else str(bad.iloc[0]))
         hashes = contents(rows)
         run.plan = plan_runs(
             rows,

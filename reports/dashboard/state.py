@@ -37,13 +37,37 @@ def read_state(folder: Path) -> dict[str, Mirrored]:
 
     What cannot be read counts as never written: its cells are written again, and nothing is lost.
     """
-    found = {}
-    for file in sorted((folder / _FOLDER).glob("*.json")):
-        try:
-            found[file.stem] = Mirrored(**json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            continue
-    return found
+    return StateFiles(folder).now()
+
+
+class StateFiles:
+    """What was written below a folder, read again where a file has changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / _FOLDER
+        self._read: dict[str, tuple[int, int, Mirrored | None]] = {}
+
+    def now(self) -> dict[str, Mirrored]:
+        """Return every run by its id."""
+        seen = {}
+        for file in sorted(self._folder.glob("*.json")):
+            try:
+                about = file.stat()
+                found = self._read.get(file.stem)
+                if found is None or found[:2] != (about.st_mtime_ns, about.st_ino):
+                    found = (about.st_mtime_ns, about.st_ino, _parsed(file))
+            except OSError:
+                continue
+            seen[file.stem] = found
+        self._read = seen
+        return {run: was for run, (_, _, was) in seen.items() if was is not None}
+
+
+def _parsed(file: Path) -> Mirrored | None:
+    try:
+        return Mirrored(**json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        return None
 
 
 def write_state(folder: Path, run: str, mirrored: Mirrored) -> None:

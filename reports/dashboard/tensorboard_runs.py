@@ -20,13 +20,16 @@ _ABOUT = ("status", "reason")
 class TensorBoardRun(OpenRun):
     """One run: scalars over optimiser steps or, of a curve of cost, over the length."""
 
-    def __init__(self, path: Path, about: Description, axis: str, steps: int) -> None:
-        self.path, self.steps = path, steps
+    def __init__(
+        self, path: Path, about: Description, axis: str, there: set[tuple[float, str]]
+    ) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.path, self.there = path, there
+        self.steps = int(max((step for step, _ in there), default=-1)) + 1
         self._axis, self._last = axis, 0
         self._config = dict(about.config)
         self._summary: dict[str, Any] = {}
-        from tensorboardX import SummaryWriter
-
         self._writer = SummaryWriter(str(path), flush_secs=EVERY_S)
 
     def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
@@ -94,13 +97,10 @@ class TensorBoardRuns(Backend):
         del process  # TensorBoard draws nothing of the machine
         name = "".join(c if c.isalnum() or c in "-_.=,/ " else "-" for c in about.name)
         path = before or Path(self._job["folder"]) / _safe(self._job["sweep"]) / f"{name} {run[:8]}"
-        steps = 0
         if before is None:
             for old in path.glob("events.out.*"):
                 old.unlink()
-        else:
-            steps = _steps(path)
-        return TensorBoardRun(path, about, LENGTH_AXIS if curve else STEP_AXIS, steps)
+        return TensorBoardRun(path, about, LENGTH_AXIS if curve else STEP_AXIS, _there(path))
 
     def finish(self) -> None:
         """Every file is whole when its run has ended."""
@@ -110,14 +110,14 @@ def _safe(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).lstrip(".") or "sweep"
 
 
-def _steps(folder: Path) -> int:
-    """Return the first step that the files of a run do not have.
+def _there(folder: Path) -> set[tuple[float, str]]:
+    """Return the steps and keys that the files of a run have.
 
     A file holds records: length, check sum, an event, its check sum.
     """
     from tensorboardX.proto.event_pb2 import Event
 
-    found = 0
+    found = set()
     for file in folder.glob("events.out.*"):
         data, at = file.read_bytes(), 0
         while at + 12 <= len(data):
@@ -127,6 +127,5 @@ def _steps(folder: Path) -> int:
             if at > len(data):  # torn
                 break
             event = Event.FromString(payload)
-            if event.WhichOneof("what") == "summary":
-                found = max(found, event.step + 1)
+            found |= {(float(event.step), value.tag) for value in event.summary.value}
     return found

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import Description
-from reports.dashboard.keys import AXES, TRAINING_AXES
+from reports.dashboard.keys import AXES, LENGTH_AXIS, STEP_AXIS, TRAINING_AXES
 from reports.dashboard.plan import RunPlan
 from reports.dashboard.transaction_log import history
 
@@ -29,7 +29,7 @@ class WandbRun(OpenRun):
     def __init__(self, run: Any, wandb: Any) -> None:
         self._run, self._wandb = run, wandb
         self.path = Path(run.settings.sync_dir)
-        self.steps = 0
+        self.steps, self.there = 0, set()
         self._plan: RunPlan | None = None
 
     def log(self, values: Mapping[str, float], step: int, *, last: bool = False) -> None:
@@ -109,7 +109,9 @@ class WandbRuns(Backend):
                 opened.define_metric(metric, step_metric=axis)
         found = WandbRun(opened, wandb)
         found.steps = int(opened.step)  # above 0 where the server knows the run
+        axis = LENGTH_AXIS if curve else STEP_AXIS
         for step, numbers in history(before) if before is not None else ():
+            found.there |= {(numbers.get(axis, step), key) for key in numbers}
             if step >= found.steps:
                 found.log(numbers, step=step)
                 found.steps = step + 1

@@ -33,12 +33,17 @@ _STEPS = 4
 
 
 def panels(
-    data: pd.DataFrame, keys: Sequence[str], plot: tuple[float, float], across: int
+    data: pd.DataFrame,
+    keys: Sequence[str],
+    plot: tuple[float, float],
+    across: int,
+    *,
+    lines: bool = True,
 ) -> tuple[Sheet, list[tuple[Axes, pd.DataFrame]]]:
     """Return a figure with a titled plot for each value of the keys, and the data of each."""
     found = list(dict.fromkeys(data[list(keys)].itertuples(index=False, name=None)))
     several = not setting(data)
-    made = sheet(len(found), plot=plot, across=across)
+    made = sheet(len(found), plot=plot, across=across, lines=lines)
     parts = []
     for axes, key in zip(made.axes, found, strict=True):
         named = dict(zip(keys, key, strict=True))
@@ -270,7 +275,7 @@ def picture_figure(
         plot: width and height of each, inches.
     """
     with style():
-        made, parts = panels(data, keys, plot, across)
+        made, parts = panels(data, keys, plot, across, lines=False)
         pictures = [picture(own) for _, own in parts]
         low = min(float(np.nanmin(each.values)) for each in pictures)
         high = max(float(np.nanmax(each.values)) for each in pictures)

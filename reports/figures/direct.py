@@ -1,6 +1,7 @@
 """Names at the ends of lines, in place of a legend: in their order, never overlapping."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -16,6 +17,8 @@ _NARROWEST = 0.9
 """Inches that a name may always have."""
 _LINE = 1.25
 """Heights of a letter from one line of a name to the next."""
+_LINES, _HIGHEST = 2, 1.1
+"""Lines of one name, and heights of a plot that all names have; beyond, there is a legend."""
 _AWAY = 3.0
 """Points between plot and name."""
 
@@ -25,7 +28,8 @@ def name_ends(
 ) -> list[Artist]:
     """Name every line where it ends; return the handles that a legend still has to explain.
 
-    These are the ones that stand for no line, for one without a point, or for what is no curve.
+    These are the ones that stand for no line, for one without a point, or for what is no curve; and
+    all of them where there is no room for the names.
 
     Args:
         plots: with everything drawn, their limits final.
@@ -33,16 +37,13 @@ def name_ends(
         plot: width and height of every plot, inches.
     """
     labels = [str(handle.get_label()) for handle in handles]
+    found = [(axes, _Ends.of(axes, labels, plot)) for axes in plots]
+    if not all(ends.fit for _, ends in found):
+        return list(handles)
     named: set[str] = set()
-    for axes in plots:
-        ends = {
-            label: (line, end)
-            for line in axes.get_lines()
-            if (label := str(line.get_label())) in labels and (end := _end(axes, line)) is not None
-        }
-        if ends:
-            _write(axes, [(label, *found) for label, found in ends.items()], plot)
-            named |= {*ends}
+    for axes, ends in found:
+        ends.write(axes)
+        named |= {*ends.labels}
     return [handle for handle, label in zip(handles, labels, strict=True) if label not in named]
 
 
@@ -65,28 +66,59 @@ def _straight(axes: Axes, line: Line2D) -> bool:
     return transform is axes.get_xaxis_transform() or transform is axes.get_yaxis_transform()
 
 
-def _write(
-    axes: Axes,
-    ends: Sequence[tuple[str, Line2D, tuple[float, float]]],
-    plot: tuple[float, float],
-) -> None:
-    size, widest = points("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
-    ordered = sorted(ends, key=lambda found: (found[2][1], found[0]))
-    texts = [wrap(label, widest, size, most=3) for label, _, _ in ordered]
-    heights = np.array([_LINE * size / 72 * len(lines) / plot[1] for lines in texts])
-    wanted = np.clip([up for _, _, (_, up) in ordered], 0.0, 1.0)
-    places = apart(wanted, heights)
-    for (_, line, (across, up)), lines, place in zip(ordered, texts, places, strict=True):
-        axes.annotate(
-            "\n".join(lines), (1.0, float(place)), xycoords="axes fraction", xytext=(_AWAY, 0),
-            textcoords="offset points", size=size, color=line.get_color(), va="center", ha="left",
-            linespacing=1.05, annotation_clip=False,
-        )  # fmt: skip
-        leader = Line2D(
-            [across, 1.0], [up, float(place)], transform=axes.transAxes, color=line.get_color(),
-            linewidth=0.5, linestyle=(0, (1, 1.5)), clip_on=False, zorder=1.5,
-        )  # fmt: skip
-        axes.add_artist(leader)
+class _Ends(NamedTuple):
+    """Where the lines of one plot end, the lowest first, and what is written there."""
+
+    labels: list[str]
+    lines: list[Line2D]
+    points: list[tuple[float, float]]
+    """As shares of the plot."""
+    texts: list[list[str]]
+    """Names, in lines."""
+    heights: NDArray[np.float64]
+    """Of the names, as shares of the plot's height [names]."""
+
+    @classmethod
+    def of(cls, axes: Axes, labels: Sequence[str], plot: tuple[float, float]) -> "_Ends":
+        """Find the ends in a plot with everything drawn."""
+        axes.get_xlim(), axes.get_ylim()  # what was drawn last moves limits when they are read
+        ends = {
+            label: (line, end)
+            for line in axes.get_lines()
+            if (label := str(line.get_label())) in labels and (end := _end(axes, line)) is not None
+        }
+        size, widest = points("legend", NAMES), max(_NARROWEST, _SHARE * plot[0])
+        order = sorted(ends, key=lambda label: (ends[label][1][1], label))
+        texts = [wrap(label, widest, size) for label in order]
+        heights = np.array([_LINE * size / 72 * len(lines) / plot[1] for lines in texts])
+        lines, where = [ends[label][0] for label in order], [ends[label][1] for label in order]
+        return cls(order, lines, where, texts, heights)
+
+    @property
+    def fit(self) -> bool:
+        """Whether all names have room beside the plot, none of them in many lines."""
+        lines = max((len(text) for text in self.texts), default=0)
+        return lines <= _LINES and float(self.heights.sum()) <= _HIGHEST
+
+    def write(self, axes: Axes) -> None:
+        """Write the names, and join each with its line."""
+        if not self.labels:
+            return
+        wanted = np.clip([up for _, up in self.points], 0.0, 1.0)
+        places = apart(wanted, self.heights)
+        ends = zip(self.lines, self.points, self.texts, places, strict=True)
+        for line, (across, up), text, place in ends:
+            axes.annotate(
+                "\n".join(text), (1.0, float(place)), xycoords="axes fraction", xytext=(_AWAY, 0),
+                textcoords="offset points", size=points("legend", NAMES), color=line.get_color(),
+                va="center", ha="left", linespacing=1.05, annotation_clip=False,
+            )  # fmt: skip
+            leader = Line2D(
+                [across, 1.0], [up, float(place)], transform=axes.transAxes,
+                color=line.get_color(), linewidth=0.5, linestyle=(0, (1, 1.5)), clip_on=False,
+                zorder=1.5,
+            )  # fmt: skip
+            axes.add_artist(leader)
 
 
 def apart(wanted: NDArray[np.float64], heights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from reports.figures.captions import Caption
+from reports.figures.processes import drawn
 from reports.style import Format, chosen
 from reports.tables import csv_text
 
@@ -165,13 +166,15 @@ _METADATA: dict[Format, dict[str, str | None]] = {
 
 
 def _pictures(figure: Figure, folder: Path, stem: str) -> list[Path]:
-    paths = []
-    for form in FORMATS:
-        if form not in chosen().style.formats and form is not Format.svg:
-            continue  # the report's page shows the SVG
-        path = folder / f"{stem}.{form}"
+    # the report's page shows the SVG
+    wanted = [f for f in FORMATS if f in chosen().style.formats or f is Format.svg]
+    paths = {form: folder / f"{stem}.{form}" for form in wanted}
+
+    def draw() -> None:
         with style():
             dpi = min(rcParams["savefig.dpi"], _PIXELS / max(figure.get_size_inches()))
-            figure.savefig(path, format=form, metadata=_METADATA[form], dpi=dpi)
-        paths.append(path)
-    return paths
+            for form, path in paths.items():
+                figure.savefig(path, format=form, metadata=_METADATA[form], dpi=dpi)
+
+    drawn(draw)
+    return [*paths.values()]

@@ -35,10 +35,13 @@ MOST_NOTES = 12
 """Lines of notes."""
 _APART = 0.02
 """Inches on each side of a tick label."""
-_AXIS, _LEAST = 0.52, 1.4
-"""Inches that an axis with its labels takes about, and of a plot beside others at the least."""
+_AXIS, _ENDS, _LEAST = 0.52, 0.85, 1.4
+"""Inches that an axis with its labels takes about, and names at the ends of lines; and of a plot
+beside others at the least."""
 _LOW, _THIN = 0.9, 0.7
 """Inches of the lowest and of the narrowest plot."""
+_SETTLED = 0.002
+"""Inches by which a plot may still change without being measured again."""
 _SHARE = 0.4
 """Of a figure's given width: the highest plot that is wider than by default."""
 
@@ -55,7 +58,12 @@ class Sheet:
 
 
 def sheet(
-    panels: int, *, plot: tuple[float, float] = (2.6, 1.9), across: int = 2, rows: bool = False
+    panels: int,
+    *,
+    plot: tuple[float, float] = (2.6, 1.9),
+    across: int = 2,
+    rows: bool = False,
+    lines: bool = True,
 ) -> Sheet:
     """Return a figure with plots of the given size, in rows of `across`; one alone is larger.
 
@@ -66,13 +74,14 @@ def sheet(
         panels: how many plots.
         plot: width and height of each, inches.
         across: of them side by side.
-        rows: whether a plot is as high as the lines that it holds, whatever its width.
+        rows: whether a plot is as high as the rows that it holds, whatever its width.
+        lines: whether it may hold lines with names at their ends.
     """
     if panels == 1 and across > 1:
         plot = (1.35 * plot[0], 1.2 * plot[1])
     across = max(1, min(across, panels))
     if (whole := chosen().style.inches()) is not None:
-        across, plot = _shared(whole, plot, across, rows=rows)
+        across, plot = _shared(whole, plot, across, rows=rows, lines=lines)
     figure = new_figure(*(3 * side for side in plot))
     axes = tuple(figure.add_axes((0, 0, 1, 1), label=str(number)) for number in range(panels))
     made = Sheet(figure, axes, across, plot)
@@ -81,20 +90,21 @@ def sheet(
 
 
 def _shared(
-    whole: float, plot: tuple[float, float], across: int, *, rows: bool
+    whole: float, plot: tuple[float, float], across: int, *, rows: bool, lines: bool
 ) -> tuple[int, tuple[float, float]]:
     """Return how many plots fit side by side, and the size of each."""
+    ends = _ENDS if lines and chosen().style.direct_labels else 0.0
 
     def each(count: int) -> float:
-        return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS
+        return (whole - 2 * EDGE - GAP * (count - 1)) / count - _AXIS - ends
 
     while across > 1 and each(across) < _LEAST:
         across -= 1
     wide = max(_THIN, each(across))
-    high = wide * plot[1] / plot[0]
+    high = (wide + ends) * plot[1] / plot[0]
     if (aspect := chosen().style.aspect) is not None:
         high = wide * aspect
-    elif wide > plot[0]:  # one plot across a whole page needs no half of its height
+    elif wide + ends > plot[0]:  # one plot across a whole page needs no half of its height
         high = min(high, max(plot[1], _SHARE * whole))
     return across, (wide, plot[1] if rows else max(_LOW, high))
 
@@ -204,7 +214,10 @@ def _measured(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float,
         if whole is not None:
             around = sum(map(sum, columns)) + GAP * (len(columns) - 1) + 2 * EDGE
             wide = max(_THIN, (whole - around) / len(columns))
+            settled = abs(wide - made.plot[0]) < _SETTLED
             made.plot = (wide, made.plot[1])
+            if settled:
+                break
             _size(made)
     return columns, rows
 

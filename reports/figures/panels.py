@@ -123,7 +123,8 @@ def panel_figure(
     mode, quantity = str(data["mode"].iloc[0]), str(data["quantity"].iloc[0])
     models = list(dict.fromkeys(data["model"]))
     found = panels(models, groups)
-    across, along = names or ("sequence length (tokens)", "")
+    in_words = QUANTITIES[quantity] if FigurePart.title in chosen().style.beside else ""
+    across, along = names or ("sequence length (tokens)", in_words)
     absent = set(data[data["value"].isna()]["model"])
     crosses = max(len(absent.intersection(own)) for own in found.values())
     drawn = without_zeros(data)

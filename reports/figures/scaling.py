@@ -8,10 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reports.figures.drawing import Look, legend_name, style
 from reports.figures.layout import arrange, sheet
+from reports.figures.ticks import in_bytes, length_axis, seconds
 from reports.figures.words import drawable
 from reports.power_law import UNRESOLVED, PowerLaw, bounds, fit_exponent
 from reports.rows import MARKS, CostPoint, Value, model_order
@@ -29,6 +30,8 @@ PLOT = (4.6, 2.9)
 """Inches."""
 _NAMED = 8
 """Models that one note names."""
+_NAME = 6.5
+"""Points of a name beside its crosses."""
 _STRIP = 0.052
 """Of a plot's height: a line of crosses."""
 UNITS = {"time": "s", "memory": "B", "token_time": "s", "state_bytes": "B"}
@@ -276,6 +279,9 @@ def draw_crosses(
     absent = data[data["value"].isna()]
     names = [n for n in order if n in set(absent["model"])]
     _, step = strip(len(names))
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    room = step * axes.bbox.height / figure.dpi >= _NAME * 1.2 / 72
     for i, name in enumerate(names):
         lengths = absent[absent["model"] == name]["length"].astype(float)
         height = 0.975 - step * i
@@ -298,10 +304,10 @@ def draw_crosses(
             textcoords="offset points",
             ha="right",
             va="center",
-            size=6.5,
+            size=_NAME,
             color=looks[name].color,
         )
-        if step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
+        if not room or step < _STRIP or text.get_window_extent().x0 < axes.bbox.x0 + 2:
             text.remove()
 
 
@@ -324,43 +330,11 @@ def set_axes(axes: Axes, data: pd.DataFrame, quantity: str, crosses: int | None 
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,)))
     axes.yaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(2, 10))))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    show = _seconds if UNITS[quantity] == "s" else _bytes
+    show = seconds if UNITS[quantity] == "s" else in_bytes
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: show(v)))
     if UNITS[quantity] == "B":
         axes.yaxis.set_major_locator(LogLocator(base=2 if narrow else 4))
         axes.yaxis.set_minor_locator(LogLocator(base=2))
-
-
-def length_axis(axes: Axes, lengths: Sequence[int]) -> None:
-    """Scale and label the horizontal axis: tokens, by powers of two."""
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(lengths[0] / 1.25, lengths[-1] * 1.25)
-    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in _ticks(lengths)]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _ticks(lengths: Sequence[int]) -> list[int]:
-    """Return powers of two over the range where there are any, else the lengths themselves."""
-    low, high = np.log2(lengths[0]), np.log2(lengths[-1])
-    powers = [2**e for e in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
-    found = powers if len(powers) >= 2 else list(lengths)
-    step = -(-len(found) // 9)
-    return found[::-1][::step][::-1]
-
-
-def _seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size * 0.9999:
-            return f"{value / size:g} {unit}"
-    return f"{value / 1e-9:g} ns"
-
-
-def _bytes(value: float) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= size * 0.9999:
-            return f"{value / size:g} {unit}"
-    return f"{value:g} B"
 
 
 def why_absent(data: pd.DataFrame) -> list[str]:

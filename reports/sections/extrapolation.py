@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from reports.figures.curves import page_names, pages
 from reports.figures.drawing import Look, save, style
 from reports.figures.layout import arrange, sheet
-from reports.figures.scaling import draw_crosses, draw_line, length_axis, strip, why_absent
+from reports.figures.scaling import draw_crosses, draw_line, strip, why_absent
+from reports.figures.ticks import length_axis
 from reports.rows import model_order, short, shown
 from reports.sections.accuracy import ACCURACY, LANGUAGE, Score, entry
 from reports.tables import Column, Entry, Table, TableRow

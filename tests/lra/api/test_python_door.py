@@ -273,7 +273,9 @@ def test_what_a_notebook_shows_is_escaped() -> None:
 
 PROGRAM = """\
 import lra
+from tasks.data.workers import in_order
 
+assert [*in_order(abs, iter([-1, -2]), 2)] == [1, 2]  # as data are made
 small = "task.source=sample model=identity model.backbone.width=16 logger=none report=false "
 small += "optim.warmup_steps=0 "
 done = lra.run("-m " + small + "seed=0,1 optim.steps=2")

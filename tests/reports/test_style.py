@@ -1,0 +1,232 @@
+"""A report in a style of the user's: widths, names, subsets, parts beside pictures, tables."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from reports.figures.direct import apart
+from reports.figures.drawing import looks, save
+from reports.figures.panels import panel_figure
+from reports.figures.scaling import scaling_data, scaling_figure
+from reports.latex_tables import to_latex
+from reports.report import write_report
+from reports.rows import cost_points, model_order, prepare
+from reports.sections.efficiency import efficiency_table, growth_table
+from reports.style import (
+    Captions,
+    FigurePart,
+    Font,
+    ModelStyle,
+    ReportStyle,
+    StyleError,
+    TableSpan,
+    TableStyle,
+    using,
+)
+from reports.tables import Column, Entry, Table, TableRow
+from tests.reports.conftest import failed, frame, timing
+from tests.reports.figures.test_layout import faults
+from tests.reports.test_latex import ENGINES, compiled, overfull
+
+ODD = "50%_$x"
+PAPER = {
+    "font": Font(family=["STIXGeneral", "DejaVu Sans"], labels=8, ticks=7, legend=7, notes=7),
+    "beside": [FigurePart.title, FigurePart.subtitle, FigurePart.notes],
+    "direct_labels": True,
+    "exponents": False,
+}
+
+
+def measured(make: SimpleNamespace, *models: str) -> pd.DataFrame:
+    """Each model at three lengths; the lines end near each other, the last has no longest."""
+    rows = []
+    for place, model in enumerate(models):
+        for n in (256, 512, 1024):
+            rows += make.timing(model, n, n * 1e-5 * (1 + 0.02 * place), batch=1, noise=0.02)
+    cell = {"runner": "scaling", "mode": "step", "length": 2048}
+    rows.append(make.failed("time", models[-1], "timeout", "took too long", **cell))
+    return make.frame(*rows)
+
+
+def widths(folder: Path) -> set[float]:
+    """Inches of every drawing, as its file says."""
+    found = set()
+    for file in folder.glob("*.svg"):
+        match = re.search(r'<svg[^>]* width="([\d.]+)pt"', file.read_text())
+        assert match is not None
+        found.add(round(float(match[1]) / 72, 2))
+    return found
+
+
+@pytest.mark.parametrize("width", [3.25, 6.75])
+def test_every_figure_is_as_wide_as_wanted_and_nothing_overlaps(
+    width: float, make: SimpleNamespace
+) -> None:
+    models = ["softmax", "sdpa", "identity", *(f"model_number_{i}" for i in range(9))]
+    with using(ReportStyle(width=width, **PAPER)):  # type: ignore[arg-type]
+        prepared = prepare(measured(make, *models))
+        data = scaling_data(cost_points(prepared), "step", "time")
+        for figure in (
+            scaling_figure(data, looks(models), subtitle="cpu"),
+            panel_figure(data, looks(models), {"some": models[3:7]}, subtitle="cpu"),
+        ):
+            assert figure.get_size_inches()[0] == pytest.approx(width)
+            assert faults(figure) == []
+            assert not figure.legends
+            names = [text.get_text() for axes in figure.axes for text in axes.texts]
+            assert {*models} <= {*names}
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 0.5)), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_names_at_the_ends_of_lines_keep_apart(wanted: list[tuple[float, float]]) -> None:
+    middles, heights = np.array(sorted(wanted)).T
+    found = apart(middles, heights)
+    assert (np.diff(found) >= (heights[1:] + heights[:-1]) / 2 - 1e-9).all()
+    if heights.sum() <= 1:
+        assert found[0] - heights[0] / 2 >= -1e-9
+        assert found[-1] + heights[-1] / 2 <= 1 + 1e-9
+
+
+def test_a_report_shows_the_models_that_its_style_chooses_by_their_names(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    style = ReportStyle(
+        width="column",
+        models={"linear": ModelStyle(name="Ours (naïve)", color="#123456"),
+                "sdpa": ModelStyle(name=ODD)},
+        order=["linear"], only=["linear", "sdpa", "lineer"], lengths=[256, 512],
+        tables=TableStyle(captions=Captions.short, label_prefix="t"),
+        **PAPER,  # type: ignore[arg-type]
+    )  # fmt: skip
+    write_report(measured(make, "sdpa", "linear", "other"), tmp_path, title="t", style=style)
+    assert widths(tmp_path) == {3.25}
+    data = pd.read_csv(tmp_path / "time-step.csv")
+    assert [*dict.fromkeys(data["model"])] == ["Ours (naïve)", ODD]
+    assert {*data["length"]} == {256, 512}
+    assert "#123456" in (tmp_path / "time-step.svg").read_text()
+    caption = (tmp_path / "time-step.caption.tex").read_text("ascii")
+    assert r"\caption[{Time per sequence" in caption
+    assert r"\label{fig:time-step}" in caption
+    latex = (tmp_path / "efficiency-step.tex").read_text("ascii")
+    assert r"\label{t:efficiency-step}" in latex
+    assert latex.index(r"Ours (na\"{\i}ve)") < latex.index(r"50\%\_\$x")
+    assert (tmp_path / "efficiency-step.caption.txt").read_text().startswith("Columns are")
+    page = (tmp_path / "report.md").read_text()
+    assert "other" not in page
+    for line in ("1 of 3 models are not shown", "lengths 1024 are not shown", "'lineer' is among"):
+        assert line in page
+
+
+def test_what_fits_no_row_is_refused(make: SimpleNamespace, tmp_path: Path) -> None:
+    rows = measured(make, "sdpa", "linear")
+    for style, words in (
+        (ReportStyle(only=["performer"]), "only: got performer; none of them is among the rows"),
+        (ReportStyle(lengths=[7]), "lengths: got 7; none of them was measured, but 256, 512"),
+        (ReportStyle(models={"sdpa": ModelStyle(name="linear")}), "would both be called 'linear'"),
+    ):
+        with pytest.raises(StyleError, match=words):
+            write_report(rows, tmp_path / "r", title="t", style=style)
+
+
+def test_a_renamed_reference_is_still_one(make: SimpleNamespace) -> None:
+    with using(
+        ReportStyle(models={"softmax": ModelStyle(name="zz"), "fnet": ModelStyle(color="r")})
+    ):
+        prepared = prepare(measured(make, "linear", "softmax", "fnet"))
+        names = [str(name) for name in prepared["name"].unique()]
+        assert model_order(names) == ["zz", "fnet", "linear"]
+        found = looks(names)
+    assert found["zz"] == looks(["softmax"])["softmax"]
+    assert found["fnet"].color == "r"
+
+
+def drawn(folder: Path, style: ReportStyle) -> None:
+    """Save one figure in a style."""
+    folder.mkdir()
+    with using(style):
+        rows = measured(SimpleNamespace(frame=frame, timing=timing, failed=failed), "sdpa", ODD)
+        data = scaling_data(cost_points(prepare(rows)), "step", "time")
+        save(scaling_figure(data, looks(["sdpa", ODD]), subtitle="cpu"), folder, "t", data)
+
+
+@pytest.mark.every_format
+@pytest.mark.skipif(not shutil.which("pdffonts"), reason="no pdffonts (poppler) on this machine")
+def test_fonts_are_embedded_as_truetype_and_the_legend_is_a_picture(tmp_path: Path) -> None:
+    drawn(tmp_path / "f", ReportStyle(beside=[*FigurePart], font=Font(family=["STIXGeneral"])))
+    for file in ("t.pdf", "t.legend.pdf"):
+        listed = subprocess.run(
+            ["pdffonts", tmp_path / "f" / file], capture_output=True, text=True, check=True
+        ).stdout.splitlines()[2:]
+        assert listed
+        assert all("STIXGeneral" in line for line in listed)
+        assert all(re.search(r"TrueType +\S+ +yes yes", line) for line in listed), listed
+
+
+@pytest.mark.every_format
+def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tests.reports.test_style import PAPER, drawn;"
+        "from reports.style import ReportStyle; drawn(Path(sys.argv[1]), ReportStyle(**PAPER))"
+    )
+    drawn(tmp_path / "here", ReportStyle(**PAPER))  # type: ignore[arg-type]
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "there")],
+        check=True, env={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    files = sorted(file.name for file in (tmp_path / "there").iterdir())
+    assert {"t.pdf", "t.png", "t.svg", "t.csv", "t.caption.tex"} <= {*files}
+    for name in files:
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+
+
+PREAMBLE = r"""\documentclass[twocolumn]{article}
+\usepackage[letterpaper,textwidth=6.75in,columnsep=0.25in,textheight=9in]{geometry}
+\usepackage{array,booktabs,graphicx}
+\begin{document}
+\listoftables
+"""
+
+
+@pytest.mark.every_format
+@pytest.mark.skipif("pdflatex" not in ENGINES, reason="no pdflatex on this machine")
+def test_a_paper_of_two_columns_takes_tables_and_figures(
+    make: SimpleNamespace, tmp_path: Path
+) -> None:
+    rows = measured(make, "sdpa", ODD, "<script>", "naïve_中文_" + "long_" * 12)
+    points = cost_points(prepare(rows))
+    found = {"efficiency": efficiency_table(points, "step"), "growth": growth_table(points)}
+    texts = [
+        to_latex(table, TableStyle(width=span, label_prefix=f"tab-{span}"), label)
+        for span in TableSpan
+        for label, table in found.items()
+        if table is not None
+    ]
+    assert r"\begin{table*}" in texts[-1]
+    drawn(tmp_path / "f", ReportStyle(width="column", **PAPER))  # type: ignore[arg-type]
+    texts.append(
+        r"\begin{figure}\includegraphics{f/t.pdf}\input{f/t.caption}"
+        r"\end{figure} See table~\ref{tab-column:efficiency-step}, figure~\ref{fig:t}."
+    )
+    log = compiled("pdflatex", PREAMBLE + "\n".join(texts) + "\n\\end{document}\n", tmp_path)
+    assert overfull(log) == []
+    assert "multiply defined" not in log
+
+
+def test_the_best_number_may_stay_plain() -> None:
+    entries = (Entry(text="66.0 [63.9, 68.0]", rank=1),)
+    table = Table(title="A ] b", caption="How.", stub="model", columns=(Column(title="x"),),
+                  rows=(TableRow(title="m", entries=entries),))  # fmt: skip
+    assert r"\textbf{66.0}" in to_latex(table)
+    plain = to_latex(table, TableStyle(bold_best=False, width=TableSpan.full), "scores")
+    assert r"\textbf" not in plain
+    assert plain.startswith(r"\begin{table*}")
+    assert r"\caption[{A ] b}]{A ] b. How.}" + "\n" + r"\label{tab:scores}" in plain
