@@ -49,7 +49,8 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
     """
     style = style or TableStyle()
     room = _ROOMS[style.width]
-    wide = _column_parts(table, room)
+    widths = _widths(table)
+    wide = _column_parts(table, room, widths)
     parts = [(columns, rows) for rows in _row_parts(table) for columns in wide]
     lines: list[str] = []
     for number, (columns, rows) in enumerate(parts, 1):
@@ -59,7 +60,7 @@ def to_latex(table: Table, style: TableStyle | None = None, label: str = "") -> 
             further = f"-{number}" if number > 1 else ""
             lines.append(rf"\label{{{style.label_prefix}:{label}{further}}}")
         ranked = style.bold_best
-        lines += [room.size, *_tabular(table, columns, rows, room, ranked=ranked)]
+        lines += [room.size, *_tabular(table, columns, rows, room, widths, ranked=ranked)]
         if number == len(parts) and table.footnotes():
             lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright"]
             for index, note in enumerate(table.footnotes(), 1):
@@ -105,9 +106,9 @@ def _stub_width(table: Table, room: _Room) -> float:
     return min(room.stub, max((_letters(r.title) for r in table.rows), default=0.0)) + _GAP
 
 
-def _column_parts(table: Table, room: _Room) -> list[list[int]]:
+def _column_parts(table: Table, room: _Room, widths: Sequence[float]) -> list[list[int]]:
     """Return the columns of each part; neighbours of a group stay together where they fit."""
-    widths, left = _widths(table), room.letters - _stub_width(table, room)
+    left = room.letters - _stub_width(table, room)
     groups, at = [], 0
     for _, span in groups_of(table.columns):
         groups.append(list(range(at, at + span)))
@@ -134,10 +135,16 @@ def _row_parts(table: Table) -> list[list[TableRow]]:
 
 
 def _tabular(
-    table: Table, chosen: Sequence[int], rows: Sequence[TableRow], room: _Room, *, ranked: bool
+    table: Table,
+    chosen: Sequence[int],
+    rows: Sequence[TableRow],
+    room: _Room,
+    widths: Sequence[float],
+    *,
+    ranked: bool,
 ) -> list[str]:
     # a column too wide even for a page of its own breaks its lines
-    widths, left = _widths(table), room.letters - _stub_width(table, room)
+    left = room.letters - _stub_width(table, room)
     narrow = [widths[c] > left for c in chosen]
     columns = [table.columns[c] for c in chosen]
     forms = ["l" if column.words else "r" for column in columns]

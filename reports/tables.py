@@ -82,7 +82,7 @@ class Table:
 
     def numbers(self, entry: Entry) -> list[int]:
         """Return the footnote numbers of one entry."""
-        notes = self.footnotes()
+        notes = self.footnotes() if entry.notes else []  # most entries of a large table have none
         return [notes.index(note) + 1 for note in entry.notes]
 
 
