@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from reports.names import display_name
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMN, FULL = 3.25, 6.75
 """Inches of one column and of a whole page, in the usual templates of conferences."""
@@ -261,7 +262,7 @@ class Chosen:
         }
         return ModelStyle(**first)
 
-    def select(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def select(self, frame: "pd.DataFrame") -> "tuple[pd.DataFrame, list[str]]":
         """Return the rows that the style shows, and sentences about the others.
 
         Args:

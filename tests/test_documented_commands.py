@@ -42,6 +42,8 @@ FRAGMENTS = {
     "lra show --cost",
     "lra report",
     "lra report --rows",
+    "lra run ... report.style=NAME",
+    "lra report --style",
     "lra report --help",
     "lra verify",
     "lra data",
