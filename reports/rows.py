@@ -261,6 +261,8 @@ class ComparableRows:
     """Ends file names; empty where there is only one setting."""
     title: str
     rows: pd.DataFrame
+    apart: str = ""
+    """What tells the setting from the others, in words; empty where there is only one."""
 
 
 def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[ComparableRows]:
@@ -276,9 +278,10 @@ def settings(rows: pd.DataFrame, columns: Sequence[str] = COST_SETTING) -> list[
         part = dict(zip(columns, key, strict=True))
         slug = stem(*(part[c] for c in differing))
         title = ", ".join(dict.fromkeys(v for v in key if v != "–"))
-        found.append(
-            ComparableRows(suffix=f"-{slug}" if slug else "", title=title, rows=rows[keys == key])
-        )
+        apart = ", ".join(part[c] for c in differing)
+        suffix = f"-{slug}" if slug else ""
+        own = rows[keys == key]
+        found.append(ComparableRows(suffix=suffix, title=title, rows=own, apart=apart))
     return found
 
 

@@ -3,6 +3,8 @@
 import re
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 
 OWN_SCRIPTS = ("shell.js", "charts.js", "cells.js", "tables.js")
 """In this order; what one defines the next may use."""
@@ -22,7 +24,10 @@ def vega() -> str:
 @cache
 def data_tables() -> tuple[str, str]:
     """Return script and style of DataTables, which itables brings; the script is a module."""
-    folder = resources.files("itables") / "html"
+    found = find_spec("itables")  # to import it takes half a second, and its files are all we want
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("itables is not installed: pip install itables", name="itables")
+    folder = Path(found.origin).parent / "html"
     script, sheet = (
         (folder / f"dt_bundle.{form}").read_text(encoding="utf-8") for form in ("js", "css")
     )
