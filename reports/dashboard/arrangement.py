@@ -45,6 +45,7 @@ _STEERING = frozenset(
     )
 )
 """Options of which no number depends: which cells are run, and when something is written."""
+_NO_DIFFERENCE = _ALIKE | _STEERING
 _COORDINATES = 8
 """Axes that can be told apart in one plot of parallel coordinates."""
 _LISTED = 100
@@ -267,8 +268,10 @@ def _apart(runs: Sequence[RunPlan]) -> tuple[str, ...]:
     first: dict[tuple[str, object], Mapping[str, Any]] = {}
     found: set[str] = set()
     for run in runs:
-        for metric in {*_histories([run]), *run.summary} - {*keys.AXES, keys.STATUS}:
-            other = first.setdefault((metric, run.config.get("model")), run.config)
+        metrics = {*_histories([run]), *run.summary} - {*keys.AXES, keys.STATUS}
+        others = (first.setdefault((name, run.config.get("model")), run.config) for name in metrics)
+        # most metrics of a run have the same first run
+        for other in {id(config): config for config in others}.values():
             if other is not run.config:
                 found |= {name for name in run.config if _differs(name, run.config, other)}
     named = [name for name in keys.CONFIGURATION if name in found]
@@ -278,7 +281,7 @@ def _apart(runs: Sequence[RunPlan]) -> tuple[str, ...]:
 def _differs(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     # an option of one alone is one of another runner, which has a key of its own
     known = name in other or name in keys.CONFIGURATION
-    return known and name not in _ALIKE | _STEERING and one[name] != other.get(name)
+    return known and name not in _NO_DIFFERENCE and one[name] != other.get(name)
 
 
 def _by_setting(

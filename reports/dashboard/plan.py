@@ -145,8 +145,9 @@ def _plan(
     keys = [str(c) for c in part["cell"].unique()]
     models = part["name"][~part["model"].map(is_baseline)]
     base = BASELINES if models.empty else str(models.iloc[0])
+    told = part[[*CELL_COLUMNS, "cell"]].drop_duplicates("cell")
     described = describe(
-        [_columns(part[part["cell"] == key].iloc[0]) for key in keys],
+        [_columns(row) for _, row in told.iterrows()],
         [cells[key]["config"] for key in keys if "config" in cells.get(key, {})],
         model=base if base == BASELINES else names.get(keys[0], base),
         sweep=sweep,

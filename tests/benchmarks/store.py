@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,26 @@ def fill(store: Store, scale: float) -> None:
                     store.write(own, measured(generator, length), [], {"torch": "2"})
 
 
+SHAPES = ((10_000, 10), (2_000, 50))
+"""Cells, and rows of each: many timings, or many trainings with curves."""
+
+
+def fill_shape(store: Store, cells: int, each: int) -> None:
+    """Write cells of one kind: timings where they have ten rows, and trainings otherwise."""
+    generator = np.random.default_rng(0)
+    for number in range(cells):
+        model, task = MODELS[number % 20], TASKS[number // 20 % 5]
+        if each == 10:
+            length, seed = LENGTHS[number // 100 % 10], number // 1000
+            own = cell("scaling", mode="step", model=model, task=task, length=length, seed=seed)
+            store.write(own, measured(generator, length), [], {"torch": "2"})
+        else:
+            own = cell(
+                "train", mode="train", model=model, task=task, length=512, seed=number // 100
+            )
+            store.write(own, trained(generator, each - 5), [], {"torch": "2"})
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,6 +156,13 @@ def main() -> None:
     importlib.import_module("pandas")  # nor is its import, which the first table would pay for
     with tempfile.TemporaryDirectory() as folder:
         rows = run(Path(folder), arguments.scale)
+    for cells, each in SHAPES:
+        cells = max(100, round(cells * arguments.scale))
+        with tempfile.TemporaryDirectory() as folder:
+            fill_shape(Store(Path(folder)), cells, each)
+            for what, read in (("read_rows", read_rows), ("stored", partial(stored, sweep=None))):
+                with timed(rows, f"{what}, {cells:,} cells of {each} rows"):
+                    read(Path(folder))
     if arguments.json:
         with arguments.json.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
