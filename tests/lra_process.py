@@ -219,7 +219,9 @@ def become(call: Call, files: list[int]) -> None:
     os.environ.update(call.environment)
     if call.prepare is not None:
         call.prepare()
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    # Anew: the one of before the fork takes descriptor 1 for the file that it was.
+    buffering = 1 if os.isatty(1) else -1
+    sys.stdout = os.fdopen(1, "w", buffering, encoding=sys.stdout.encoding, closefd=False)
     path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if not os.environ.get("PYTHONSAFEPATH"):
         path.insert(0, call.folder)

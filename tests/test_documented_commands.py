@@ -31,6 +31,7 @@ STANDS_FOR = {
     "tutorial": "quickstart",  # the sweep that the folder has
     "task=…": "task=listops",
     "CELL": "{key}",
+    "KEY": "{key}",
     "3fa9": "{key}",
     "hardware=h100": "hardware=cpu",
     "runner.weights=3fa9": "runner.weights={key}",

@@ -186,18 +186,20 @@ def _mirror(
 
     live = sweep.live.runs if sweep.live is not None else None
     words = {p.cell.key: apart(sweep, p.cell) for p in sweep.planned}
-    result = mirror(
-        rows,
-        list(written),
-        sweep=sweep.name,
-        cells=cells,
-        names={key: own_name(cell) for key, cell in cells.items()},
-        apart={key: word for key, word in words.items() if word is not None},
-        own={planned.cell.key for planned in sweep.planned},
-        mode=MirrorMode[logger.mode],
-        folder=sweep.root / "wandb",
-        project=logger.project,
-        entity=logger.entity,
-        unreachable=live.offline if live is not None else "",
-    )
-    return result.sentence
+    try:
+        return mirror(
+            rows,
+            list(written),
+            sweep=sweep.name,
+            cells=cells,
+            names={key: own_name(cell) for key, cell in cells.items()},
+            apart={key: word for key, word in words.items() if word is not None},
+            own={planned.cell.key for planned in sweep.planned},
+            mode=MirrorMode[logger.mode],
+            folder=sweep.root / "wandb",
+            project=logger.project,
+            entity=logger.entity,
+            unreachable=live.offline if live is not None else "",
+        ).sentence
+    except OSError as error:  # no room, no right: the rows are there
+        return f"W&B got nothing: {error}"

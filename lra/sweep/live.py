@@ -1,7 +1,7 @@
 """What a sweep tells a dashboard while its cells run: see `reports.dashboard.live`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,15 +51,22 @@ class LiveSweep:
         """
         self.sweep = sweep
         self.runs: live.LiveRuns | None = None
+        self.fault = ""
+        """Why the process that writes could not be started."""
         self.sent_at: dict[str, float] = {}
         self.timed = any(planned.run.runner.timed for planned in waiting)
         if sweep.logger.mode is LoggerMode.disabled or not waiting:
             return
+        try:
+            self.runs = self._started({planned.cell.key for planned in waiting})
+        except OSError as error:  # no room, no right: rows are what matters
+            self.fault = str(error)
+
+    def _started(self, to_do: Collection[str]) -> "live.LiveRuns":
         from reports.dashboard.live import LiveRuns
 
-        folder = folder_of(sweep)
-        to_do = {planned.cell.key for planned in waiting}
-        self.runs = LiveRuns(
+        sweep, folder = self.sweep, folder_of(self.sweep)
+        return LiveRuns(
             {
                 "kind": "tensorboard" if sweep.logger.mode is LoggerMode.tensorboard else "wandb",
                 "mode": "online" if sweep.logger.mode is LoggerMode.online else "offline",
@@ -90,6 +97,8 @@ class LiveSweep:
 
         Waits for the answer of a server and, where cells are timed, until the process has started.
         """
+        if self.fault:
+            return f"{self._name} gets nothing while cells run: {self.fault}"
         if self.runs is None:
             return ""
         online = self.sweep.logger.mode is LoggerMode.online

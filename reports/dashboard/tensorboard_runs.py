@@ -15,6 +15,8 @@ from reports.dashboard.plan import RunPlan
 EVERY_S = 5
 """At most so long until a number is in its file."""
 _ABOUT = ("status", "reason")
+_LONGEST = 200
+"""Characters of a run's name in the name of its folder."""
 
 
 class TensorBoardRun(OpenRun):
@@ -95,8 +97,10 @@ class TensorBoardRuns(Backend):
     ) -> TensorBoardRun:
         """Open a run, or go on with it in another file of its folder."""
         del process  # TensorBoard draws nothing of the machine
-        name = "".join(c if c.isalnum() or c in "-_.=,/ " else "-" for c in about.name)
-        path = before or Path(self._job["folder"]) / _safe(self._job["sweep"]) / f"{name} {run[:8]}"
+        place = "".join(c if c.isalnum() or c in "-_.=,/ " else "-" for c in about.name[:_LONGEST])
+        place = place.replace("..", "-")
+        sweep = Path(self._job["folder"]) / _safe(self._job["sweep"])
+        path = before or sweep / f"{place} {run[:8]}"
         if before is None:
             for old in path.glob("events.out.*"):
                 old.unlink()

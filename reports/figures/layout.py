@@ -205,6 +205,10 @@ def _measured(made: Sheet) -> tuple[list[tuple[float, float]], list[tuple[float,
     What stands there depends on the width of a plot by its ticks alone: twice is enough.
     """
     whole = chosen().style.inches()
+    for axes in made.axes if whole is not None else ():
+        label = axes.xaxis.label  # one that is wider than its plot would make the plot narrower
+        lines = wrap(label.get_text(), made.plot[0], float(label.get_fontsize()))
+        label.set_text("\n".join(lines))
     for _ in range(1 if whole is None else 3):
         for axes in made.axes:
             wrap_title(axes, made.plot[0])

@@ -241,6 +241,16 @@ def test_no_key_is_said_at_once(tmp_path: Path) -> None:
     assert sentence.endswith(f"its runs go into {tmp_path / 'r/wandb'}")
 
 
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    sweep = swept(tmp_path / "r", *TRAINED)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/wandb").write_text("a file where a folder is wanted")
+    live = LiveSweep(sweep, sweep.planned)
+    assert live.check().startswith("W&B gets nothing while cells run: ")
+    live.ended(sweep.planned[0].cell, Status.ok)
+    live.close()
+
+
 def test_a_process_that_takes_nothing_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What a running cell says of itself: often enough to see, too seldom to matter."""
 
 import logging
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,14 @@ from runners.isolation.progress import Event, Progress, listening, phase, so_far
 from runners.measurement.hardware import HardwareProfile
 from runners.measurement.measure import in_turns, warm_up
 from runners.measurement.watch import Watch
-from runners.records import Interrupted
+from runners.records import Interrupted, Measurement
 from runners.train import train
 from runners.training.checkpoint import Checkpoints
 from runners.training.config import TrainConfig
 from runners.training.loop import Trainer
 from runners.training.optim import OptimConfig
 from runners.training.schedules import learning_rate
+from runners.training.updates import WeightUpdates
 from tests.runners.tiny_task import Tiny, model
 
 CPU = torch.device("cpu")
@@ -169,6 +171,44 @@ def test_steps_say_loss_rate_speed_and_time_left(clock: Clock, said: list[Any]) 
     assert found[-1].left_s == 0
     phases = {m.phase for m in said if isinstance(m, Progress)}
     assert phases >= {"first step", "evaluating validation", "evaluating test"}
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_steps_say_what_a_dashboard_draws_and_move_no_number(
+    clock: Clock, said: list[Any], clip: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optim = OptimConfig(steps=6, batch_size=8, peak_learning_rate=1e-2, clip=clip)
+    norms: list[float] = []
+    real = WeightUpdates.apply
+
+    def apply(self: WeightUpdates) -> None:
+        squares = [
+            (p.grad.double() ** 2).sum() for p in self.model.parameters() if p.grad is not None
+        ]
+        norms.append(math.sqrt(sum(float(square) for square in squares)))
+        real(self)
+        assert (self.gradient_norm is None) == (clip is None and not self.watched)
+
+    monkeypatch.setattr(WeightUpdates, "apply", apply)
+
+    def values() -> dict[Any, float]:
+        rows = [m for m in training(optim=optim, log_every_steps=1) if isinstance(m, Measurement)]
+        return {(m.metric, m.step): m.value for m in rows if m.metric in {"train_loss", "accuracy"}}
+
+    unwatched = values()  # no message is due: the clock stands
+    assert steps(said) == []
+    norms.clear()
+    clock.tick = 1.0
+    assert values() == unwatched
+    found = [m.step for m in steps(said)]
+    assert [step.gradient_norm for step in found] == pytest.approx(norms, rel=1e-5)
+    for step in found:
+        assert step.step_time_s > 0
+        assert step.examples_per_s == pytest.approx(8 / step.step_time_s)
+        assert step.tokens_per_s > step.examples_per_s
+        assert 0 <= step.data_wait_share <= 1
+        assert step.process_bytes > 2**20
+        assert step.gpu_bytes is None
 
 
 def test_a_resumed_training_says_so_and_counts_its_own_steps(
