@@ -159,6 +159,8 @@ def final_scores(rows: pd.DataFrame, split: str, score: Score) -> pd.DataFrame |
 
     None where no row has any.
     """
+    if not (rows["metric"] == score.metric).any():
+        return None  # before anything is copied: most rows have few of the scores
     scores = own_length(rows[rows["step"].isna()])
     final = scores[scores["metric"] == score.metric]
     if not (final["split"] == split).any():
