@@ -19,22 +19,22 @@ _ALONG = ("length", "mode")
 
 
 def curves(
-    rows: Mapping[str, pd.DataFrame], cells: Mapping[str, Mapping[str, Any]]
+    rows: Mapping[str, Sequence[Any]], cells: Mapping[str, Mapping[str, Any]]
 ) -> list[list[str]]:
     """Return the cells that belong together: one curve of cost, all baselines, any other alone.
 
     Args:
-        rows: of each cell.
+        rows: of each cell, as a prepared table has them, columns as attributes.
         cells: what the store says of each; without an identity, the columns stand for it.
     """
     found: dict[str, list[str]] = {}
     for cell, own in rows.items():
-        timed = own["metric"].isin(TIMED) & own["length"].notna()
+        timed = any(row.metric in TIMED and row.length is not pd.NA for row in own)
         identity = cells.get(cell, {}).get("identity") or {
-            column: str(own[column].iloc[0]) for column in CELL_COLUMNS
+            column: str(getattr(own[0], column)) for column in CELL_COLUMNS
         }
-        baseline = own["model"].map(is_baseline).all()
-        name = group(cell, identity, baseline=bool(baseline), curve=bool(timed.any()))
+        baseline = all(is_baseline(row.model) for row in own)
+        name = group(cell, identity, baseline=baseline, curve=timed)
         found.setdefault(name, []).append(cell)
     return list(found.values())
 

@@ -18,6 +18,8 @@ from reports.rows import TIMED, disturbed, labels_of, prepare, shown
 from runners.records import CELL_COLUMNS, COLUMNS, digest
 
 Scalar = float | int | str | None
+Row = Any
+"""A row of a prepared table, its columns as attributes."""
 
 _PARTS = ("factor", "context", "measure", "layer", "head", "within")
 """Labels that tell the final values of one cell apart, first in a key; `all` needs no word."""
@@ -98,15 +100,17 @@ def plan_runs(
         known: runs that exist, by id: what `contents` said of their cells, which stay together.
         own: cells to send; by default all that have rows.
     """
-    frame = prepare(raw(rows))
-    found = {str(cell): part for cell, part in frame.groupby("cell", sort=False)}
+    # Plain rows: a frame for each of thousands of runs would take most of the time.
+    found: dict[str, list[Row]] = {}
+    for row in prepare(raw(rows)).itertuples(index=False):
+        found.setdefault(str(row.cell), []).append(row)
     plans = []
     wanted = set(found) if own is None else set(own) & set(found)
     shares = shared_out(curves(found, cells), wanted, known or {}, contents(rows), sweep)
     for name, members in shares:
-        parts = pd.concat([found[cell] for cell in members], ignore_index=True)
+        part = [row for cell in members for row in found[cell]]
         plans.append(
-            _plan(parts, run=name, sweep=sweep, cells=cells, names=names or {}, apart=apart or {})
+            _plan(part, run=name, sweep=sweep, cells=cells, names=names or {}, apart=apart or {})
         )
     return plans
 
@@ -134,7 +138,7 @@ def raw(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plan(
-    part: pd.DataFrame,
+    part: Sequence[Row],
     *,
     run: str,
     sweep: str,
@@ -142,36 +146,36 @@ def _plan(
     names: Mapping[str, str],
     apart: Mapping[str, str],
 ) -> RunPlan:
-    keys = [str(c) for c in part["cell"].unique()]
-    models = part["name"][~part["model"].map(is_baseline)]
-    base = BASELINES if models.empty else str(models.iloc[0])
-    told = part[[*CELL_COLUMNS, "cell"]].drop_duplicates("cell")
+    first = {str(row.cell): row for row in reversed(part)}
+    keys = list(dict.fromkeys(str(row.cell) for row in part))
+    base = next((str(row.name) for row in part if not is_baseline(row.model)), BASELINES)
     described = describe(
-        [_columns(row) for _, row in told.iterrows()],
+        [_columns(first[key]) for key in keys],
         [cells[key]["config"] for key in keys if "config" in cells.get(key, {})],
         model=base if base == BASELINES else names.get(keys[0], base),
         sweep=sweep,
         cells=keys,
         apart=apart.get(keys[0]),
     )
-    lengths = _by_length(part)
-    bad = part[part["status"] != "ok"]
-    summary: dict[str, Scalar] = _final(part)
+    at_lengths, others = _timed(part)
+    lengths = _by_length(at_lengths)
+    bad = [row for row in part if row.status != "ok"]
+    summary: dict[str, Scalar] = _final(others, tasks=len({row.task for row in part}) > 1)
     for length, values in lengths.items():
         summary |= {named.at_length(length, k): v for k, v in values.items()}
-    summary["status"] = "complete" if bad.empty else "incomplete"
-    failed = bad[bad["reference"] == ""]
-    for row in failed.itertuples():
+    summary["status"] = "incomplete" if bad else "complete"
+    failed = [row for row in bad if row.reference == ""]
+    for row in failed:
         where = f"at_{shown(row.length)}_{row.mode}"
         summary[f"failed/{where}"] = f"{row.status}: {row.reason}"
-    if failed["length"].notna().any():
-        summary["failed_at_length"] = min(int(n) for n in failed["length"].dropna())
-    shaken = part[part["disturbed"] != ""]
-    for row in shaken.itertuples():
+    if failed_lengths := [int(row.length) for row in failed if _given(row.length)]:
+        summary["failed_at_length"] = min(failed_lengths)
+    shaken = [row for row in part if row.disturbed != ""]
+    for row in shaken:
         where = f"at_{shown(row.length)}_{_key(row).replace('/', '_')}"
         summary[f"disturbed/{where}"] = str(row.disturbed)
     columns = ["mode", "length", "metric", "reference", "step", "status", "reason", "cell"]
-    listed = [[_plain(v) for v in line] for line in bad[columns].to_numpy(dtype=object)]
+    listed = [[_plain(getattr(row, column)) for column in columns] for row in bad]
     history = [{LENGTH_AXIS: float(n)} | values for n, values in lengths.items()]
     return RunPlan(
         id=run,
@@ -179,16 +183,21 @@ def _plan(
         group=sweep,
         job_type=described.job_type,
         tags=described.tags,
-        config=described.config | {"disturbed_cells": sorted(set(shaken["cell"]))},
+        config=described.config | {"disturbed_cells": sorted({str(row.cell) for row in shaken})},
         history=history + _by_step(part),
         summary=summary,
         tables={"not_measured": TablePlan(columns=columns, rows=listed)} if listed else {},
     )
 
 
-def _columns(row: "pd.Series[Any]") -> dict[str, Any]:
+def _given(value: Any) -> bool:
+    """Tell whether a column has a value here."""
+    return _plain(value) is not None
+
+
+def _columns(row: Row) -> dict[str, Any]:
     """Return the columns of a row's cell, in plain JSON."""
-    found = {column: _plain(row[column]) for column in CELL_COLUMNS}
+    found = {column: _plain(getattr(row, column)) for column in CELL_COLUMNS}
     return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in found.items()}
 
 
@@ -224,18 +233,18 @@ def _put(found: dict[str, Any], key: str, value: Scalar) -> None:
     found[free] = value
 
 
-def _timed(part: pd.DataFrame) -> pd.Series:
-    """Return which rows belong to cells that are timed at a length."""
-    cells = set(part[part["metric"].isin(TIMED) & part["length"].notna()]["cell"])
-    return part["cell"].isin(cells) & part["step"].isna()
+def _timed(part: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the good rows of cells that are timed at a length, and those of others."""
+    cells = {row.cell for row in part if row.metric in TIMED and _given(row.length)}
+    good = [row for row in part if row.status == "ok" and not _given(row.step)]
+    return [r for r in good if r.cell in cells], [r for r in good if r.cell not in cells]
 
 
-def _by_length(part: pd.DataFrame) -> dict[int, dict[str, float]]:
+def _by_length(timed: Sequence[Row]) -> dict[int, dict[str, float]]:
     """Return the values of timing cells by length."""
     found: dict[int, dict[str, float]] = {}
-    good = part[_timed(part) & (part["status"] == "ok")].sort_values("length", kind="stable")
-    for row in good.itertuples():
-        at_length, value = found.setdefault(int(str(row.length)), {}), float(str(row.value))
+    for row in sorted(timed, key=lambda row: int(row.length)):
+        at_length, value = found.setdefault(int(row.length), {}), float(row.value)
         _put(at_length, _key(row), value)
         if row.metric == "time_ratio":
             _put(at_length, _key(row, named.SPEEDUP), 1 / value)
@@ -259,21 +268,20 @@ def score_of(row: Any, *, tasks: bool = False) -> str:
     return named.trained(str(row.metric))
 
 
-def _by_step(part: pd.DataFrame) -> list[dict[str, float]]:
+def _by_step(part: Sequence[Row]) -> list[dict[str, float]]:
     """Return training curves: one line per optimiser step."""
     found: dict[int, dict[str, float]] = {}
-    good = part[(part["status"] == "ok") & part["step"].notna()].sort_values("step", kind="stable")
-    for row in good.itertuples():
-        _put(found.setdefault(int(str(row.step)), {}), score_of(row), float(str(row.value)))
+    good = [row for row in part if row.status == "ok" and _given(row.step)]
+    for row in sorted(good, key=lambda row: int(row.step)):
+        _put(found.setdefault(int(row.step), {}), score_of(row), float(row.value))
     return [{STEP_AXIS: float(step)} | values for step, values in found.items()]
 
 
-def _final(part: pd.DataFrame) -> dict[str, Scalar]:
+def _final(rows: Sequence[Row], *, tasks: bool) -> dict[str, Scalar]:
     """Return the final values of cells that are not timed by length."""
     found: dict[str, Scalar] = {}
-    final = (part["status"] == "ok") & part["step"].isna() & ~_timed(part)
-    for row in part[final].itertuples():
-        _put(found, score_of(row, tasks=part["task"].nunique() > 1), float(str(row.value)))
+    for row in rows:
+        _put(found, score_of(row, tasks=tasks), float(row.value))
     return found
 
 
