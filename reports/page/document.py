@@ -241,14 +241,14 @@ def _contents(
 def _tiles(frame: pd.DataFrame) -> list[tuple[str, str]]:
     """Return the few numbers that a reader looks for first."""
     models = frame[frame["baseline"] == ""]
-    failed = set(frame["cell"]) - set(frame["cell"][frame["status"] == "ok"])
+    absent = set(frame["cell"]) - set(frame["cell"][frame["status"] == "ok"])
     found = [
         ("models", f"{models['name'].nunique():,}"),
         ("tasks", f"{frame['task'].nunique():,}"),
         ("lengths", f"{frame['length'].nunique():,}"),
         ("seeds", f"{frame['seed'].nunique():,}"),
         ("cells", f"{frame['cell'].nunique():,}"),
-        ("failed", f"{len(failed):,}"),
+        ("not measured", f"{len(absent):,}"),
         ("rows", f"{len(frame):,}"),
     ]
     devices = [shown(device) for device in frame["device"].unique()]
