@@ -65,7 +65,9 @@ METRICS: dict[str, Metric] = {
     "train_loss": _metric("nat", False, "mean training loss since the last row; has a step"),
     # what a trained model looks at
     "span": _metric("token", None, "how far a trained model looks; labels measure, layer, head"),
-    "occlusion_agreement": _metric("fraction", None, "answers kept, all beyond `within` hidden"),
+    "occlusion_agreement": _metric(
+        "fraction", None, "answers that stay the same when all beyond `within` is hidden"
+    ),
     "attention_mass": _metric("fraction", None, "of a region; labels region, bucket, layer"),
     "attention_mass_error": _metric("fraction", None, "its standard error over sequences"),
     "learned_span": _metric("token", None, "span that a head has learned; labels layer, head"),

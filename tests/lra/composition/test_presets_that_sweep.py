@@ -1,5 +1,7 @@
 """A preset that names what is swept is a sweep, and says so."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from lra.catalogue import names
@@ -54,9 +56,12 @@ def test_a_report_is_written_as_after_a_sweep(monkeypatch: pytest.MonkeyPatch) -
     asked: list[bool] = []
     monkeypatch.setattr("lra.commands.run.isolate.prepare", lambda *_: None)
     monkeypatch.setattr("lra.commands.run.isolate.start_server", lambda: None)
-    monkeypatch.setattr(
-        "lra.commands.run.execute", lambda _, *, multirun, **__: asked.append(multirun) or 0
-    )
+
+    def execute(_: object, *, multirun: bool, **__: object) -> SimpleNamespace:
+        asked.append(multirun)
+        return SimpleNamespace(code=0)
+
+    monkeypatch.setattr("lra.commands.run.execute", execute)
     assert main(["run", "+experiment=quickstart"]) == 0
     assert main(["run", "model=linear"]) == 0
     assert asked == [True, False]

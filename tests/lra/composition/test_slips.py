@@ -72,7 +72,7 @@ TYPED = (
     ("model=transformer", "model=softmax is what it is called here"),
     ("runner=training", "did you mean 'train'?"),
     ("logger=off", "logger=none is what it is called here"),
-    ("logger=false", "wanted one of none, wandb_offline"),
+    ("logger=false", "wanted one of none, tensorboard, wandb_offline"),
     ("model=sliding_window model.mixer.window=16", "'model.mixer.window=[16]'"),
     ("model=fnet model.layers=fnet", "'model.layers=[fnet]'"),
     ("runner=scaling runner.lengths=256", "'runner.lengths=[256]'"),

@@ -35,7 +35,10 @@ def test_a_small_sweep_is_not_counted(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_an_empty_store_leaves_counting_and_typical_rates(tmp_path: Path) -> None:
+def test_an_empty_store_leaves_counting_and_typical_rates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lra.sweep.estimate.COUNTING_S", 60.0)  # of a busy machine, too
     waiting = planned("model=linear", "optim.steps=1000")
     line = announced(waiting, Store(tmp_path), "adhoc")
     assert line.startswith("1 cell to run, very roughly ")
