@@ -118,3 +118,8 @@ def test_an_issue_form_can_be_filled_in(name: str) -> None:
     assert {field["type"] for field in fields} <= {"input", "textarea", "dropdown", "checkboxes"}
     asked = any("lra doctor" in field["attributes"]["label"] for field in fields)
     assert asked is (name != "new_family")
+
+
+def test_the_readme_begins_with_two_commands_that_need_nothing() -> None:
+    first = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+    assert first.splitlines()[1:-1] == ["make quickstart", "make test"]
