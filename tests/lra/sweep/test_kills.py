@@ -103,6 +103,8 @@ def test_killed_at_random_and_resumed_equals_an_undisturbed_run(seed, whole, tmp
     process = None
     while kills.total() < KILLS and len(done) < CELLS:
         if process is None or process.poll() is not None:
+            if process is not None and process.stdout is not None:
+                process.stdout.close()
             process = start(tmp_path, *SWEEP, OFTEN)
         kills[strike(process, draw)] += 1
         if draw.random() < 0.5:  # the next kill meets a new start, or what is left of this one
