@@ -1,4 +1,4 @@
-"""The child of the W&B mirror: the only module that imports wandb, in a process of its own.
+"""The child of the W&B mirror: imports wandb in a process of its own.
 
 W&B keeps a service process, temporary folders, environment variables and exit hooks. Here they
 end with the child, and a call that hangs can be ended from outside.
@@ -8,6 +8,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from reports.dashboard.wandb_settings import settings
 
 
 def main() -> None:
@@ -38,28 +40,6 @@ def _one_line(error: BaseException) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _settings(wandb: Any, job: dict[str, Any]) -> Any:
-    wanted = {
-        "silent": True,
-        "quiet": True,
-        "console": "off",
-        "symlink": False,
-        "use_dot_wandb": False,
-        "disable_git": True,
-        "save_code": False,
-        "init_timeout": job["init_timeout_s"],
-        "finish_timeout": job["finish_timeout_s"],
-        "finish_timeout_raises": True,
-        "x_disable_stats": True,
-        "x_disable_meta": True,
-        "x_disable_machine_info": True,
-        "x_save_requirements": False,
-    }
-    # settings come and go between versions; none of these changes what is written
-    known = set(wandb.Settings.model_fields)
-    return wandb.Settings(**{k: v for k, v in wanted.items() if k in known})
-
-
 def _write(wandb: Any, plan: dict[str, Any], job: dict[str, Any]) -> str:
     """Write one run; return its folder."""
     run = wandb.init(
@@ -73,7 +53,7 @@ def _write(wandb: Any, plan: dict[str, Any], job: dict[str, Any]) -> str:
         entity=job["entity"],
         dir=job["dir"],
         mode=job["mode"],
-        settings=_settings(wandb, job),
+        settings=settings(wandb, job),
     )
     try:
         for axis, metrics in job["axes"].items():

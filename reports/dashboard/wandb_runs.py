@@ -18,6 +18,7 @@ from reports.dashboard.describe import Description
 from reports.dashboard.keys import AXES, LENGTH_AXIS, STEP_AXIS, TRAINING_AXES
 from reports.dashboard.plan import RunPlan
 from reports.dashboard.transaction_log import history
+from reports.dashboard.wandb_settings import settings
 
 ANSWER_S = 5.0
 """How long the server may take to answer the first question."""
@@ -101,7 +102,7 @@ class WandbRuns(Backend):
             mode=self.mode,
             reinit="create_new",
             resume="allow" if before is not None and self.mode == "online" else None,
-            settings=_settings(wandb, job, process),
+            settings=settings(wandb, job, process),
         )
         for axis, metrics in (AXES if curve else TRAINING_AXES).items():
             opened.define_metric(axis, hidden=True)
@@ -153,26 +154,3 @@ def _stored_key(server: str) -> str | None:
     except (OSError, netrc.NetrcParseError):
         return None
     return entry[2] if entry else None
-
-
-def _settings(wandb: Any, job: Mapping[str, Any], process: int | None) -> Any:
-    wanted = {
-        "silent": True,
-        "quiet": True,
-        "console": "off",
-        "symlink": False,
-        "use_dot_wandb": False,
-        "disable_git": True,
-        "save_code": False,
-        "init_timeout": job["init_timeout_s"],
-        "finish_timeout": job["finish_timeout_s"],
-        "finish_timeout_raises": True,
-        "x_disable_stats": process is None,
-        "x_disable_meta": True,
-        "x_disable_machine_info": process is None,
-        "x_save_requirements": False,
-        **({} if process is None else {"x_stats_pid": process}),
-    }
-    # settings come and go between versions; none of these changes what is written
-    known = set(wandb.Settings.model_fields)
-    return wandb.Settings(**{k: v for k, v in wanted.items() if k in known})
