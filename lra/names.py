@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from lra.catalogue import roots
 from lra.yaml_text import load
-from reports.names import display_name
-from reports.rows import FAITHFUL, RUN_MARKS, labels_of
+from reports.names import FAITHFUL, display_name
 from runners.records import baseline_of
+
+if TYPE_CHECKING:  # a sweep asks for names before its first cell, and not for tables
+    import pandas as pd
 
 AXES = ("length", "mode", "seed", "runner", "schema")
 LABELLED = (
@@ -39,7 +39,7 @@ def _put(flat: dict[str, str], node: Mapping[str, Any], prefix: str) -> None:
             flat[f"{prefix}{key}"] = str(value)
 
 
-def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def tell_apart(rows: "pd.DataFrame", cells: Mapping[str, Mapping[str, Any]]) -> "pd.DataFrame":
     """Return `rows` with models named apart where one name stands for several configurations.
 
     Cells of the same model, task, runner and protocol whose identities differ in more than length,
@@ -56,6 +56,10 @@ def tell_apart(rows: pd.DataFrame, cells: Mapping[str, Mapping[str, Any]]) -> pd
         The rows; `model` is the name to display, and two columns more say what it is made of:
         `family`, the name as stored, and `options`, a mapping of those that differ, by dotted name.
     """
+    import pandas as pd
+
+    from reports.rows import RUN_MARKS, labels_of
+
     apart: dict[tuple[str, str], dict[str, str]] = {}
     own = rows[rows["model"].map(baseline_of).isna()]
     marks: dict[str, dict[str, str]] = {mark: {} for mark in RUN_MARKS}

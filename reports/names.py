@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from runners.records import digest
 
+FAITHFUL = "faithful"
+"""The variant that needs no mention: the paper's."""
 BEGINNINGS = ("mixer.", "backbone.")
 """Of the names of options; display names leave them out."""
 _LONGEST, _LONGEST_VALUE = 160, 60

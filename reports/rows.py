@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.names import display_name, fitting
+from reports.names import FAITHFUL, display_name, fitting
 from reports.stems import stem
 from reports.style import chosen
 from runners.records import COLUMNS, Status, baseline_of
 
-FAITHFUL = "faithful"
-"""The variant that needs no mention: the paper's."""
 MARKS: dict[str, str] = {
     Status.out_of_memory: "OOM",
     Status.timeout: "timeout",

@@ -62,13 +62,8 @@ def test_the_import_rules_would_notice_a_wrong_arrow(tmp_path):
     assert "models.ops.banded.reference -> models.ops.banded.layout" in done.stdout
 
 
-def test_reports_bring_no_torch():
-    code = (
-        "import importlib, pkgutil, sys, reports\n"
-        "names = [m.name for m in pkgutil.walk_packages(reports.__path__, 'reports.')]\n"
-        "[importlib.import_module(name) for name in names]\n"
-        "print(len(names), 'torch' in sys.modules, 'wandb' in sys.modules)"
-    )
+def printed(code: str) -> list[str]:
+    """Run code in a Python of its own; return the words that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -77,9 +72,23 @@ def test_reports_bring_no_torch():
         timeout=300,
         check=True,
     )
-    modules, torch, wandb = done.stdout.split()
+    return done.stdout.split()
+
+
+def test_reports_bring_no_torch():
+    modules, torch, wandb = printed(
+        "import importlib, pkgutil, sys, reports\n"
+        "names = [m.name for m in pkgutil.walk_packages(reports.__path__, 'reports.')]\n"
+        "[importlib.import_module(name) for name in names]\n"
+        "print(len(names), 'torch' in sys.modules, 'wandb' in sys.modules)"
+    )
     assert int(modules) > 0
     assert (torch, wandb) == ("False", "False")
+
+
+def test_a_sweep_begins_without_what_its_report_needs():
+    code = "import sys, lra.sweep.execution; print(*{'pandas', 'matplotlib'} & {*sys.modules})"
+    assert printed(code) == []
 
 
 def test_reports_know_of_runners_only_the_rows():
@@ -112,11 +121,9 @@ READS_TEXT = {
     ("names", "_without"),  # the path of an option, of which a name is made
     ("runs", "_line"),  # the path of an option
     ("drawing", "legend_name"),  # matplotlib leaves out what begins with an underscore
-    ("mirror", "_run"),  # lines of JSON that a child process writes
+    ("child", "ask"),  # lines of JSON that a child process writes
     ("configurations", "cells_json"),  # words of commands, which the page holds once each
-    ("process", "_one_line"),  # the text of an error
-    ("workspace", "_one_line"),  # the same
-    ("publish", "_ask"),  # lines of JSON that a child process writes
+    ("events", "one_line"),  # the text of an error
 }
 
 

@@ -13,7 +13,7 @@ from lra.sweep.planned import Planned
 from lra.sweep.progress import failure
 from lra.sweep.titles import title
 from reports.dashboard import keys
-from reports.dashboard.cells import group
+from reports.dashboard.describe import group
 from runners.isolation.progress import Begun, Progress
 from runners.records import Cell, Measurement, Status
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from reports.dashboard.describe import BASELINES, is_baseline
+from reports.dashboard.describe import group, is_baseline
 from reports.rows import TIMED
 from runners.records import CELL_COLUMNS, digest
-
-_ALONG = ("length", "mode")
-"""What differs along one curve."""
 
 
 def curves(
@@ -37,22 +34,6 @@ def curves(
         name = group(cell, identity, baseline=baseline, curve=timed)
         found.setdefault(name, []).append(cell)
     return list(found.values())
-
-
-def group(cell: str, identity: Mapping[str, Any], *, baseline: bool, curve: bool) -> str:
-    """Return what is the same for the cells of one run.
-
-    Args:
-        cell: key.
-        identity: of the cell.
-        baseline: whether it scores baselines.
-        curve: whether it is timed at a length.
-    """
-    if baseline:
-        return BASELINES
-    if curve:
-        return digest({k: v for k, v in identity.items() if k not in _ALONG})
-    return cell
 
 
 def shared_out(
@@ -79,8 +60,8 @@ def shared_out(
         for cell, content in cells.items():
             if cell not in homes or content == contents.get(cell):
                 homes[cell] = name
-    for group in together:
-        members = [cell for cell in group if cell in own]
+    for curve in together:
+        members = [cell for cell in curve if cell in own]
         old = list(dict.fromkeys(homes[cell] for cell in members if cell in homes))
         whole = [name for name in old if known[name].keys() <= contents.keys()]
         for name in whole:

@@ -1,11 +1,14 @@
-"""What a run is called, and its flat configuration: of the cells in it, and of nothing else."""
+"""Which run a cell belongs to, what that is called, and its flat configuration.
+
+Of the cells in it, and of nothing else. A sweep imports this before its first cell: no pandas.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reports.dashboard.keys import LENGTH_AXIS, options
-from runners.records import baseline_of, canonical
+from runners.records import baseline_of, canonical, digest
 
 BASELINES = "baselines"
 """What the run of all baselines of a sweep is called."""
@@ -13,6 +16,8 @@ _NO_MODEL = "baseline"
 """In the model column of a cell that scores baselines."""
 _PLAIN = ("train", "scaling", "certify")
 """Runners that a name need not mention: training, the curve of cost, a task's baselines."""
+_ALONG = ("length", "mode")
+"""What differs along one curve."""
 _TAG_LIMIT = 64
 """Characters that the server takes in a tag."""
 _COLUMNS = ("task", "task_version", "source", "seed", "runner", "mode", "causal", "hardware",
@@ -32,6 +37,22 @@ class Description:
 def is_baseline(model: object) -> bool:
     """Tell whether a model column stands for baselines, which are no model."""
     return model == _NO_MODEL or baseline_of(str(model)) is not None
+
+
+def group(cell: str, identity: Mapping[str, Any], *, baseline: bool, curve: bool) -> str:
+    """Return what is the same for the cells of one run.
+
+    Args:
+        cell: key.
+        identity: of the cell.
+        baseline: whether it scores baselines.
+        curve: whether it is timed at a length.
+    """
+    if baseline:
+        return BASELINES
+    if curve:
+        return digest({k: v for k, v in identity.items() if k not in _ALONG})
+    return cell
 
 
 def describe(

@@ -29,7 +29,7 @@ class Mirrored:
     live: bool = False
     """Whether it was written while its cells ran, and so holds more than their rows."""
     group: str = ""
-    """What the cells of a live run have in common: see `reports.dashboard.cells.group`."""
+    """What the cells of a live run have in common: see `reports.dashboard.describe.group`."""
 
 
 def read_state(folder: Path) -> dict[str, Mirrored]:
