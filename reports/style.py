@@ -240,7 +240,7 @@ class Chosen:
 
     def plain(self, shown: str) -> str:
         """Return a model's name as it is without the style."""
-        return self._plain.get(shown, (shown, shown))[0]
+        return self._keys(shown)[0]
 
     def _keys(self, shown: str) -> tuple[str, str]:
         """Return what a style may call a model: its whole name, and its family's."""

@@ -1,13 +1,16 @@
 """A process that writes runs: its surroundings, and its end. W&B lives in such ones alone."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 # These would give all runs one identity, or send them elsewhere than the arguments say.
 _FOREIGN = (
@@ -44,6 +47,32 @@ class WritingProcess:
             env=_environment(folder, data, self.temporary, own_settings=own_settings),
             start_new_session=True,  # no terminal to ask on, and one group to end
         )
+
+    def ask(
+        self, job: Mapping[str, Any], seconds: float
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Hand over a job, wait for the end, and clear up; once.
+
+        Args:
+            job: plain JSON, the whole input.
+            seconds: after which it is ended.
+
+        Returns:
+            The events that it printed, and the last line that it complained with: "" for none,
+            None where its time was up.
+        """
+        late = False
+        try:
+            out, complaint = self.process.communicate(json.dumps(job), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            late = True
+            self.end()
+            out, complaint = self.process.communicate()
+        finally:
+            self.end()
+            self.clear()
+        events = [json.loads(line) for line in out.splitlines() if line.startswith('{"event"')]
+        return events, None if late else (complaint.strip().splitlines() or [""])[-1]
 
     def end(self) -> None:
         """End whatever is left of the group: W&B's service may outlive its client."""

@@ -18,6 +18,7 @@ import pandas as pd
 
 from reports.dashboard.backend import Backend, OpenRun
 from reports.dashboard.describe import BASELINES, describe
+from reports.dashboard.events import say
 from reports.dashboard.keys import LENGTH_AXIS, REASON, STATUS, STEP_AXIS
 from reports.dashboard.plan import RunPlan, contents, plan_runs, score_of
 from reports.dashboard.state import RUN, Mirrored, StateFiles, forget_files, taken, write_state
@@ -50,11 +51,11 @@ def main(stored: Callable[[Path], Stored]) -> None:
     try:
         backend = _backend(job)
     except ImportError as error:
-        _say(event="failed", reason=f"{error.name} cannot be imported")
+        say(event="failed", reason=f"{error.name} cannot be imported")
         return
     if reason := backend.check():
-        _say(event="offline", reason=reason)
-    _say(event="ready")
+        say(event="offline", reason=reason)
+    say(event="ready")
     runs = Runs(job, backend, stored(Path(job["root"])))
     for line in sys.stdin:
         event = json.loads(line)
@@ -75,11 +76,6 @@ def _backend(job: Mapping[str, Any]) -> Backend:
     from reports.dashboard.wandb_runs import WandbRuns
 
     return WandbRuns(job)
-
-
-def _say(**event: str) -> None:
-    sys.stdout.write(json.dumps(event) + "\n")
-    sys.stdout.flush()
 
 
 @dataclass(slots=True)
@@ -171,7 +167,6 @@ class Runs:
                 break
         else:
             raise OSError(f"another process writes the run of cell {cell}")
-        was = known.get(name)
         was = self.state.now().get(name)  # as it is now that nobody else writes it
         # A training that had ended, and is done again, begins its run again as well.
         again = was is not None and len(together) == 1 and was.cells.get(cell)
@@ -280,10 +275,10 @@ class Runs:
                 run.open.complete(run.plan)
             run.open.end(summary, exit_code)
         except Exception as error:  # noqa: BLE001 - the others are to be ended all the same
-            _say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))
+            say(event="unsent", reason=legible(str(error), LONGEST), path=str(run.open.path))
             self._remember(run, ended=True, mode="offline")
         else:
-            _say(event="written", path=str(run.open.path), mode=self.backend.mode)
+            say(event="written", path=str(run.open.path), mode=self.backend.mode)
             self._remember(run, ended=True)
             forget_files(run.id, keep=run.open.path)
         run.lock.release()
@@ -304,15 +299,15 @@ class Runs:
 
     def lose(self, event: Mapping[str, Any], reason: str) -> None:
         """Note that an event could not be written: the rows are copied at the end of the sweep."""
-        _say(event="lost", cell=str(event["cell"]), reason=reason)
+        say(event="lost", cell=str(event["cell"]), reason=reason)
         if self.backend.mode == "online":
             self.backend.mode = "offline"
-            _say(event="offline", reason=reason)
+            say(event="offline", reason=reason)
             if event["event"] == "begun":
                 try:
                     self._begin(event)
                 except Exception as error:  # noqa: BLE001 - as above
-                    _say(event="lost", cell=str(event["cell"]), reason=legible(str(error), LONGEST))
+                    say(event="lost", cell=str(event["cell"]), reason=legible(str(error), LONGEST))
 
     def close(self) -> None:
         """End what is left: its cells were stopped, and go on another time."""

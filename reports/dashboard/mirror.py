@@ -4,9 +4,7 @@ The mirror neither asks, hangs nor fails: it works in a child process without a 
 deadline, and ends with one sentence that says where the runs lie or why there are none.
 """
 
-import json
 import shutil
-import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -189,23 +187,13 @@ def _run(
     """Let a child write `plans`; return what it said before it ended or its time was up."""
     if not plans:
         return []
-    text = json.dumps({**job, "plans": [p.as_json() for p in plans]})
     # online, the user's own settings may name their server; offline they have nothing to say
     writer = WritingProcess(
         "reports.dashboard.process", folder, data, own_settings=job["mode"] != "offline"
     )
-    child = writer.process
-    try:
-        out, complaint = child.communicate(text, timeout=deadline)
-    except subprocess.TimeoutExpired:
-        writer.end()
-        out, complaint = child.communicate()
-    writer.end()
-    writer.clear()
-    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    if child.returncode > 0:
-        last = (complaint.strip().splitlines() or ["no message"])[-1]
-        events.append({"event": "failed", "reason": last})
+    events, complaint = writer.ask({**job, "plans": [p.as_json() for p in plans]}, deadline)
+    if writer.process.returncode > 0:
+        events.append({"event": "failed", "reason": complaint or "no message"})
     return events
 
 

@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from reports.dashboard.events import one_line, say
 from reports.dashboard.wandb_settings import settings
+
+LONGEST = 120
+"""Characters of an error's text."""
 
 
 def main() -> None:
@@ -18,26 +22,16 @@ def main() -> None:
     try:
         import wandb
     except ImportError as error:
-        _say(event="failed", reason=f"wandb cannot be imported ({error})")
+        say(event="failed", reason=f"wandb cannot be imported ({error})")
         return
     try:
         for plan in job["plans"]:
             path = _write(wandb, plan, job)
-            _say(event="written", id=plan["id"], path=path, mode=job["mode"])
+            say(event="written", id=plan["id"], path=path, mode=job["mode"])
     except (wandb.errors.Error, OSError) as error:  # no key, no network, a refused key, full disk
-        _say(event="failed", reason=_one_line(error))
+        say(event="failed", reason=one_line(error, LONGEST))
     finally:
         wandb.teardown()
-
-
-def _say(**event: str) -> None:
-    sys.stdout.write(json.dumps(event) + "\n")
-    sys.stdout.flush()
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 120 else text[:119] + "…"
 
 
 def _write(wandb: Any, plan: dict[str, Any], job: dict[str, Any]) -> str:

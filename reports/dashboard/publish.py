@@ -5,7 +5,6 @@ for keys, starts a service, and waits for servers.
 """
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,24 +97,10 @@ def _why(events: list[dict[str, Any]], complaint: str | None, deadline_s: float)
 
 
 def _ask(job: Mapping[str, Any], deadline_s: float) -> tuple[list[dict[str, Any]], str | None]:
-    """Return what the child said, and the last line it complained with; None: its time was up."""
     with tempfile.TemporaryDirectory(prefix="lra-dashboard-") as temporary:
         folder = Path(temporary)
-        child = WritingProcess(
-            "reports.dashboard.workspace", folder, folder / "data", own_settings=True
-        )
-        late = False
-        try:
-            out, complaint = child.process.communicate(json.dumps(job), timeout=deadline_s)
-        except subprocess.TimeoutExpired:
-            late = True
-            child.end()
-            out, complaint = child.process.communicate()
-        finally:
-            child.end()
-    events = [json.loads(line) for line in out.splitlines() if line.startswith('{"event"')]
-    last = (complaint.strip().splitlines() or [""])[-1]
-    return events, None if late else last
+        child = WritingProcess("reports.dashboard.workspace", folder, folder / "data")
+        return child.ask(job, deadline_s)
 
 
 # ----------------------------------------------------------------------------- the files

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from reports.dashboard.events import one_line, say
 from runners.records import digest
 
 _COLUMNS, _HEIGHT = 2, 8
 """Panels side by side, and lines of W&B's grid, which is 24 wide, that one is high."""
 _MOST = 200
 """Lines that one panel draws; W&B's own limit is 10."""
+LONGEST = 200
+"""Characters of an error's text."""
 _VIEW = """
 query View($entity: String, $project: String!, $type: String!, $name: String!) {
   project(name: $project, entityName: $entity) {
@@ -32,31 +35,21 @@ def main() -> None:
     try:
         _library("reports.v2")
     except ImportError as error:
-        _say(event="missing", reason=str(error))
+        say(event="missing", reason=str(error))
         return
     try:
         if "save" in job:
             save(job["save"], timeout_s=job["timeout_s"])
         else:
             made = specification(job["dashboard"], project=job["project"], entity=job["entity"])
-            _say(event="made", specification=made)
+            say(event="made", specification=made)
     except Exception as error:  # noqa: BLE001 - whatever an answer of a server makes wandb raise
-        _say(event="failed", reason=_one_line(error))
+        say(event="failed", reason=one_line(error, LONGEST))
 
 
 def _library(module: str) -> Any:
     """Return a module of wandb_workspaces, whose star imports no type checker sees through."""
     return importlib.import_module(f"wandb_workspaces.{module}")
-
-
-def _say(**event: Any) -> None:
-    sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
-    sys.stdout.flush()
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 # ------------------------------------------------------------------------- the specification
@@ -261,7 +254,7 @@ def save(made: Mapping[str, Any], *, timeout_s: float) -> None:
             "workspace": f"{base}?nw={view['name'][3:-2]}",
             "report": f"{base}/reports/{title}--{saved['id']}",
         }
-        _say(event="saved", part=part, url=url[part])
+        say(event="saved", part=part, url=url[part])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from runners.isolation.child import (
 from runners.isolation.log import Log
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import STORAGE_WORDS
+from tasks.data.caller import caller_left_out
 
 CONTEXT = multiprocessing.get_context("forkserver")
 _LINGER_S = 10.0
@@ -66,22 +66,6 @@ class Job:
     """File for the child's output and traceback, bounded; None: where the parent's goes."""
 
 
-@contextmanager
-def _caller_left_out(function: Work) -> Iterator[None]:
-    """Keep a child from importing the program that its parent runs, unless its work stands there.
-
-    `multiprocessing` imports it in every child: a script that starts cells as it is read would
-    start them again in each. One that came from stdin cannot be imported at all.
-    """
-    program = sys.modules["__main__"]
-    if function.__module__ != "__main__":
-        sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
-
-
 class _Rank:
     """One process of a child."""
 
@@ -107,7 +91,7 @@ class _Rank:
         self.connection = reader
         self.process = CONTEXT.Process(target=enter, args=(writer, setting, payload))
         try:
-            with _caller_left_out(job.function):
+            with caller_left_out(job.function):
                 self.process.start()
         except BaseException:
             reader.close()

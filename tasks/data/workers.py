@@ -2,13 +2,12 @@
 
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
 from threading import Thread
-from types import ModuleType
 from typing import TypeVar
+
+from tasks.data.caller import caller_left_out
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,7 +27,7 @@ def in_order(
     try:
         waiting: list[Future[R]] = []
         for job in jobs:
-            with _caller_left_out(function):  # a worker may start with a job
+            with caller_left_out(function):  # a worker may start with a job
                 waiting.append(pool.submit(function, job))
             if len(waiting) > 2 * workers:
                 yield waiting.pop(0).result()
@@ -36,21 +35,6 @@ def in_order(
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _caller_left_out(function: Callable[..., object]) -> Iterator[None]:
-    """Keep workers from importing the program that makes the data, unless the work stands there.
-
-    As for cells (`runners.isolation.process`): a script without a guard would begin anew in each.
-    """
-    program = sys.modules["__main__"]
-    if getattr(function, "__module__", "") != "__main__":
-        sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = program
 
 
 def _end_with_parent() -> None:

@@ -19,7 +19,6 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,40 +32,15 @@ from lra.composition.hydra_entry import entries
 from lra.sweep import execution
 from lra.sweep.live import LiveSweep
 from runners.isolation.progress import Begun, listening
-from runners.measurement.hardware import HardwareProfile
 from runners.records import Measurement
-from runners.train import train
-from runners.training.config import TrainConfig
-from runners.training.optim import OptimConfig, Schedule
 from tasks.classification.listops.task import ListOps
-from tests.benchmarks.overhead import BATCH_SIZE, RATE, SEED, Spent, build, now, since, spread
+from tests.benchmarks.overhead import BATCH_SIZE, Spent, build, by_runner, spread
 
 SIDES = ("watched", "unwatched", "unwatched again")
 
 
-def blocks_of(task: ListOps, width: int, steps: int, block: int, live: Any) -> Iterator[Spent]:
-    """Train; yield what each block of steps took; tell `live` of its rows."""
-    stream = train(
-        build(task, width),
-        task,
-        optim=OptimConfig(
-            peak_learning_rate=RATE,
-            schedule=Schedule.constant,
-            steps=steps,
-            batch_size=BATCH_SIZE,
-        ),
-        config=TrainConfig(log_every_steps=block, evaluate_splits=[]),
-        hardware=HardwareProfile(name="cpu"),
-        seed=SEED,
-        checkpoints=None,
-    )
-    begun = now()
-    for item in stream:
-        if isinstance(item, Measurement) and item.metric == "train_loss":
-            if live is not None:
-                live(item)
-            yield since(begun)
-            begun = now()
+def not_told(row: Measurement) -> None:
+    """Do nothing with a row: nobody listens."""
 
 
 def processor_s(group: int) -> float:
@@ -99,7 +73,9 @@ def measure(folder: Path, task: ListOps, width: int, blocks: int, block: int) ->
     steps = block * blocks
     samples: dict[str, list[Spent]] = {name: [] for name in SIDES}
     sides = {
-        name: blocks_of(task, width, steps, block, tell if name == "watched" else None)
+        name: by_runner(
+            build(task, width), task, steps, block, tell if name == "watched" else not_told
+        )
         for name in SIDES
     }
     runs = live.runs

@@ -96,9 +96,9 @@ def by_hand(model: Backbone, batches: list[Batch], block: int) -> Iterator[Spent
 
 
 def by_runner(
-    model: Backbone, task: ListOps, steps: int, block: int, waits: list[float]
+    model: Backbone, task: ListOps, steps: int, block: int, tell: Callable[[Measurement], None]
 ) -> Iterator[Spent]:
-    """Train through the runner; yield what passed between its rows, one a block."""
+    """Train through the runner; yield what passed between its rows, one a block; tell of each."""
     stream = train(
         model,
         task,
@@ -116,13 +116,11 @@ def by_runner(
     )
     begun = now()
     for item in stream:
-        if not isinstance(item, Measurement):
-            continue
-        if item.metric == "train_loss":
-            yield since(begun)
-            begun = now()
-        elif item.metric == "data_wait" and item.value is not None:
-            waits.append(item.value)
+        if isinstance(item, Measurement):
+            tell(item)
+            if item.metric == "train_loss":
+                yield since(begun)
+                begun = now()
 
 
 def spread(values: list[float]) -> str:
@@ -141,9 +139,9 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any
     source = endless(task, BATCH_SIZE, SEED, BatchPosition(0, 0))
     batches = [next(source)[1] for _ in range(steps)]
     models = {name: build(task, width) for name in ("runner", "loop", "loop again")}
-    waits: list[float] = []
+    rows: list[Measurement] = []
     start: dict[str, Callable[[], Iterator[Spent]]] = {
-        "runner": partial(by_runner, models["runner"], task, steps, block, waits),
+        "runner": partial(by_runner, models["runner"], task, steps, block, rows.append),
         "loop": partial(by_hand, models["loop"], batches, block),
         "loop again": partial(by_hand, models["loop again"], batches, block),
     }
@@ -156,6 +154,7 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any
             samples[name].append(next(sides[name]))
     for side in sides.values():  # the runner has its last rows to yield
         next(side, None)
+    waited = next(row.value for row in rows if row.metric == "data_wait")
 
     first, *others = (model.state_dict() for model in models.values())
     same = all(torch.equal(value, other[key]) for other in others for key, value in first.items())
@@ -171,7 +170,7 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any
         for index, kind in enumerate(Spent._fields):
             ratios = [a[index] / b[index] for a, b in zip(samples[name][calm], loop, strict=True)]
             print(f"  {name + ' over loop, ' + kind:<32}{spread(ratios)}")
-    print(f"  waiting for batches             {waits[0]:.3%} of the runner's training time")
+    print(f"  waiting for batches             {waited:.3%} of the runner's training time")
     print(f"  weights at the end              {'equal to the bit' if same else 'DIFFERENT'}")
     return {
         "width": width,
@@ -180,7 +179,7 @@ def measure(task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any
         "steps_per_block": block,
         "torch": torch.__version__,
         "equal_weights": same,
-        "data_wait": waits[0],
+        "data_wait": waited,
         "seconds": {name: [spent._asdict() for spent in found] for name, found in samples.items()},
     }
 
