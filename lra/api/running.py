@@ -16,7 +16,7 @@ from lra.configuration import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra.sweep.execution import Sweep
+    from lra.sweep.cell_list import Sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

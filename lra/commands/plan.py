@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lra.configuration import ConfigError
 
 if TYPE_CHECKING:
-    from lra.sweep.execution import Sweep
+    from lra.sweep.cell_list import Sweep
     from lra.sweep.forecast import Forecast
     from lra.sweep.planned import Planned
 
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
 
 def _plan(words: list[str], *, as_json: bool, as_csv: bool) -> int:
     from lra.composition.hydra_entry import entries
-    from lra.sweep.execution import build
+    from lra.sweep.cell_list import build
     from lra.sweep.forecast import Forecaster
     from lra.sweep.past import stored
 

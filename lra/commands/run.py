@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lra.compose import Logger
-    from lra.sweep.execution import Sweep
+    from lra.sweep.cell_list import Sweep
     from reports.style import ReportStyle
 
 PRELOAD = (
@@ -63,14 +63,14 @@ def execute(
 ) -> Executed:
     """Plan and run the entries; report and mirror at the end."""
     from lra.report_style import read_style
-    from lra.sweep import execution as sweeps
+    from lra.sweep import cell_list
 
     choice = ReportChoice.of(found[0].config)
     style, not_taken = read_style(choice.style)  # before any cell: a slip is found in a second
     for line in not_taken:
         print(line, file=sys.stderr)
     planning = bool(found[0].config["runner"].get("dry_run"))
-    sweep = sweeps.build(found, elsewhere=planning)
+    sweep = cell_list.build(found, elsewhere=planning)
     return Executed(_executed(sweep, choice.write, style, volume, multirun=multirun), sweep)
 
 

@@ -18,7 +18,7 @@ from runners.isolation.progress import Begun, Progress
 from runners.records import Cell, Measurement, Status
 
 if TYPE_CHECKING:
-    from lra.sweep.execution import Sweep
+    from lra.sweep.cell_list import Sweep
     from reports.dashboard import live
 
 EVERY_S = 1.0

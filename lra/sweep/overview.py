@@ -16,7 +16,7 @@ from runners.store import Store
 from runners.training.checkpoint import Checkpoints
 
 if TYPE_CHECKING:
-    from lra.sweep.execution import Sweep
+    from lra.sweep.cell_list import Sweep
 
 TO_DO, REFUSED = "to do", "refused"
 """States of cells without rows; a refused one becomes a row with the reason."""

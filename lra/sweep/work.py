@@ -17,7 +17,7 @@ from tasks.task import Stretches, Task
 
 
 class CellWork:
-    """One cell of a run; `argument` is what `lra.sweep.execution` says about it."""
+    """One cell of a run; `argument` is what `lra.sweep.group` says about it."""
 
     def __init__(self, run: Run, argument: Mapping[str, Any]) -> None:
         self._run, self._trainings, self._stored = run, argument["trainings"], argument["stored"]

@@ -29,7 +29,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lra.composition.hydra_entry import entries
-from lra.sweep import execution
+from lra.sweep import cell_list
 from lra.sweep.live import LiveSweep
 from runners.isolation.progress import Begun, listening
 from runners.records import Measurement
@@ -59,7 +59,7 @@ def processor_s(group: int) -> float:
 def measure(folder: Path, task: ListOps, width: int, blocks: int, block: int) -> dict[str, Any]:
     """Run the three sides in turns, print the ratios, and return every sample."""
     words = ("model=linear", "task=listops", "task.source=sample", f"results={folder}")
-    sweep = execution.build(entries(words, execute=list))
+    sweep = cell_list.build(entries(words, execute=list))
     cell = sweep.planned[0].cell
     live = LiveSweep(sweep, sweep.planned)
     messages = 0

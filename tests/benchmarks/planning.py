@@ -16,8 +16,8 @@ from scipy.optimize import nnls
 
 from lra.compose import typed
 from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
-from lra.sweep.execution import build
 from lra.sweep.forecast import threads
 from lra.sweep.work import CellWork
 from runners.measurement.effort import WEIGHTS, Effort, parts

@@ -9,8 +9,8 @@ what is counted does not depend on which.
 import json
 
 from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
-from lra.sweep.execution import build
 from lra.sweep.forecast import Forecaster
 from lra.sweep.preset_counts import FILE
 

@@ -6,7 +6,7 @@ import pytest
 
 from lra.cli import main
 from lra.composition.hydra_entry import entries
-from lra.sweep.execution import build
+from lra.sweep.cell_list import build
 from runners.records import Measurement
 from runners.store import Store
 

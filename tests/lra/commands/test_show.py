@@ -131,7 +131,7 @@ def test_an_ambiguous_beginning_lists_the_cells(results, capsys):
 def test_the_command_leads_to_the_cell(line):
     """Also to the training that a cell starts from, which is no combination of the sweep."""
     from lra.composition.hydra_entry import entries
-    from lra.sweep.execution import build
+    from lra.sweep.cell_list import build
 
     for planned in build(entries(line.split(), repr)).planned:
         words = shlex.split(show.repeat(planned.cell))[2:]

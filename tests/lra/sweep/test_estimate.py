@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 from lra.sweep.estimate import announcement, forecasts, spelt
-from lra.sweep.execution import build
 from lra.sweep.past import Past, guess
 from runners.records import Measurement
 from runners.store import Store

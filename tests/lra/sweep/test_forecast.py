@@ -7,8 +7,8 @@ import pytest
 
 from lra.composition.hydra_entry import entries
 from lra.sweep import costs as costs_module
+from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
-from lra.sweep.execution import build
 from lra.sweep.forecast import Forecaster
 from lra.sweep.past import Past, stored
 from lra.sweep.work import CellWork

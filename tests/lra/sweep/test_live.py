@@ -12,7 +12,7 @@ import pytest
 from lra.cli import main
 from lra.commands.report import stored
 from lra.composition.hydra_entry import entries
-from lra.sweep import execution, live as live_module
+from lra.sweep import cell_list, live as live_module
 from lra.sweep.live import LiveSweep, shown_by_tensorboard
 from reports.dashboard.describe import BASELINES
 from reports.dashboard.keys import GRADIENT_NORM, LOSS, STEP_LOSS, TRAINING
@@ -50,8 +50,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
         yield found
 
 
-def swept(folder: Path, *words: str) -> execution.Sweep:
-    return execution.build(entries([*words, f"results={folder}"], execute=list))
+def swept(folder: Path, *words: str) -> cell_list.Sweep:
+    return cell_list.build(entries([*words, f"results={folder}"], execute=list))
 
 
 def train(live: LiveSweep, cell: Cell, steps: Sequence[int]) -> list[Measurement]:
@@ -76,7 +76,7 @@ def train(live: LiveSweep, cell: Cell, steps: Sequence[int]) -> list[Measurement
     return rows
 
 
-def end(sweep: execution.Sweep, live: LiveSweep, cell: Cell, rows: Sequence[Measurement]) -> None:
+def end(sweep: cell_list.Sweep, live: LiveSweep, cell: Cell, rows: Sequence[Measurement]) -> None:
     final = Measurement(metric="accuracy", value=0.5, labels={"split": "test"})
     sweep.store.record_in_sweep(sweep.name, cell.key)
     sweep.store.write(cell, [*rows, final], [], {})
@@ -101,7 +101,7 @@ def written(folder: Path) -> list[Run]:
     return [Run(path) for path in sorted((folder / "wandb").glob("*run-*"))]
 
 
-def one_training(folder: Path, *words: str) -> execution.Sweep:
+def one_training(folder: Path, *words: str) -> cell_list.Sweep:
     """Tell a dashboard of one whole training."""
     sweep = swept(folder, *TRAINED, *words)
     (planned,) = sweep.planned

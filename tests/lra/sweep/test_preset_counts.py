@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from lra.composition.hydra_entry import entries
+from lra.sweep.cell_list import build
 from lra.sweep.costs import Costs
 from lra.sweep.estimate import announcement, forecasts
-from lra.sweep.execution import build
 from lra.sweep.forecast import Forecaster
 from lra.sweep.overview import overview
 from lra.sweep.preset_counts import shipped

@@ -10,7 +10,7 @@ from small_sweeps import TINY
 
 from lra.composition.hydra_entry import entries
 from lra.runner_class import bundled
-from lra.sweep import execution as sweeps
+from lra.sweep import cell_list
 from lra.sweep.overview import overview
 from lra.sweep.planned import Planned
 from lra.sweep.titles import title, titles
@@ -160,7 +160,7 @@ def test_new_content_of_a_file_is_the_last_resort() -> None:
 def test_an_ablation_of_four_cells(tmp_path) -> None:
     words = ["-m", *TINY, f"results={tmp_path}", "model=sliding_window", "optim.steps=6,8",
              "model.mixer.window=[4],[8]"]  # fmt: skip
-    sweep = sweeps.build(entries(words, lambda found: None))
+    sweep = cell_list.build(entries(words, lambda found: None))
     base = "train sliding_window on listops, seed 0"
     assert [sweep.titles[planned.cell.key] for planned in sweep.planned] == [
         f"{base}, window={window}, steps={steps}" for steps in (6, 8) for window in (4, 8)

@@ -1,0 +1,101 @@
+"""The cells of a sweep: what a command line asks for, in the order in which it runs."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lra.compose import ConfigError, Control, Logger, typed
+from lra.composition.hydra_entry import Composed
+from lra.sweep.batch_check import check_batch
+from lra.sweep.cells import Known, plan
+from lra.sweep.live import LiveSweep, check_logger
+from lra.sweep.planned import (
+    Planned,
+)
+from lra.sweep.progress import counted
+from lra.sweep.titles import titles
+from lra.sweep.trainings import trainings, words_of
+from runners.records import Status
+from runners.store import Store
+
+
+@dataclass(slots=True)
+class Sweep:
+    """All cells that one command line asks for, and what became of them."""
+
+    name: str
+    root: Path
+    control: Control
+    logger: Logger
+    planned: list[Planned]
+    titles: dict[str, str]
+    """What cells are called, by key: also those that other shards run."""
+    endings: dict[str, Status] = field(default_factory=dict)
+    stopped_by: signal.Signals | None = None
+    """The signal that ended it."""
+    refused: str | None = None
+    """What the storage could not take, and the way out: it ended the sweep."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Cells that somebody else stopped, by key, and how: they have no rows."""
+    live: LiveSweep | None = None
+    """What its dashboard was told; None: nothing had to be run."""
+
+    @property
+    def store(self) -> Store:
+        """The result store."""
+        return Store(self.root)
+
+
+def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
+    """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
+    _check_shared(entries)
+    known = Known(place=entries[0].place, elsewhere=elsewhere)
+    first = typed(entries[0].config, known.tasks)
+    check_logger(first.logger)
+    distinct: dict[str, Planned] = {}
+    sources: dict[str, Planned] = {}
+    for config, words, _ in counted(entries, "planning run"):
+        run = typed(config, known.tasks)
+        begun = {}
+        for name, source in trainings(run, known.tasks).items():
+            (cell,) = plan(source, words_of(name, source, words, run), known)
+            begun[name] = cell
+            sources.setdefault(cell.key, Planned(cell, source))
+        if run.runner.trains:
+            check_batch(run, loaded=False)
+        for cell in plan(run, words, known):
+            distinct.setdefault(cell.key, Planned(cell, run, begun))
+    ordered = sorted(distinct.values(), key=_turn)
+    part, parts = first.control.part()
+    own = ordered[part - 1 :: parts]
+    # A training goes with every shard that needs it; a claim keeps two from doing it at once.
+    needed = dict.fromkeys(cell.key for planned in own for cell in planned.trainings.values())
+    listed = {planned.cell.key for planned in own}
+    return Sweep(
+        name=first.sweep,
+        root=Path(first.config["results"]),
+        control=first.control,
+        logger=first.logger,
+        planned=[*(sources[key] for key in needed if key not in listed), *own],
+        titles=titles([*{**sources, **distinct}.values()]),
+    )
+
+
+def _turn(planned: Planned) -> tuple[int, str]:
+    """Return when a sweep runs a cell: what is cheap first, and trainings before what is timed."""
+    kind = planned.run.runner
+    turns = (not kind.models, kind.trains, kind.timed)
+    turn = next((at for at, now in enumerate(turns) if now), len(turns))
+    return turn, str(planned.cell.columns["runner"])
+
+
+def _check_shared(entries: Sequence[Composed]) -> None:
+    """Refuse a sweep over what it has only one of. Raises ConfigError."""
+    for key in ("results", "sweep", "report", "logger"):
+        values = [entry.config[key] for entry in entries]
+        if other := [value for value in values if value != values[0]]:
+            raise ConfigError(
+                f"{key}: got {values[0]!r} and {other[0]!r}; a sweep has one: give a command for "
+                "each"
+            )

@@ -1,0 +1,238 @@
+"""Cells of one kind while they run: claimed, done in processes of their own, stored."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+
+from lra.compose import Control, Run
+from lra.runner_class import runner_of
+from lra.sweep.board import LEFT, STOPPED, ProgressBoard
+from lra.sweep.cell_list import Sweep
+from lra.sweep.cells import environment, marks, run_cell
+from lra.sweep.live import LiveSweep
+from lra.sweep.planned import (
+    NO_DATA,
+    Planned,
+    done,
+    ending,
+    failed,
+    lacking,
+    remains,
+)
+from lra.sweep.progress import failure, headline
+from lra.sweep.stored_weights import stored_training
+from lra.sweep.trainings import missing
+from runners.isolation import isolate
+from runners.isolation.progress import Event, Progress
+from runners.measurement.hardware import Device, HardwareProfile, available_bytes
+from runners.records import Cell, Measurement, Outcomes, Status
+from runners.storage.atomic import storage_fault
+from runners.storage.claims import Claim
+from runners.store import Store
+from runners.training.checkpoint import Checkpoints
+
+
+class CellGroup:
+    """Cells of one kind while they run: their claims, and what their processes have sent."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        store: Store,
+        board: ProgressBoard,
+        live: LiveSweep,
+        group: Sequence[Planned],
+    ) -> None:
+        self.sweep, self.store, self.board, self.group = sweep, store, board, group
+        self.live = live
+        self.by_key = {planned.cell.key: planned for planned in group}
+        self.rows: dict[str, list[Measurement]] = {}
+        self.outcomes: dict[str, list[Outcomes]] = {}
+        self.claims: dict[str, Claim] = {}
+        self.begun: dict[str, float] = {}
+        """When a cell was started, by the monotonic clock; not one that went on in the middle."""
+
+    def run(self, side_by_side: int) -> None:
+        """Run the cells, at most `side_by_side` at once."""
+        try:
+            self.sweep.stopped_by = isolate.pool(
+                self._jobs(side_by_side),
+                side_by_side=side_by_side,
+                on_message=self._on_message,
+                on_end=self._on_end,
+                stop=lambda: "a storage that takes nothing" if self.sweep.refused else None,
+            )
+        finally:
+            for claim in self.claims.values():
+                claim.release()
+
+    def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
+        retry = retried(self.sweep.control)
+        for planned in self.group:
+            cell = planned.cell
+            try:
+                claim = self._claim(planned)
+            except OSError as error:
+                refuse(self.sweep, error)
+                return
+            if isinstance(claim, str):
+                self.board.finish(cell, claim, LEFT)
+                self.live.left(cell, claim)
+                continue
+            self.claims[cell.key] = claim
+            gone = planned.again and missing(cell, self.store) is not None
+            if done(cell, self.store, retry) and not gone:  # by another sweep just now
+                self.claims.pop(cell.key).release()
+                self.board.finish(cell, "another sweep has just done it")
+                self.live.left(cell, "another sweep has done it")
+                continue
+            known = ending(planned, self.group, self.store)
+            if known is not None:
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(cell, [], [], failed(cell, *known, labels))
+                continue
+            self.rows[cell.key], self.outcomes[cell.key] = [], []
+            job = _job(planned, self.store, side_by_side)
+            self.board.start(cell, _details(job))
+            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+                self.begun[cell.key] = time.monotonic()
+            yield job
+
+    def _claim(self, planned: Planned) -> Claim | str:
+        """Claim a cell, or return why it is left."""
+        claim = self.store.claim(planned.cell.key)
+        if claim is None:
+            return "left to another sweep that is working on it"
+        source = lacking(planned, self.store)
+        if source is not None:
+            claim.release()
+            return f"left: {self.sweep.titles[source.key]} is not finished; run again"
+        return claim
+
+    def _on_message(self, job: isolate.Job, message: object) -> None:
+        self.live.message(self.by_key[job.name].cell, message)
+        if isinstance(message, Progress | Event):
+            self.board.advance(self.by_key[job.name].cell, message)
+        elif isinstance(message, Outcomes):
+            self.outcomes[job.name].append(message)
+        elif isinstance(message, Measurement):
+            self.rows[job.name].append(message)
+
+    def _on_end(self, job: isolate.Job, ending: isolate.Ending) -> None:
+        cell, sweep = self.by_key[job.name].cell, self.sweep
+        found, seen = self.rows.pop(job.name), self.outcomes.pop(job.name)
+        if not ending.interrupted:
+            good = ending.status is Status.ok
+            ended = None if good else failed(cell, ending.status, ending.reason)
+            self._conclude(cell, found, seen, ended)
+            return
+        self.claims.pop(job.name).release()
+        if ending.storage:
+            sweep.refused = sweep.refused or ending.reason
+        elif sweep.refused is None:
+            sweep.stopped[job.name] = ending.reason
+        self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
+        self.live.left(cell, ending.reason)
+
+    def _conclude(
+        self,
+        cell: Cell,
+        found: Sequence[Measurement],
+        seen: Sequence[Outcomes],
+        ended: Measurement | None,
+    ) -> None:
+        rows, results = remains(found, seen, ended)
+        try:
+            try:
+                self._write(cell, rows, results)
+            except (TypeError, ValueError) as error:  # a fault of what yielded them
+                rows = [failed(cell, Status.crashed, f"its results cannot be stored: {error}")]
+                self._write(cell, rows, [])
+        except OSError as error:
+            outcome, status = f"{STOPPED}: {refuse(self.sweep, error)}", STOPPED
+            self.live.left(cell, outcome)
+        else:
+            row = failure(rows)
+            status = self.sweep.endings[cell.key] = Status.ok if row is None else row.status
+            outcome = headline(runner_of(cell), rows)
+            self.live.ended(cell, status, "" if row is None else row.reason)
+        self.claims.pop(cell.key).release()
+        self.board.finish(cell, outcome, status)
+
+    def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
+        marked = _marked(self.by_key[cell.key].run, rows)
+        begun = self.begun.pop(cell.key, None)
+        took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
+        self.store.write(cell, marked, outcomes, {**environment(), **took})
+
+
+def _marked(run: Run, rows: list[Measurement]) -> list[Measurement]:
+    """Return the rows with the labels that every row of the run carries."""
+    given = marks(run)
+    return [replace(row, labels={**given, **row.labels}) for row in rows] if given else rows
+
+
+def retried(control: Control) -> set[Status]:
+    """Return the statuses that count as not done."""
+    return {Status[name] for name in control.retry}
+
+
+def refuse(sweep: Sweep, error: OSError) -> str:
+    """Note that the storage refused, which ends the sweep, and return how.
+
+    Every other error is raised again.
+    """
+    fault = storage_fault(error)
+    if fault is None:
+        raise error
+    sweep.refused = sweep.refused or fault
+    return fault
+
+
+def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
+    cell, hardware, stored = planned.cell, planned.run.hardware, stored_training(planned.run)
+    return isolate.Job(
+        name=cell.key,
+        function=run_cell,
+        argument={
+            "config": cell.config,
+            "runner": cell.columns["runner"],
+            "mode": cell.columns["mode"],
+            "length": cell.columns["length"],
+            "trainings": {
+                name: str(store.checkpoint_folder(source))
+                for name, source in planned.trainings.items()
+            },
+            "stored": None if stored is None else asdict(stored),
+            "checkpoints": str(store.checkpoint_folder(cell))
+            if planned.run.runner.trains
+            else None,
+        },
+        seconds=planned.run.control.timeout_s,
+        memory_bytes=_memory(hardware, side_by_side),
+        threads=int(cell.columns["threads"]),
+        log=store.cell_folder(cell.key) / "log.txt",
+    )
+
+
+def _details(job: isolate.Job) -> list[str]:
+    """Return the details of a cell that `--verbose` prints."""
+    limit = "" if job.memory_bytes is None else f", {job.memory_bytes / 2**30:.1f} GiB at most"
+    found = [f"key {job.name}, {job.threads} threads{limit}", f"log {job.log}"]
+    if job.argument["checkpoints"]:
+        found.append(f"checkpoints {job.argument['checkpoints']}")
+    return found
+
+
+def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
+    """Return the bytes that a cell may use on a CPU; a GPU's limit is set in the cell.
+
+    Without a limit of the profile, a share of what is available: a cell that wants more fails by
+    itself, before the system looks for a victim.
+    """
+    if hardware.device is not Device.cpu:
+        return None
+    if hardware.memory_limit_bytes is not None:
+        return hardware.memory_limit_bytes
+    available = available_bytes()
+    return None if available is None else int(0.9 * available / side_by_side)
