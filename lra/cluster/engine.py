@@ -89,7 +89,7 @@ class Engine(Protocol):
         ...
 
 
-class Chosen(NamedTuple):
+class ChosenEngine(NamedTuple):
     """The engine of a command line."""
 
     name: str
@@ -104,7 +104,7 @@ def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, [word for word in words if word not in own]
 
 
-def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> Chosen:
+def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> ChosenEngine:
     """Return the engine that words like `cluster=local cluster.workers=4` ask for.
 
     Raises:
@@ -124,7 +124,7 @@ def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> Chosen:
         raise ConfigError(unknown(GROUP, name, known))
     files = [root / GROUP / f"{name}.yaml" for root in roots(config_dirs)]
     node = load(next(file for file in files if file.exists()))
-    return Chosen(name, made({**node, **given}), {**node, **given})
+    return ChosenEngine(name, made({**node, **given}), {**node, **given})
 
 
 def made(node: Mapping[str, Any]) -> Engine:

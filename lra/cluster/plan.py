@@ -36,7 +36,7 @@ class BadPlan(ValueError):
     """A stored plan that cannot be used; the message says why and what to do."""
 
 
-class Entry(NamedTuple):
+class PlanEntry(NamedTuple):
     """What the index says of a cell."""
 
     key: str
@@ -179,7 +179,7 @@ class StoredPlanned(Planned):
         return self._run
 
 
-class Titles(Mapping[str, str]):
+class PlanTitles(Mapping[str, str]):
     """What the cells of a plan are called, by key, read when they are asked for."""
 
     def __init__(self, plan: StoredPlan) -> None:
@@ -252,10 +252,10 @@ def _head(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> Entry:
+def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
     key, fingerprint, kind, need, trainings, shorter, offset, size = row
     runner, turn, timed = index["kinds"][kind]
-    return Entry(
+    return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],
         tuple(trainings), shorter, offset, size,
     )  # fmt: skip
