@@ -39,6 +39,7 @@ ClusterName=lra
 SlurmctldHost={host}
 SlurmctldPort={port}
 AuthType=auth/munge
+AuthInfo=cred_expire=10
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
@@ -164,7 +165,7 @@ class SingleNode:
         if daemon:
             _end(daemon, signal.SIGKILL)
         jobs = _processes_of(node, self.conf)
-        for pid in [*{step for pid in jobs for step in _watchers(pid)}, *jobs]:
+        for pid in [*{step for job in jobs for step in _watchers(job)}, *jobs]:
             _end(pid, signal.SIGKILL)
 
     def back(self, node: str) -> None:
