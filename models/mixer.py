@@ -22,6 +22,7 @@ from conf.choices import (
     ByName as ByName,  # noqa: PLC0414  # handed on
     by_name,
 )
+from models.context import Context
 from models.idle import (
     Need as Need,  # noqa: PLC0414  # handed on
     idle_in,
@@ -30,6 +31,7 @@ from models.positions import (
     INSIDE as INSIDE,  # noqa: PLC0414  # handed on
     SCORED as SCORED,  # noqa: PLC0414  # handed on
     Positions as Positions,  # noqa: PLC0414  # handed on
+    Spacing,
 )
 
 State: TypeAlias = Tensor | tuple[Any, ...] | None
@@ -215,8 +217,8 @@ class Layout(NamedTuple):
     """Read-only facts of one pass. None means nothing special, and the fast path.
 
     The model makes `keep` of a task's padding and `start` of a state along time; `document`,
-    `prefix` and `order` are those of a batch; `is_global` has no producer among the tasks. A stack
-    refuses a fact that some mixer does not support.
+    `prefix` and `order` are those of a batch; `context` comes from the runner; `is_global` has no
+    producer among the tasks. A stack refuses a fact that some mixer does not support.
     """
 
     keep: Bool[Tensor, "b l"] | None = None
@@ -231,6 +233,15 @@ class Layout(NamedTuple):
     """Prefix language model: the first `prefix` tokens see each other."""
     order: Int[Tensor, "b l"] | None = None
     """Ranks, for a mixer that looks both ways: a token sees those of no higher rank."""
+    context: Context | None = None
+    """Ranks that share each sequence: `x`, and all facts by token, are this rank's part."""
+
+    @property
+    def place(self) -> Int[Tensor, " b"] | Spacing | None:
+        """Where the first token of each row stands, or all of them; None: at position 0."""
+        if self.context is None or self.start is not None:
+            return self.start
+        return Spacing(self.context.offset)
 
 
 MASKS = ("document", "prefix", "order")
