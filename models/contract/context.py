@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from models.context import Addressed, Context, Request, shares
+from models.context import Context, shares
 from models.contract.case import Case, Result, traits_of, worst
 from models.contract.layout import NOT_CLAIMED
 from models.mixer import Layout, Positions, Traits, Unsupported
+from models.transport import Addressed, Request
 
 T = TypeVar("T")
 

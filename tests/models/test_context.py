@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.multiprocessing import start_processes
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.context import Context, Processes, counting_sent, shares
+from models.context import Context, shares
 from models.contract.context import Threads, among_threads, derived
 from models.contract.counting import OperationCounter
 from models.families.adaptive_span import AdaptiveSpan
@@ -29,6 +29,7 @@ from models.families.softmax import SoftmaxAttention
 from models.families.transformer_xl import TransformerXL
 from models.mixer import Layout, Positions, Site, Unsupported
 from models.ops import ring
+from models.transport import Processes, counting_sent
 
 LENGTH, WIDTH, HEADS, ROWS = 23, 8, 2, 3
 MAKERS: dict[str, Any] = {
