@@ -100,7 +100,8 @@ class CellGroup:
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
-        claim = self.store.claim(planned.cell.key)
+        key = planned.cell.key
+        claim = self.store.claim(key, title=self.sweep.titles[key])
         if claim is None:
             return "left to another sweep that is working on it"
         source = lacking(planned, self.store)
@@ -211,6 +212,7 @@ def _job(planned: Planned, store: Store, side_by_side: int) -> isolate.Job:
         seconds=planned.run.control.timeout_s,
         memory_bytes=_memory(hardware, side_by_side),
         threads=int(cell.columns["threads"]),
+        processes=hardware.processes,
         log=store.cell_folder(cell.key) / "log.txt",
     )
 
@@ -235,4 +237,4 @@ def _memory(hardware: HardwareProfile, side_by_side: int) -> int | None:
     if hardware.memory_limit_bytes is not None:
         return hardware.memory_limit_bytes
     available = available_bytes()
-    return None if available is None else int(0.9 * available / side_by_side)
+    return None if available is None else int(0.9 * available / (side_by_side * hardware.processes))
