@@ -69,6 +69,14 @@ class SlurmEngine:
                 f"hours: got {self.hours}, of which the last {self.signal_s} s are for saving "
                 "(signal_s); wanted more than that"
             )
+        for name, value in self.sbatch.items():
+            if not re.fullmatch(r"-{0,2}[a-z][a-z_-]*", str(name)) or not (
+                value is True or isinstance(value, str | int | float)
+            ):
+                raise ValueError(
+                    f"sbatch: got {name}: {value}; wanted long options with values, as in "
+                    "'cluster.sbatch={reservation: maintenance}'; true for one without a value"
+                )
         if taken := sorted(OWN & {name.lstrip("-").replace("_", "-") for name in self.sbatch}):
             raise ValueError(
                 f"sbatch: got {', '.join(taken)}; wanted other options: these are cluster.hours, "
