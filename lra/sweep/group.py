@@ -67,6 +67,23 @@ class CellGroup:
                 claim.release()
 
     def _jobs(self, side_by_side: int) -> Iterator[isolate.Job]:
+        for planned in self._taken():
+            cell = planned.cell
+            self.by_key[cell.key] = planned
+            known = self._known(planned)
+            if known is not None:
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(cell, [], [], failed(cell, *known, labels))
+                continue
+            self.rows[cell.key], self.outcomes[cell.key] = [], []
+            job = _job(planned, self.store, side_by_side)
+            self.board.start(cell, _details(job))
+            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+                self.begun[cell.key] = time.monotonic()
+            yield job
+
+    def _taken(self) -> Iterator[Planned]:
+        """Yield cells whose claims are held, each when a place is free."""
         retry = retried(self.sweep.control)
         for planned in self.group:
             cell = planned.cell
@@ -86,17 +103,11 @@ class CellGroup:
                 self.board.finish(cell, "another sweep has just done it")
                 self.live.left(cell, "another sweep has done it")
                 continue
-            known = ending(planned, self.group, self.store)
-            if known is not None:
-                labels = NO_DATA if planned.no_data is not None else {}
-                self._conclude(cell, [], [], failed(cell, *known, labels))
-                continue
-            self.rows[cell.key], self.outcomes[cell.key] = [], []
-            job = _job(planned, self.store, side_by_side)
-            self.board.start(cell, _details(job))
-            if not Checkpoints(self.store.checkpoint_folder(cell)).present():
-                self.begun[cell.key] = time.monotonic()
-            yield job
+            yield planned
+
+    def _known(self, planned: Planned) -> tuple[Status, str] | None:
+        """Return how a cell ends without being tried, where that is known."""
+        return ending(planned, self.group, self.store)
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
