@@ -80,7 +80,7 @@ class WorkerState:
 
 def read_states(folder: Path) -> dict[str, Mapping[str, Any]]:
     """Return what the workers of a plan last said of themselves, by their names."""
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for path in sorted((folder / "workers").glob("*.json")):
         try:
             state = json.loads(path.read_bytes())

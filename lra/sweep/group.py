@@ -143,8 +143,8 @@ class CellGroup:
             sweep.refused = sweep.refused or ending.reason
         elif sweep.refused is None:
             sweep.stopped[job.name] = ending.reason
-        self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
         self.live.left(cell, ending.reason)
+        self._ended(cell, f"{STOPPED}: {ending.reason}", STOPPED)
 
     def _conclude(
         self,
@@ -169,6 +169,10 @@ class CellGroup:
             outcome = headline(runner_of(cell), rows)
             self.live.ended(cell, status, "" if row is None else row.reason)
         self.claims.pop(cell.key).release()
+        self._ended(cell, outcome, status)
+
+    def _ended(self, cell: Cell, outcome: str, status: str) -> None:
+        """Say how a cell ended, once its claim is given back."""
         self.board.finish(cell, outcome, status)
 
     def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:

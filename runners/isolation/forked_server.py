@@ -55,6 +55,6 @@ def _forked(path: bytes, args: Sequence[Any], passed: Sequence[int]) -> int:
         server: Any = forkserver
         server._forkserver.__init__()  # its lock is taken while a server is started
         sys.modules["__main__"] = ModuleType("__main__")
-        exec(args[-1], {})  # noqa: S102  # what `python -c` would be given
+        exec(args[-1], {})  # what `python -c` would be given
     finally:
         os._exit(0)
