@@ -50,6 +50,8 @@ class PlanEntry(NamedTuple):
     """Places in the index of the cells that it starts from."""
     shorter: int | None
     """The next shorter length of its curve, which is tried before."""
+    data: str
+    """What data it needs, which are made ready once; "" for none."""
     offset: int
     size: int
 
@@ -253,11 +255,11 @@ def _head(folder: Path) -> dict[str, Any]:
 
 
 def _entry(row: Sequence[Any], index: Mapping[str, Any], needs: Sequence[Resources]) -> PlanEntry:
-    key, fingerprint, kind, need, trainings, shorter, offset, size = row
+    key, fingerprint, kind, need, trainings, shorter, data, offset, size = row
     runner, turn, timed = index["kinds"][kind]
     return PlanEntry(
         key, index["fingerprints"][fingerprint], runner, turn, timed, needs[need],
-        tuple(trainings), shorter, offset, size,
+        tuple(trainings), shorter, index["data"][data], offset, size,
     )  # fmt: skip
 
 
