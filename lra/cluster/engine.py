@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from lra.binding import make
 from lra.catalogue import names, roots
@@ -50,6 +50,8 @@ class WorkerGroup:
     name: str
     count: int
     resources: Resources
+    timed: bool | None = None
+    """Whether they have machines alone and so take cells that read the clock; None: as it comes."""
 
 
 class Engine(Protocol):
@@ -87,6 +89,15 @@ class Engine(Protocol):
 
     def stop(self, ids: Sequence[str]) -> None:
         """Have the workers of these jobs save what runs and end."""
+        ...
+
+
+@runtime_checkable
+class SizesWorkers(Protocol):
+    """An engine whose workers have the sizes of the cells."""
+
+    def grouped(self, cells: Sequence[tuple[Resources, bool]]) -> list[WorkerGroup]:
+        """Return the workers for cells, given by what they need and whether they read the clock."""
         ...
 
 

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra.cluster.engine import ChosenEngine, Resources, WorkerGroup, chosen, divided, made
+from lra.cluster.engine import (
+    ChosenEngine,
+    Resources,
+    SizesWorkers,
+    WorkerGroup,
+    chosen,
+    divided,
+    made,
+)
 from lra.configuration import ConfigError, ReportChoice
 from lra.sweep import progress
 from lra.volume import Volume, taken
@@ -150,10 +158,13 @@ def _check_data(sweep: "Sweep") -> None:
 
 
 def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
-    """Return the workers to start: one kind, which every cell fits in."""
+    """Return the workers to start: one kind, which every cell fits in, or as the engine sizes."""
     from lra.cluster.planning import needs_of
 
     needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
+    if isinstance(engine.engine, SizesWorkers):
+        timed = [planned.run.runner.timed for planned, _ in known]
+        return engine.engine.grouped(list(zip(needs, timed, strict=True)))
     resources = Resources(
         gpus=max((each.gpus for each in needs), default=0),
         cpus=max((each.cpus for each in needs), default=1),

@@ -3,7 +3,7 @@
 import random
 
 from lra.cluster.engine import Resources
-from lra.cluster.resources import MOST_CLASSES, grouped, time_of
+from lra.cluster.resources import MOST_CLASSES, grouped, time_of, with_clock
 
 GIB = 2**30
 
@@ -16,12 +16,30 @@ def cell(gib: float | None = None, *, gpus: int = 0, seconds: float | None = 60.
 def test_large_cells_have_large_workers_and_most_workers_go_where_most_is_to_do() -> None:
     needs = [*[cell(1)] * 90, *[cell(40, seconds=120.0)] * 10]
     small, large = grouped(needs, 20)
-    assert (small.name, small.resources.memory_bytes) == ("small", GIB)
-    assert (large.name, large.resources.memory_bytes) == ("large", 40 * GIB)
+    assert (small.name, small.resources.memory_bytes) == ("1cpu-1gib", GIB)
+    assert (large.name, large.resources.memory_bytes) == ("1cpu-40gib", 40 * GIB)
     assert small.count + large.count == 20
     assert small.count == 16  # 5,400 of 6,600 s
     assert [group.count for group in grouped(needs, 1)] == [1]
     assert grouped([cell(1)] * 3, 20)[0].count == 3
+
+
+def test_cells_that_read_the_clock_have_workers_of_their_own() -> None:
+    cells = [*[(cell(1), False)] * 5, *[(cell(1, seconds=30.0), True)] * 5]
+    others, clock = with_clock(cells, 3)
+    assert [(g.name, g.timed, g.count) for g in (others, clock)] == [
+        ("1cpu-1gib", False, 2),
+        ("1cpu-1gib-clock", True, 1),
+    ]
+    (both,) = with_clock(cells, 1)
+    assert both.timed
+    (alone,) = with_clock(cells[5:], 3)
+    assert (alone.timed, alone.count) == (True, 3)
+
+
+def test_the_memory_of_a_gpu_is_none_of_the_machine() -> None:
+    (group,) = grouped([cell(60, gpus=1), cell(2, gpus=1)], 4)
+    assert (group.name, group.resources.memory_bytes) == ("1gpu-1cpu", None)
 
 
 def test_every_cell_fits_a_worker_whatever_the_mixture() -> None:
