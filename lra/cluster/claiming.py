@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lra.cluster.engine import Resources, WorkerGroup
 from lra.cluster.plan import HEAD, PlanEntry, StoredPlan
+from lra.cluster.stored_planned import planned_at
 from lra.sweep.group import retried
 from lra.sweep.planned import NO_DATA, Planned
 from lra.sweep.trainings import missing
@@ -13,8 +14,11 @@ from runners.records import Cell, Status
 from runners.storage.claims import Claim
 from runners.store import Store
 
+if TYPE_CHECKING:
+    from tasks.task import Task
 
-class Taken(NamedTuple):
+
+class ClaimedCell(NamedTuple):
     """A cell that this worker has claimed."""
 
     place: int
@@ -44,7 +48,7 @@ class Claiming:
         """Places of cells that are not for this worker, and why."""
         self.busy: set[str] = set()
         """Keys of cells that others hold, when that was last looked at."""
-        self.tasks: dict[str, object] = {}
+        self.tasks: dict[str, Task] = {}
         fitting = range(len(plan.entries))
         if resources is not None:
             for place, entry in enumerate(plan.entries):
@@ -88,7 +92,7 @@ class Claiming:
             ):
                 yield place
 
-    def take(self, place: int) -> Taken | None:
+    def take(self, place: int) -> ClaimedCell | None:
         """Claim a cell, or a training of it whose weights are gone; None where another has it.
 
         Raises:
@@ -106,7 +110,7 @@ class Claiming:
         cell = self.plan.cell(place)
         return missing(cell, self.store) is not None and self.store.statuses(cell) == {Status.ok}
 
-    def _taken(self, place: int, *, again: bool = False) -> Taken | None:
+    def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
         entry, title = self.plan.entries[place], self.plan.title(place)
         claim = self.store.claim(entry.key, title=title, worker=self.worker)
         if claim is None:
@@ -114,9 +118,9 @@ class Claiming:
             return None
         try:
             if self._gone(place) if again else not self.is_over(place):
-                planned = self.plan.planned(place, self.tasks)
+                planned = planned_at(self.plan, place, self.tasks)
                 planned.again = again
-                return Taken(place, planned, claim)
+                return ClaimedCell(place, planned, claim)
         except BaseException:
             claim.release()
             raise
@@ -128,7 +132,7 @@ class Claiming:
         found: list[Planned] = []
         before = self.plan.entries[place].shorter
         while before is not None:
-            found.append(self.plan.planned(before, self.tasks))
+            found.append(planned_at(self.plan, before, self.tasks))
             before = self.plan.entries[before].shorter
         return found
 

@@ -16,7 +16,7 @@ from typing import TextIO, cast
 from lra import guard
 from lra.cluster import code
 from lra.cluster.cells import PlanCells
-from lra.cluster.claiming import Claiming, Taken
+from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.engine import Resources
 from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
@@ -191,7 +191,7 @@ class Worker:
         self.say("waiting until what reads the clock has this machine for itself")
         self.state.say("waiting for the machine")
 
-    def _run_kind(self, first: Taken, *, timed: bool) -> int:
+    def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
         hardware = first.planned.run.hardware
         lanes = 1 if timed else self.options.side_by_side or hardware.side_by_side()
         available = available_bytes()
@@ -209,7 +209,7 @@ class Worker:
         cells.run(lanes)
         return cells.count
 
-    def _not_here(self, taken: Taken) -> str | None:
+    def _not_here(self, taken: ClaimedCell) -> str | None:
         """Return why a cell that reads the clock is not measured here, where its key says so."""
         entry, cell = self.plan.entries[taken.place], taken.planned.cell
         if not entry.timed:
@@ -226,7 +226,7 @@ class Worker:
             return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
         return None
 
-    def _prepare(self, taken: Taken) -> None:
+    def _prepare(self, taken: ClaimedCell) -> None:
         """Make the data of a cell ready, once; where they cannot be had is noted."""
         name = self.plan.entries[taken.place].data
         if name in self.data:
