@@ -1,6 +1,5 @@
 """What starts workers: the protocol of every engine, and the one that the command line chooses."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,12 +133,7 @@ def made(node: Mapping[str, Any]) -> Engine:
     class_path = options.pop("class_path", None)
     if not isinstance(class_path, str):
         raise ConfigError(f"{GROUP}.class_path: got {class_path!r}; wanted the class of an engine")
-    module, _, name = class_path.rpartition(".")
-    if module.startswith("lra.cluster."):
-        kind = getattr(importlib.import_module(module), name)
-    else:
-        kind = locate(class_path, (class_path.partition(".")[0],))
-    return cast(Engine, make(kind, options, GROUP))
+    return cast(Engine, make(locate(class_path, rooms=("lra",)), options, GROUP))
 
 
 def check_common(workers: int | None, wait_s: float) -> None:
