@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from lra.cluster.claiming import Claiming, Taken
+from lra.cluster.claiming import ClaimedCell, Claiming
 from lra.cluster.state import WorkerState
 from lra.compose import ConfigError
 from lra.sweep.batch_check import check_batch
@@ -36,7 +36,7 @@ class PlanCells(CellGroup):
         claiming: Claiming,
         board: ProgressBoard,
         state: WorkerState,
-        first: Taken,
+        first: ClaimedCell,
         *,
         ready: Callable[[str], str | None],
         sharers: int,
@@ -74,7 +74,7 @@ class PlanCells(CellGroup):
                 self.claims[taken.planned.cell.key] = taken.claim
                 yield self._begun(taken)
 
-    def _begun(self, taken: Taken) -> Planned:
+    def _begun(self, taken: ClaimedCell) -> Planned:
         """Note a cell that is about to begin."""
         planned, place = taken.planned, taken.place
         cell = planned.cell

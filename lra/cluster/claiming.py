@@ -1,11 +1,13 @@
 """Which cells of a plan a worker can take now, and the claims on them."""
 
 import random
+import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.engine import WorkerGroup
 from lra.cluster.plan import HEAD, PlanEntry, StoredPlan
+from lra.cluster.stored_planned import planned_at
 from lra.sweep.group import retried
 from lra.sweep.planned import NO_DATA, Planned
 from lra.sweep.trainings import missing
@@ -13,8 +15,11 @@ from runners.records import Cell, Status
 from runners.storage.claims import Claim
 from runners.store import Store
 
+if TYPE_CHECKING:
+    from tasks.task import Task
 
-class Taken(NamedTuple):
+
+class ClaimedCell(NamedTuple):
     """A cell that this worker has claimed."""
 
     place: int
@@ -29,11 +34,17 @@ class Claiming:
         plan: the plan.
         store: the results.
         worker: name of the worker.
-        resources: what it has; None: no limits.
+        group: its kind of workers; None: no limits.
+        until: by `time.time()`, when its scheduler ends it; None: never.
     """
 
     def __init__(
-        self, plan: StoredPlan, store: Store, worker: str, resources: Resources | None
+        self,
+        plan: StoredPlan,
+        store: Store,
+        worker: str,
+        group: WorkerGroup | None,
+        until: float | None = None,
     ) -> None:
         self.plan, self.store, self.worker = plan, store, worker
         self.retry = retried(plan.control)
@@ -44,12 +55,17 @@ class Claiming:
         """Places of cells that are not for this worker, and why."""
         self.busy: set[str] = set()
         """Keys of cells that others hold, when that was last looked at."""
-        self.tasks: dict[str, object] = {}
+        self.tasks: dict[str, Task] = {}
         fitting = range(len(plan.entries))
-        if resources is not None:
+        if group is not None:
             for place, entry in enumerate(plan.entries):
-                if not resources.hold(entry.needs):
+                if not group.resources.hold(entry.needs):
                     self.apart[place] = "needs more than this worker has"
+                elif group.timed is False and entry.timed:
+                    self.apart[place] = "reads the clock, and this worker is not alone"
+        self.until, self.whole_s = until, None if until is None else until - time.time()
+        self.short_of_time = False
+        """Whether a cell that cannot be saved half-way was left for want of time."""
         self.order = _order(plan.entries, fitting, plan.groups, random.Random(worker))
 
     def look(self) -> None:
@@ -86,9 +102,20 @@ class Claiming:
             if all(self.is_over(source) for source in entry.trainings) and (
                 entry.shorter is None or self.is_over(entry.shorter)
             ):
-                yield place
+                if self._ends_in_time(entry):
+                    yield place
+                else:
+                    self.short_of_time = True
 
-    def take(self, place: int) -> Taken | None:
+    def _ends_in_time(self, entry: PlanEntry) -> bool:
+        """Tell whether a cell can end here; trainings go on elsewhere from a checkpoint."""
+        seconds = entry.needs.seconds
+        if not entry.timed or seconds is None or self.until is None or self.whole_s is None:
+            return True
+        # What no job has the time for is tried: an estimate may be wrong.
+        return seconds <= self.until - time.time() or seconds > self.whole_s
+
+    def take(self, place: int) -> ClaimedCell | None:
         """Claim a cell, or a training of it whose weights are gone; None where another has it.
 
         Raises:
@@ -106,7 +133,7 @@ class Claiming:
         cell = self.plan.cell(place)
         return missing(cell, self.store) is not None and self.store.statuses(cell) == {Status.ok}
 
-    def _taken(self, place: int, *, again: bool = False) -> Taken | None:
+    def _taken(self, place: int, *, again: bool = False) -> ClaimedCell | None:
         entry, title = self.plan.entries[place], self.plan.title(place)
         claim = self.store.claim(entry.key, title=title, worker=self.worker)
         if claim is None:
@@ -114,9 +141,9 @@ class Claiming:
             return None
         try:
             if self._gone(place) if again else not self.is_over(place):
-                planned = self.plan.planned(place, self.tasks)
+                planned = planned_at(self.plan, place, self.tasks)
                 planned.again = again
-                return Taken(place, planned, claim)
+                return ClaimedCell(place, planned, claim)
         except BaseException:
             claim.release()
             raise
@@ -128,7 +155,7 @@ class Claiming:
         found: list[Planned] = []
         before = self.plan.entries[place].shorter
         while before is not None:
-            found.append(self.plan.planned(before, self.tasks))
+            found.append(planned_at(self.plan, before, self.tasks))
             before = self.plan.entries[before].shorter
         return found
 

@@ -1,6 +1,5 @@
 """What starts workers: the protocol of every engine, and the one that the command line chooses."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,10 @@ from lra.yaml_text import load, parse
 GROUP = "cluster"
 LOCAL = "local"
 MOST_WORKERS = 100_000
+UNTIL = "LRA_WORKER_UNTIL"
+"""Of the environment of a worker: when its engine ends it, in seconds since 1970."""
+AGAIN = 75
+"""How a worker ends that could go on, had it a whole job's time: BSD's EX_TEMPFAIL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +148,7 @@ def made(node: Mapping[str, Any]) -> Engine:
     class_path = options.pop("class_path", None)
     if not isinstance(class_path, str):
         raise ConfigError(f"{GROUP}.class_path: got {class_path!r}; wanted the class of an engine")
-    module, _, name = class_path.rpartition(".")
-    if module.startswith("lra.cluster."):
-        kind = getattr(importlib.import_module(module), name)
-    else:
-        kind = locate(class_path, (class_path.partition(".")[0],))
-    return cast(Engine, make(kind, options, GROUP))
+    return cast(Engine, make(locate(class_path, rooms=("lra",)), options, GROUP))
 
 
 def check_common(workers: int | None, wait_s: float) -> None:

@@ -7,7 +7,9 @@ from contextlib import redirect_stdout
 from typing import TextIO
 
 from lra.cluster.plan import PlanTitles, StoredPlan
+from lra.cluster.stored_planned import planned_at
 from lra.sweep.cell_list import Sweep
+from lra.sweep.planned import Planned
 from runners.storage.atomic import write_whole
 from runners.storage.claims import take
 
@@ -45,7 +47,7 @@ def _report(plan: StoredPlan, out: TextIO) -> None:
     from lra.report_style import read_style
 
     choice = plan.head["report"]
-    planned = [plan.planned(place) for place in range(len(plan.entries))]
+    planned: list[Planned] = [planned_at(plan, place) for place in range(len(plan.entries))]
     sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, planned, PlanTitles(plan))
     with redirect_stdout(out):
         finish(sweep, choice["write"], read_style(choice["style"])[0], multirun=True)

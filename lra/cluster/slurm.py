@@ -121,7 +121,10 @@ class SlurmEngine:
         ids: list[str] = []
         for group in groups:
             own = [self.python or command[0], *command[1:], "--group", group.name]
-            job = WorkerJob([*own, "--workers", "1"], token, self.requeue)
+            given = self.given(group, there).seconds
+            seconds = None if given is None else max(0.0, given - self.signal_s)
+            command_of = [*own, "--workers", "1"]
+            job = WorkerJob(command_of, token, requeue=self.requeue, seconds=seconds)
             for first in range(0, group.count, most):
                 part = min(most, group.count - first)
                 try:

@@ -16,8 +16,8 @@ from typing import TextIO, cast
 from lra import guard
 from lra.cluster import code
 from lra.cluster.cells import PlanCells
-from lra.cluster.claiming import Claiming, Taken
-from lra.cluster.engine import Resources
+from lra.cluster.claiming import ClaimedCell, Claiming
+from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
 from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
 from lra.cluster.state import WorkerState
@@ -84,14 +84,15 @@ class Worker:
         self.plan = plan
         for folder in plan.head["folders"]:
             guard.see(folder)
-        self.claiming = Claiming(plan, self.store, self.options.name, self._resources())
+        until = None if (told := os.environ.get(UNTIL)) is None else float(told)
+        self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
 
-    def _resources(self) -> Resources | None:
+    def _group(self) -> WorkerGroup | None:
         wanted = self.options.group
         if wanted is None:
             return None
-        known = {group.name: group.resources for group in self.plan.groups}
+        known = {group.name: group for group in self.plan.groups}
         if wanted not in known:
             raise BadPlan(
                 f"--group {wanted}: the plan of {self.plan.sweep} has {', '.join(known) or 'none'}"
@@ -142,6 +143,9 @@ class Worker:
             if ran:
                 since = None
                 continue
+            if self.claiming.short_of_time:
+                self.say("what is left would not end in the time that this job has left")
+                return AGAIN
             idle_s = 0.0 if since is None else time.monotonic() - since
             if since is None:
                 since, waits = time.monotonic(), FIRST_S
@@ -191,7 +195,7 @@ class Worker:
         self.say("waiting until what reads the clock has this machine for itself")
         self.state.say("waiting for the machine")
 
-    def _run_kind(self, first: Taken, *, timed: bool) -> int:
+    def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
         hardware = first.planned.run.hardware
         lanes = 1 if timed else self.options.side_by_side or hardware.side_by_side()
         available = available_bytes()
@@ -209,7 +213,7 @@ class Worker:
         cells.run(lanes)
         return cells.count
 
-    def _not_here(self, taken: Taken) -> str | None:
+    def _not_here(self, taken: ClaimedCell) -> str | None:
         """Return why a cell that reads the clock is not measured here, where its key says so."""
         entry, cell = self.plan.entries[taken.place], taken.planned.cell
         if not entry.timed:
@@ -226,7 +230,7 @@ class Worker:
             return f"is measured with {threads} threads, and here are {hardware.timing_threads()}"
         return None
 
-    def _prepare(self, taken: Taken) -> None:
+    def _prepare(self, taken: ClaimedCell) -> None:
         """Make the data of a cell ready, once; where they cannot be had is noted."""
         name = self.plan.entries[taken.place].data
         if name in self.data:

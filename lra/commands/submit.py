@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.cluster.engine import (
+    LOCAL,
     ChosenEngine,
     Resources,
     SizesWorkers,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
 
+MOST_ELSEWHERE = 32
+"""Workers where no number is given."""
 HELP = """\
 lra submit: hand a sweep to workers that run in the background, here or on a cluster, and return.
 
@@ -74,7 +77,7 @@ def main(argv: list[str]) -> int:
     choice = ReportChoice.of(found[0].config)
     for line in read_style(choice.style)[1]:
         print(line, file=sys.stderr)
-    sweep = cell_list.build(found, elsewhere=engine.name != "local")
+    sweep = cell_list.build(found, elsewhere=engine.name != LOCAL)
     if sweep.control.dry_run:
         from lra.sweep.overview import overview
 
@@ -158,20 +161,23 @@ def _check_data(sweep: "Sweep") -> None:
 
 
 def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
-    """Return the workers to start: one kind, which every cell fits in, or as the engine sizes."""
+    """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
     from lra.cluster.planning import needs_of
+    from lra.cluster.resources import grouped
 
     needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
     if isinstance(engine.engine, SizesWorkers):
         timed = [planned.run.runner.timed for planned, _ in known]
         return engine.engine.grouped(list(zip(needs, timed, strict=True)))
-    resources = Resources(
-        gpus=max((each.gpus for each in needs), default=0),
-        cpus=max((each.cpus for each in needs), default=1),
-    )
+    needs = needs or [Resources()]
+    if engine.name != LOCAL:
+        return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in known]
     lanes = max((run.hardware.side_by_side() for run in runs if not run.runner.timed), default=1)
-    count = min(engine.engine.workers or lanes, max(1, len(known)))
+    resources = Resources(
+        gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
+    )
+    count = min(engine.engine.workers or lanes, len(needs))
     return [WorkerGroup(name="all", count=count, resources=resources)]
 
 
