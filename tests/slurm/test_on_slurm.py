@@ -34,10 +34,17 @@ print("on", os.environ["SLURMD_NODENAME"], flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.1)
 """
-SWEEP = (
-    "model=linear,softmax task=listops task.source=sample optim.steps=300 size=tiny "
-    "optim.warmup_steps=0 optim.eval_every=50 seed=0,1 logger=none report=false"
-).split()
+SWEEP = [
+    "model=linear,softmax",
+    "task=listops",
+    "task.source=sample",
+    "optim.steps=150",
+    "size=tiny",
+    "optim.warmup_steps=0",
+    "seed=0,1",
+    "logger=none",
+    "report=false",
+]
 ONE = [WorkerGroup(name="all", count=1, resources=Resources(memory_bytes=2**30, seconds=60))]
 
 
