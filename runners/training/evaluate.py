@@ -16,7 +16,7 @@ from runners.metrics import METRICS
 from runners.parallel.ranks import Ranks
 from runners.records import Measurement, Outcomes
 from runners.training.prefetch import first_of, masks_of, rows_of, to_device
-from runners.training.recurrent_state import remembered
+from runners.training.recurrent_state import initial_state, remembered
 from tasks.task import Batch, Derives, Kind, Tally, Task
 
 
@@ -84,7 +84,7 @@ def evaluate(
             there = to_device(own, device)
             if batch.reset is not None and bool(batch.reset.any()):
                 memory = remembered(model.config, task, training=False)
-                state = model.initial_state(len(own.tokens), memory)
+                state = initial_state(model, len(own.tokens), memory)
             outcome = model(there.tokens, there.target, there.keep, state, layout=masks_of(there))
             state = detach(outcome.state)
             assert outcome.hit is not None, "every head knows its hits outside training"
