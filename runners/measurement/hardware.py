@@ -15,6 +15,11 @@ MOST_PARALLEL = 4096
 LEAST_MEMORY_BYTES = 2**20
 """Less is a slip of the unit: no cell needs as little."""
 
+NO_GPU = (
+    "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, or install a CUDA "
+    "build of torch (`lra doctor` tells what is seen)"
+)
+
 
 class Device(StrEnum):
     """Kind of device."""
@@ -61,10 +66,7 @@ def device_name(device: Device) -> str:
     import torch
 
     if not torch.cuda.is_available():
-        raise ValueError(
-            "hardware.device is cuda, but PyTorch sees no GPU here; choose hardware=cpu, "
-            "or install a CUDA build of torch (`lra doctor` tells what is seen)"
-        )
+        raise ValueError(NO_GPU)
     return torch.cuda.get_device_name(0)
 
 
@@ -114,7 +116,7 @@ class HardwareProfile:
     training_threads: int = 1
     """CPU threads of a training cell."""
     training_processes: int = 0
-    """Training cells side by side; 0 = cores / training_threads (on a GPU: 1)."""
+    """Training cells side by side; 0 = cores / training_threads, or as many as there are GPUs."""
     memory_limit_bytes: int | None = None
     """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
     memory that is available, shared by the cells side by side."""
@@ -150,10 +152,16 @@ class HardwareProfile:
         """Return the CPU threads of a timing cell."""
         return self.threads or len(os.sched_getaffinity(0))
 
-    def side_by_side(self) -> int:
-        """Return how many training cells run at once."""
+    def side_by_side(self, *, cores: int | None = None, gpus: int = 1) -> int:
+        """Return how many training cells of one process each run at once.
+
+        Args:
+            cores: that there are; None: those that this process may use.
+            gpus: that there are.
+        """
         if self.training_processes:
             return self.training_processes
         if self.device is Device.cuda:
-            return 1
-        return max(1, len(os.sched_getaffinity(0)) // self.training_threads)
+            return gpus
+        found = len(os.sched_getaffinity(0)) if cores is None else cores
+        return max(1, found // self.training_threads)

@@ -1,0 +1,96 @@
+"""Where the cells of a profile run on this machine: its GPUs, or cores of their own. Torch-free."""
+
+import os
+from collections.abc import Sequence
+from itertools import cycle, islice
+from pathlib import Path
+
+from runners.isolation.places import Place, Places, parted, seats
+from runners.measurement.gpus import Gpu, gpus
+from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def places_of(hardware: HardwareProfile, *, timed: bool, processes: int = 1) -> Places:
+    """Return the places of a sweep's cells.
+
+    Args:
+        hardware: their profile.
+        timed: whether they read the clock, so that each runs alone.
+        processes: of the widest cell.
+
+    Raises:
+        ValueError: There are fewer devices than a cell needs.
+    """
+    if hardware.device is Device.cuda:
+        found = on_gpus(hardware, gpus(), timed=timed)
+    elif timed:
+        found = list(seats(processes))
+    else:
+        found = on_cores(hardware, own_cores())
+    places = Places(found, alone=timed)
+    if processes > places.most:
+        raise ValueError(_too_few(hardware, processes, places.most))
+    return places
+
+
+def on_gpus(hardware: HardwareProfile, seen: Sequence[Gpu], *, timed: bool) -> list[Place]:
+    """Return a place for each GPU, or as many as the profile wants, in turn on each.
+
+    Rows name the kind of the first GPU; those of another kind are left out. Raises ValueError
+    where there is none.
+    """
+    alike = [gpu for gpu in seen if gpu.name == seen[0].name]
+    if not alike:
+        raise ValueError(NO_GPU)
+    wanted = 0 if timed else hardware.training_processes
+    chosen = islice(cycle(alike), wanted or len(alike))
+    return [Place(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
+
+
+def on_cores(hardware: HardwareProfile, cores: Sequence[int]) -> list[Place]:
+    """Return the places of training cells on a processor, each with cores of its own.
+
+    Where the profile leaves cores over, or wants more than there are, nobody is kept anywhere: a
+    second program that counted in the same way would crowd onto the same cores.
+
+    Args:
+        hardware: the profile.
+        cores: those that this process may use, neighbours together.
+    """
+    number = hardware.side_by_side(cores=len(cores))
+    each = hardware.training_threads
+    fills = 0 <= len(cores) - number * each < each
+    return parted(cores, each) if fills else list(seats(number))
+
+
+def own_cores() -> list[int]:
+    """Return the cores that this process may use; those that share a memory or a core together."""
+    return sorted(os.sched_getaffinity(0), key=_position)
+
+
+def _position(core: int) -> tuple[int, int, int]:
+    """Return package, physical core and number of a core; they order as they are near."""
+    folder = _TOPOLOGY / f"cpu{core}" / "topology"
+    try:
+        package, physical = (
+            int((folder / name).read_text()) for name in ("physical_package_id", "core_id")
+        )
+    except (OSError, ValueError):
+        return 0, core, core
+    return package, physical, core
+
+
+def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
+    if hardware.device is Device.cuda:
+        return (
+            f"hardware.processes: got {processes}; this machine has {most} GPU"
+            f"{'' if most == 1 else 's'} for them; wanted at most {most}"
+        )
+    return (
+        f"hardware.processes: got {processes} of hardware.training_threads="
+        f"{hardware.training_threads} each; this process has {len(own_cores())} cores, places for "
+        f"{most}; wanted at most {most}, or hardware.training_processes={processes}, with which "
+        "they share the cores"
+    )
