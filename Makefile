@@ -5,7 +5,7 @@
 #   make test         linters, types, import rules, tests
 #   make parity       outputs and gradients beside other public implementations
 #   make docs         the documentation as a site, in build/site
-#   make campaign     the generated faults, FUZZ times as many as in make test
+#   make campaign     faults at random: kills, full disks, torn files, bad command lines, ... (up to an hour)
 #   make lint | types | wheel | clean
 #
 # PYTHON=python3.12 chooses the interpreter, VENV=DIR another environment.
@@ -57,9 +57,13 @@ pytest: $(VENV)/.dev
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m "not compile and not network and not parity"
 	LRA_SHAPES=0 $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m compile $$(grep -rl mark.compile tests --include=*.py)
 
+# The generated faults of the tests, FUZZ times as many as in make test, and then the parts of
+# tests/campaign: CAMPAIGN="--only kills --kills 50" chooses among them.
 FUZZ ?= 25
+CAMPAIGN ?=
 campaign: $(VENV)/.dev
 	LRA_FUZZ=$(FUZZ) $(ONE_THREAD) $(BIN)/python -m pytest -q $(SPREAD) -m fuzz
+	$(ONE_THREAD) $(BIN)/python -m tests.campaign --out build/campaign $(CAMPAIGN)
 
 # LRA_PARITY makes a missing package a failure instead of a skipped test.
 parity: $(VENV)/.parity

@@ -10,9 +10,12 @@ from lra.suggest import UnknownName, near, plural, unknown
 from lra.yaml_text import load
 
 FIRST = (
-    "model", "task", "hardware", "size", "optim", "runner", "protocol", "scale", "logger"
+    "model", "task", "hardware", "size", "optim", "runner", "protocol", "scale", "logger",
+    "cluster",
 )  # fmt: skip
 """The order in which groups are printed; groups not named here follow by alphabet."""
+OF_SUBMIT = "cluster"
+"""The group that `lra submit` alone takes: it says who runs the cells, and is no part of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +139,13 @@ def named(group: str | None, name: str | None, config_dirs: Sequence[Path]) -> l
 
 
 def words(config_dirs: Iterable[Path] = ()) -> dict[str, str]:
-    """Return how `lra run` spells each group: those without a default take a plus."""
+    """Return how `lra run` spells each of its groups: those without a default take a plus."""
     with_default = _with_default(roots()[-1] / "config.yaml")
-    return {group: group if group in with_default else f"+{group}" for group in groups(config_dirs)}
+    return {
+        group: group if group in with_default else f"+{group}"
+        for group in groups(config_dirs)
+        if group != OF_SUBMIT
+    }
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,6 @@ number of machines may share a root. Rows come last; whoever sees them sees ever
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from runners.records import SCHEMA, Cell, Measurement, Outcomes, Status, row
 from runners.storage import atomic
 from runners.storage.archives import pack_outcomes, unpack_outcomes
-from runners.storage.claims import Claim, take
+from runners.storage.claims import Claim, living, take
 from runners.storage.formats import (
     BadStore,
     Damaged,
@@ -41,8 +40,11 @@ from runners.storage.formats import (
     rows_files,
     rows_text,
     skipping_damaged,
+    some,
 )
+from runners.storage.holders import Holder
 from runners.storage.many import newest_rows
+from runners.storage.mixed import Kind, MixedSources, kinds_of, warn_if_mixed
 from runners.storage.row_check import first_fault
 from runners.storage.table import Gathered, table_of
 
@@ -65,10 +67,6 @@ _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,199}")
 
 class UnknownCell(LookupError):
     """No cell, or more than one, answers to a name; the message lists near matches."""
-
-
-class MixedSources(UserWarning):
-    """Rows of one kind in one table come from different versions of the code."""
 
 
 class Store:
@@ -169,12 +167,12 @@ class Store:
             return matches[0]
         if matches:
             raise UnknownCell(
-                f"{prefix!r} is the beginning of {len(matches)} cells: {_some(matches)}; "
+                f"{prefix!r} is the beginning of {len(matches)} cells: {some(matches)}; "
                 "give more digits"
             )
         near = get_close_matches(prefix, [key[: len(prefix)] for key in keys], n=5, cutoff=0.5)
         nearest = [key for key in keys if key[: len(prefix)] in near]
-        hint = f"near matches: {_some(nearest)}" if nearest else f"cells there: {_some(keys)}"
+        hint = f"near matches: {some(nearest)}" if nearest else f"cells there: {some(keys)}"
         raise UnknownCell(f"no cell in {self.root} begins with {prefix!r}; {hint}")
 
     # -- writing: only the parent process does ---------------------------------------------------
@@ -241,9 +239,19 @@ class Store:
             atomic.write_whole(path, data)
         return target
 
-    def claim(self, key: str) -> Claim | None:
-        """Take the advisory claim on a cell; None where another living process holds it."""
-        return take(self.root / "claims" / key)
+    def claim(self, key: str, *, title: str = "", worker: str = "") -> Claim | None:
+        """Take the advisory claim on a cell; None where another living process holds it.
+
+        Args:
+            key: of the cell.
+            title: what people call the cell.
+            worker: name of the worker that takes it.
+        """
+        return take(self.root / "claims" / key, title=title, worker=worker)
+
+    def claims(self) -> dict[str, Holder]:
+        """Return who works on which cells now, by their keys: one listing and a file for each."""
+        return living(self.root / "claims")
 
     # -- sweeps ----------------------------------------------------------------------------------
 
@@ -273,7 +281,7 @@ class Store:
         if not folder.is_dir() or not _SWEEP_NAME.fullmatch(name):
             known = self.sweeps()
             near = get_close_matches(name, known, n=3)
-            hint = f"near matches: {_some(near)}" if near else f"sweeps there: {_some(known)}"
+            hint = f"near matches: {some(near)}" if near else f"sweeps there: {some(known)}"
             raise UnknownCell(f"no sweep {name!r} in {self.root}; {hint}")
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
@@ -309,7 +317,7 @@ def read_rows(
         raise FileNotFoundError(f"no results folder {root}; `lra run` makes it")
     store = Store(root)
     folders: list[Path] = []
-    kinds: set[_Kind] = set()
+    kinds: set[Kind] = set()
     found = Gathered()
     with skipping_damaged(left_out):
         if sweep is None:
@@ -318,9 +326,9 @@ def read_rows(
             folders = [store.cell_folder(key) for key in store.cells_of(sweep)]
     with no_search_for_cycles():
         for part in newest_rows(folders, left_out):
-            kinds |= _kinds(part)
+            kinds |= kinds_of(part)
             found.add(part)
-        _warn_if_mixed(kinds)
+        warn_if_mixed(kinds)
         return found.table()
 
 
@@ -350,47 +358,3 @@ def read_outcomes(root: Path, key: str) -> list[Outcomes]:
     if not os.path.lexists(path):
         return []
     return unpack_outcomes(path)
-
-
-_Kind = tuple[tuple[str, ...], tuple[str, ...], str]
-
-
-def _kinds(rows: Sequence[Mapping[str, Any]]) -> set[_Kind]:
-    """Return what was measured, and by which code."""
-    return {
-        # Other families, in some layers or as what the weights come from, have other sources; so
-        # has a mode that starts from trained weights.
-        (
-            (row["runner"], row["model"], row["task"], row["mode"]),
-            (row["labels"].get("layers", ""), row["labels"].get("start", "")),
-            row["fingerprint"],
-        )
-        for row in rows
-    }
-
-
-def _warn_if_mixed(kinds: set[_Kind]) -> None:
-    seen: dict[tuple[tuple[str, ...], tuple[str, ...]], set[str]] = {}
-    for kind, others, fingerprint in kinds:
-        seen.setdefault((kind, others), set()).add(fingerprint)
-    mixed = sorted(
-        {
-            f"{runner}/{' '.join(filter(None, (model, *others)))}/{task}"
-            for ((runner, model, task, _), others), prints in seen.items()
-            if len(prints) > 1
-        }
-    )
-    if mixed:
-        warnings.warn(
-            f"rows made by different versions of the code stand in one table: {_some(mixed)} "
-            "(runner/model/task); run the sweep again for equal ground",
-            MixedSources,
-            stacklevel=3,
-        )
-
-
-def _some(names: Sequence[str], at_most: int = 8) -> str:
-    if not names:
-        return "none"
-    rest = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

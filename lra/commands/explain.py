@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lra.catalogue import read, roots, words
+from lra.catalogue import OF_SUBMIT, read, roots, words
 from lra.option_sources import Parameter, comments, parameters
 from lra.yaml_text import load
 
@@ -51,6 +51,8 @@ def own_options(file: Path) -> list[Option]:
         return _typed(node, "task", node["class_path"], meanings)
     if group == "runner":
         return _typed(node, "runner", node["class_path"], meanings, CONTROL)
+    if group == OF_SUBMIT:
+        return _typed(node, group, node["class_path"], meanings)
     if group in CLASSES:
         return _typed(node, group, CLASSES[group], meanings)
     return []
@@ -74,7 +76,7 @@ def shared_options(file: Path) -> list[Option]:
 
 def sets(file: Path) -> dict[str, Any]:
     """Return what a preset, a protocol or a size sets, by key."""
-    if file.parent.name in ("model", "task", "runner", *CLASSES):
+    if file.parent.name in ("model", "task", "runner", OF_SUBMIT, *CLASSES):
         backbone = load(file).get("backbone") or {} if file.parent.name == "model" else {}
         return {f"model.backbone.{key}": value for key, value in backbone.items()}
     node = {key: value for key, value in load(file).items() if key not in NO_OPTIONS}
@@ -159,7 +161,7 @@ def explained(files: Sequence[Path], config_dirs: Sequence[Path], *, as_json: bo
         ]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return
-    spelt_words = words(config_dirs)
+    spelt_words = {**words(config_dirs), OF_SUBMIT: OF_SUBMIT}
     for number, file in enumerate(files):
         if number:
             print()

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 
 from lra.arguments import add_own
-from lra.catalogue import choose_groups, entries, named, words
+from lra.catalogue import OF_SUBMIT, choose_groups, entries, named, words
 from lra.console import print_table
 from lra.suggest import plural
 
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
         everything = [asdict(entry) for found in listed.values() for entry in found]
         print(json.dumps(everything, indent=2, ensure_ascii=False))
         return 0
-    spelt = words(arguments.config_dir)
+    spelt = {**words(arguments.config_dir), OF_SUBMIT: OF_SUBMIT}
     for number, (group, found) in enumerate(listed.items()):
         print(f"{chr(10) if number else ''}{plural(group)}  ({spelt[group]}=NAME)")
         print_table([(entry.name, entry.summary, entry.source) for entry in found])

@@ -69,7 +69,7 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
             distinct.setdefault(cell.key, Planned(cell, run, begun))
     if not elsewhere:
         check_places([*sources.values(), *distinct.values()])
-    ordered = sorted(distinct.values(), key=_turn)
+    ordered = sorted(distinct.values(), key=turn_of)
     part, parts = first.control.part()
     own = ordered[part - 1 :: parts]
     # A training goes with every shard that needs it; a claim keeps two from doing it at once.
@@ -85,7 +85,7 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     )
 
 
-def _turn(planned: Planned) -> tuple[int, str]:
+def turn_of(planned: Planned) -> tuple[int, str]:
     """Return when a sweep runs a cell: what is cheap first, and trainings before what is timed."""
     kind = planned.run.runner
     turns = (not kind.models, kind.trains, kind.timed)

@@ -138,7 +138,7 @@ def _modules(run: Run) -> list[str]:
 
 def marks(run: Run) -> dict[str, str]:
     """Return the labels that every row of a run carries: what departs from the plain family."""
-    found = {}
+    found = run.hardware.labels()
     if run.task.spec.regime:
         found["regime"] = run.task.spec.regime
     if run.task.spec.tokenizer:

@@ -7,7 +7,6 @@ from lra.compose import Run
 from lra.sweep.costs import Costs
 from lra.sweep.forecast import Forecast, Forecaster
 from lra.sweep.past import stored
-from lra.sweep.places import processes
 from lra.sweep.planned import Planned
 from lra.sweep.preset_counts import shipped
 from runners.measurement.gpus import gpus
@@ -126,4 +125,4 @@ def _lanes(run: Run) -> int:
     if run.runner.timed:
         return 1
     seen = gpus() if run.hardware.device is Device.cuda else ()
-    return max(1, run.hardware.side_by_side(gpus=len(seen)) // processes(run))
+    return run.hardware.side_by_side(gpus=len(seen))

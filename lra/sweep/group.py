@@ -110,7 +110,8 @@ class CellGroup:
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
-        claim = self.store.claim(planned.cell.key)
+        key = planned.cell.key
+        claim = self.store.claim(key, title=self.sweep.titles[key])
         if claim is None:
             return "left to another sweep that is working on it"
         source = lacking(planned, self.store)

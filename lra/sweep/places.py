@@ -10,7 +10,7 @@ from runners.measurement.training_places import places_of
 
 def processes(run: Run) -> int:
     """Return how many processes a cell of the run has, each with a device or cores of its own."""
-    return run.hardware.processes if run.runner.trains else 1
+    return run.hardware.processes
 
 
 def kind_of(planned: Planned) -> tuple[object, ...]:

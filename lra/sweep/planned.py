@@ -96,11 +96,11 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     """Return why a length needs no trial: a shorter one on the same curve was too much already."""
     if not runner_of(cell).by_length:
         return None
-    curve, outcome = _curve(cell), runner_of(cell).outcome
+    own, outcome = curve(cell), runner_of(cell).outcome
     for shorter in (planned.cell for planned in group):
         if (
             shorter.columns["length"] < cell.columns["length"]
-            and _curve(shorter) == curve
+            and curve(shorter) == own
             and store.complete(shorter)
         ):
             for row in store.rows_of(shorter):
@@ -113,7 +113,7 @@ def _beyond(cell: Cell, group: Sequence[Planned], store: Store) -> str | None:
     return None
 
 
-def _curve(cell: Cell) -> str:
+def curve(cell: Cell) -> str:
     """Return what the cells of one line over lengths have in common."""
     return canonical({**cell.identity, "length": None})
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runners.isolation import isolate
 from runners.records import Status
@@ -38,7 +38,7 @@ def gpus() -> tuple[Gpu, ...]:
 def _gpus(visible: str | None) -> tuple[Gpu, ...]:
     if not any(True for name in _DRIVERS for _ in Path("/dev").glob(name)):
         return ()
-    found: list[list[tuple[str, str]]] = []
+    found: list[Any] = []
     ending = isolate.run(_look, None, seconds=_LONGEST_S, on_message=found.append)
     if ending.status is not Status.ok or not found:
         raise ValueError(

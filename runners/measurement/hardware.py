@@ -116,7 +116,13 @@ class HardwareProfile:
     training_threads: int = 1
     """CPU threads of a training cell."""
     training_processes: int = 0
-    """Training cells side by side; 0 = cores / training_threads, or as many as there are GPUs."""
+    """Training cells side by side; 0 = as many as have cores, or GPUs, of their own."""
+    processes: int = 1
+    """Processes of one training cell, each with a GPU, or with training_threads of a CPU."""
+    sharded: bool = False
+    """Whether they share the weights out (FSDP2); otherwise each holds all of them (DDP)."""
+    context: int = 1
+    """Processes that share each sequence; the others share the batch: processes / context parts."""
     memory_limit_bytes: int | None = None
     """A cell that needs more ends as out_of_memory. None: the GPU's memory, or 90 % of the main
     memory that is available, shared by the cells side by side."""
@@ -134,6 +140,8 @@ class HardwareProfile:
             ("threads", 0, MOST_PARALLEL, "; 0 takes every core"),
             ("training_threads", 1, MOST_PARALLEL, ""),
             ("training_processes", 0, MOST_PARALLEL, "; 0 takes as many as the cores allow"),
+            ("processes", 1, MOST_PARALLEL, ""),
+            ("context", 1, MOST_PARALLEL, ""),
             ("memory_limit_bytes", LEAST_MEMORY_BYTES, None, "; null sets no limit of its own"),
             ("token_budget", 1, None, ""),
         ):
@@ -147,21 +155,48 @@ class HardwareProfile:
                     f"{name}: got {peak}; wanted a number above 0; null has it measured"
                 )
         check_typical(self.typical)
+        self._check_processes()
+
+    def _check_processes(self) -> None:
+        """Refuse processes that cannot work together. Raises ValueError."""
+        if self.processes % self.context:
+            raise ValueError(
+                f"context: got {self.context}; wanted a divisor of processes={self.processes}: "
+                f"set hardware.processes={self.context}, or a multiple of it"
+            )
+        if not self.sharded:
+            return
+        for name, wrong, way_out in (
+            ("processes", self.processes == 1, "2 or more, among which weights are shared out"),
+            ("precision", self.precision is Precision.float16, "float32 or bfloat16, whose "
+             "gradients need no scaling"),
+            ("compile", self.compile, "false: torch.compile does not see weights come and go"),
+        ):  # fmt: skip
+            if wrong:
+                value = str(getattr(self, name)).lower()
+                raise ValueError(
+                    f"sharded: got true with {name}={value}; wanted {name}={way_out}; "
+                    "or leave sharded=false"
+                )
+
+    def labels(self) -> dict[str, str]:
+        """Return labels of rows that several processes made; none for one."""
+        if self.processes == 1:
+            return {}
+        return {
+            "processes": str(self.processes),
+            **({"sharded": "true"} if self.sharded else {}),
+            **({"context": str(self.context)} if self.context > 1 else {}),
+        }
 
     def timing_threads(self) -> int:
         """Return the CPU threads of a timing cell."""
         return self.threads or len(os.sched_getaffinity(0))
 
-    def side_by_side(self, *, cores: int | None = None, gpus: int = 1) -> int:
-        """Return how many training cells of one process each run at once.
-
-        Args:
-            cores: that there are; None: those that this process may use.
-            gpus: that there are.
-        """
+    def side_by_side(self, *, gpus: int = 1) -> int:
+        """Return how many training cells run at once where there are so many GPUs."""
         if self.training_processes:
             return self.training_processes
         if self.device is Device.cuda:
-            return gpus
-        found = len(os.sched_getaffinity(0)) if cores is None else cores
-        return max(1, found // self.training_threads)
+            return max(1, gpus // self.processes)
+        return max(1, len(os.sched_getaffinity(0)) // (self.training_threads * self.processes))

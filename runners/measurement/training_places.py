@@ -24,43 +24,52 @@ def places_of(hardware: HardwareProfile, *, timed: bool, processes: int = 1) -> 
         ValueError: There are fewer devices than a cell needs.
     """
     if hardware.device is Device.cuda:
-        found = on_gpus(hardware, gpus(), timed=timed)
+        found = on_gpus(gpus(), wanted=0 if timed else hardware.training_processes * processes)
     elif timed:
         found = list(seats(processes))
     else:
-        found = on_cores(hardware, own_cores())
+        found = on_cores(
+            own_cores(),
+            hardware.training_threads,
+            wanted=hardware.training_processes * processes,
+        )
     places = Places(found, alone=timed)
     if processes > places.most:
         raise ValueError(_too_few(hardware, processes, places.most))
     return places
 
 
-def on_gpus(hardware: HardwareProfile, seen: Sequence[Gpu], *, timed: bool) -> list[Place]:
-    """Return a place for each GPU, or as many as the profile wants, in turn on each.
+def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[Place]:
+    """Return places, on each GPU in turn.
 
-    Rows name the kind of the first GPU; those of another kind are left out. Raises ValueError
-    where there is none.
+    Rows name the kind of the first GPU; those of another kind are left out.
+
+    Args:
+        seen: those that there are.
+        wanted: how many places; 0: one for each GPU.
+
+    Raises:
+        ValueError: There is none.
     """
     alike = [gpu for gpu in seen if gpu.name == seen[0].name]
     if not alike:
         raise ValueError(NO_GPU)
-    wanted = 0 if timed else hardware.training_processes
     chosen = islice(cycle(alike), wanted or len(alike))
     return [Place(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
 
 
-def on_cores(hardware: HardwareProfile, cores: Sequence[int]) -> list[Place]:
-    """Return the places of training cells on a processor, each with cores of its own.
+def on_cores(cores: Sequence[int], each: int, *, wanted: int = 0) -> list[Place]:
+    """Return places on a processor, each with cores of its own.
 
-    Where the profile leaves cores over, or wants more than there are, nobody is kept anywhere: a
-    second program that counted in the same way would crowd onto the same cores.
+    Where places leave cores over, or want more than there are, none is kept anywhere: a second
+    program that counted in the same way would crowd onto the same cores.
 
     Args:
-        hardware: the profile.
         cores: those that this process may use, neighbours together.
+        each: cores of a place.
+        wanted: how many places; 0: as many as fit, and at least one.
     """
-    number = hardware.side_by_side(cores=len(cores))
-    each = hardware.training_threads
+    number = wanted or max(1, len(cores) // each)
     fills = 0 <= len(cores) - number * each < each
     return parted(cores, each) if fills else list(seats(number))
 
@@ -91,6 +100,6 @@ def _too_few(hardware: HardwareProfile, processes: int, most: int) -> str:
     return (
         f"hardware.processes: got {processes} of hardware.training_threads="
         f"{hardware.training_threads} each; this process has {len(own_cores())} cores, places for "
-        f"{most}; wanted at most {most}, or hardware.training_processes={processes}, with which "
-        "they share the cores"
+        f"{most}; wanted at most {most}, or hardware.training_processes=1, with which they share "
+        "what there is"
     )

@@ -4,12 +4,11 @@ import errno
 import os
 import re
 import shutil
-import socket
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
 from runners.records import legible, text_of
+from runners.storage import writers
 from tasks.data.full_disk import made_of
 
 STALE_S = 300.0
@@ -126,14 +125,14 @@ def write_whole(path: Path, data: bytes) -> None:
     """Put `data` at `path` so that every reader, at any moment, sees all of it or none.
 
     Two writers of one path leave the file of one of them. A writer that is killed leaves at most a
-    file under a temporary name, which a later writer in that folder removes.
+    file under a temporary name, which a later writer in that folder removes: one of this machine at
+    once, one of another when the file is old.
 
     Raises:
         Unwritable: full disk, missing right, read-only file system; no partial file is left.
     """
     make_folder(path.parent)
-    name = f".{path.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
-    temporary = path.parent / name
+    temporary = writers.temporary(path)
     try:
         try:
             with temporary.open("xb") as file:
@@ -152,7 +151,7 @@ def write_whole(path: Path, data: bytes) -> None:
         raise unwritable(path, error) from error
     for left in path.parent.glob(".*.tmp"):
         with suppress(FileNotFoundError):
-            if left.stat().st_mtime < now - STALE_S:
+            if writers.has_died(left) or left.stat().st_mtime < now - STALE_S:
                 left.unlink()
 
 
@@ -167,7 +166,7 @@ def remove(path: Path) -> None:
 def check_writable(folder: Path) -> None:
     """Write, flush and remove a small file. Raises `Unwritable`."""
     make_folder(folder)
-    probe = folder / f".probe.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+    probe = writers.temporary(folder / "probe")
     try:
         try:
             with probe.open("xb") as file:

@@ -2,6 +2,12 @@
 
 Nothing is wrong when a claim fails to hold: two processes then compute the same cell, and the
 store keeps the file of one of them.
+
+Of a holder that this process can see (`runners.storage.holders.alive`) the kernel says whether it
+lives. Any other shows signs of life: it touches its file, and the age of that is told by the file
+server's clock, against a file touched just now in the same folder. What this process has seen
+unchanged for as long, by its own monotonic clock, is left behind whatever a clock says; and a
+server whose clock was set meanwhile is not believed until a claim had time to be touched again.
 """
 
 import json
@@ -9,52 +15,60 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
 
 from runners.storage.atomic import STALE_S, make_folder, unwritable
+from runners.storage.holders import Holder, Seen, alive, look, own_place, own_start
+from runners.storage.server_clock import ServerClock
 
 TOUCH_S = 30.0
+"""Between two signs of life."""
 
 
 class Claim:
-    """A claim that is held; a context manager that gives it back.
-
-    A thread touches the file while the claim is held, so that a claim without a living holder
-    shows by its age.
-    """
+    """A claim that is held; a context manager that gives it back."""
 
     def __init__(self, path: Path, content: str, touch_s: float) -> None:
-        self._path = path
+        self.path = path
+        self.touch_s = touch_s
         self._content = content
-        self._touch_s = touch_s
-        self._released = threading.Event()
-        self._thread = threading.Thread(target=self._touch, name=f"claim {path.name}", daemon=True)
-        self._thread.start()
+        self._held, self._owner = True, os.getpid()
 
     def release(self) -> None:
-        """Give the claim back; a second call does nothing."""
-        if self._released.is_set():
+        """Give the claim back; a second call, or one in a forked process, does nothing."""
+        if not self._held or self._owner != os.getpid():
             return
-        self._released.set()
-        self._thread.join()
-        with suppress(OSError):  # a folder that can no longer be written; the age will tell
+        self._held = False
+        if self._given_back():  # else a folder cannot be written just now: it is tried again
+            _keeper.forget(self)
+
+    def look_after(self) -> None:
+        """Show a sign of life, or give back what could not be given back before."""
+        if not self._held:
+            if self._given_back():
+                _keeper.forget(self)
+            return
+        with suppress(OSError):  # a network folder that hiccups; the next touch will do
             if self._is_mine():
-                self._path.unlink(missing_ok=True)
+                os.utime(self.path)
+
+    def _given_back(self) -> bool:
+        try:
+            if self._is_mine():
+                self.path.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
     def _is_mine(self) -> bool:
         try:
-            return self._path.read_text() == self._content
-        except FileNotFoundError:
+            return self.path.read_text() == self._content
+        except (FileNotFoundError, UnicodeDecodeError):
             return False
-
-    def _touch(self) -> None:
-        while not self._released.wait(self._touch_s):
-            with suppress(OSError):  # a network folder that hiccups; the next touch will do
-                if self._is_mine():
-                    os.utime(self._path)
 
     def __enter__(self) -> "Claim":
         """Return the claim itself."""
@@ -70,71 +84,215 @@ class Claim:
         self.release()
 
 
-def take(path: Path, *, touch_s: float = TOUCH_S, stale_s: float = STALE_S) -> Claim | None:
+class _Keeper:
+    """Touches every claim of this process, in one thread, which runs while there are any."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Keep nothing: also in a forked process, which leaves the parent's claims to it."""
+        self._changed = threading.Condition()
+        self._due: dict[Claim, float] = {}
+        """When each claim is to be touched, by the monotonic clock."""
+        self._thread: threading.Thread | None = None
+
+    def keep(self, claim: Claim) -> None:
+        with self._changed:
+            self._due[claim] = time.monotonic() + claim.touch_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._touch, name="claims", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, claim: Claim) -> None:
+        with self._changed:
+            self._due.pop(claim, None)
+            self._changed.notify()
+
+    def _touch(self) -> None:
+        while True:
+            with self._changed:
+                if not self._due:
+                    self._thread = None
+                    return
+                wait = min(self._due.values()) - time.monotonic()
+                if wait > 0:
+                    self._changed.wait(wait)
+                    continue
+                now = time.monotonic()
+                due = [claim for claim, at in self._due.items() if at <= now]
+                self._due |= {claim: now + claim.touch_s for claim in due}
+            for claim in due:  # without the lock: a server may take its time
+                claim.look_after()
+
+
+_keeper = _Keeper()
+os.register_at_fork(after_in_child=_keeper.begin)
+
+
+class Observer:
+    """Judges claims, and remembers what it has seen of them.
+
+    Args:
+        clock: monotonic seconds of this process.
+        server: the clock of the file server.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, server: ServerClock | None = None
+    ) -> None:
+        self.clock, self.server = clock, server or ServerClock(clock)
+        self._first: dict[Path, tuple[tuple[int, str], float]] = {}
+        """What was seen in a claim's file, and since when it has been so."""
+
+    def left_behind(self, path: Path, stale_s: float = STALE_S) -> Seen | None:
+        """Return what is in a claim that nobody holds any more; None where somebody does.
+
+        A claim that is not there is held by nobody; `Seen` then has no text.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        seen = look(path)
+        if seen is None:
+            return Seen("", 0)
+        return seen if self._stale(path, seen, stale_s) else None
+
+    def _stale(self, path: Path, seen: Seen, stale_s: float) -> bool:
+        lives = None if seen.holder is None else alive(seen.holder)
+        if lives is not None:
+            return not lives
+        mark, now = (seen.touched_ns, seen.text), self.clock()
+        if path not in self._first or self._first[path][0] != mark:
+            self._first[path] = mark, now
+        if now - self._first[path][1] > stale_s:
+            return True
+        age_s = self.server.age_s(path.parent, seen.touched_ns, trusted_s=stale_s)
+        return age_s is not None and age_s > stale_s
+
+    def living(self, folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
+        """Return who holds claims in a folder, by the names of the claims.
+
+        What cannot be read, and what is half written, is left out.
+        """
+        found = {}
+        paths = _claims(folder)
+        for path in [path for path in self._first if path.parent == folder]:
+            if path not in paths:
+                del self._first[path]
+        for path in paths:
+            with suppress(OSError):
+                seen = look(path)
+                if seen and seen.holder and not self._stale(path, seen, stale_s):
+                    found[path.name] = seen.holder
+        return found
+
+
+def _claims(folder: Path) -> list[Path]:
+    """Return the claims of a folder, held or not; hidden names are files of a moment."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - a third of the time of iterdir
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in names if not name.startswith(".")]
+
+
+_observer = Observer()
+_reader = Observer(server=ServerClock(ask=None))
+"""Writes nothing, and takes this machine's clock for the server's."""
+
+
+def living(folder: Path, stale_s: float = STALE_S) -> dict[str, Holder]:
+    """Return who holds the claims in a folder, by the names of the claims: see `Observer`."""
+    return _observer.living(folder, stale_s)
+
+
+def is_stale(path: Path, stale_s: float = STALE_S) -> bool:
+    """Tell whether nobody holds the claim at `path` any more, for people: it writes nothing."""
+    return _reader.left_behind(path, stale_s) is not None
+
+
+def take(
+    path: Path,
+    *,
+    title: str = "",
+    worker: str = "",
+    touch_s: float = TOUCH_S,
+    stale_s: float = STALE_S,
+    observer: Observer | None = None,
+) -> Claim | None:
     """Take the claim at `path`, or return None where a living process holds it.
 
     Args:
         path: the claim's file; its folder is made where missing.
+        title: of the cell, for people.
+        worker: name of the worker that takes it, for people.
         touch_s: seconds between two signs of life.
         stale_s: age from which a claim counts as left behind.
+        observer: who judges the claims of others.
 
     Raises:
         durable.Unwritable: the folder cannot be written.
     """
+    observer = observer or _observer
     make_folder(path.parent)
-    content = json.dumps(
-        {"host": socket.gethostname(), "pid": os.getpid(), "token": uuid4().hex, "at": time.time()}
-    )
-    for _ in range(2):
-        try:
-            _create(path, content)
-        except FileExistsError:
-            if not is_stale(path, stale_s):
-                return None
-            # Of several processes that find it stale, one renames it.
-            aside = path.with_name(f".{path.name}.{uuid4().hex[:8]}.stale")
-            with suppress(FileNotFoundError):
-                path.rename(aside)
-                aside.unlink()
-        except OSError as error:
-            raise unwritable(path, error) from error
-        else:
-            return Claim(path, content, touch_s)
+    told = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": own_start(),
+        "place": own_place(),
+        "worker": worker,
+        "title": title,
+        "token": uuid4().hex,
+    }
+    try:
+        for _ in range(2):
+            try:
+                content = _create(path, told)
+            except FileExistsError:
+                left = observer.left_behind(path, stale_s)
+                if left is None or not _put_aside(path, left.text):
+                    return None
+            else:
+                claim = Claim(path, content, touch_s)
+                _keeper.keep(claim)
+                return claim
+    except OSError as error:
+        raise unwritable(path, error) from error
     return None
 
 
-def _create(path: Path, content: str) -> None:
+def _create(path: Path, told: dict[str, object]) -> str:
+    """Make the file and return what is in it: `told`, and the server's time of its making."""
     with path.open("x") as file:
         try:
+            content = json.dumps({**told, "at": os.fstat(file.fileno()).st_mtime})
             file.write(content)
             file.flush()
         except OSError:  # an empty claim would keep everybody away until it is stale
             path.unlink(missing_ok=True)
             raise
+    return content
 
 
-def is_stale(path: Path, stale_s: float = STALE_S) -> bool:
-    """Tell whether nobody holds the claim at `path` any more, by its age or its process."""
+def _put_aside(path: Path, text: str) -> bool:
+    """Remove a claim that nobody holds; return whether its place is free now.
+
+    Of several processes that find it stale, one renames it. Another may be so late that it renames
+    the claim of the first, and gives it back.
+    """
+    aside = path.with_name(f".{path.name}.{uuid4().hex[:8]}.stale")
     try:
-        age_s = time.time() - path.stat().st_mtime
-        text = path.read_text()
+        path.rename(aside)
     except FileNotFoundError:
         return True
-    if age_s > stale_s:
-        return True
     try:
-        holder = json.loads(text)
-        host, pid = str(holder["host"]), int(holder["pid"])
-    except (ValueError, KeyError, TypeError):
-        return False  # its holder may be between creating and filling it: the age will tell
-    return host == socket.gethostname() and not _is_alive(pid)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        late = aside.read_text(errors="replace") != text
+        if late:
+            with suppress(OSError):  # somebody else has come meanwhile, or there are no links here
+                os.link(aside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            aside.unlink()
+    return not late

@@ -127,6 +127,12 @@ def located(module: str) -> Path | None:
     return _locate(module, {top: _top(top)})
 
 
+def source_digest(module: str) -> str | None:
+    """Return the hash of a module's source, as `digests` has it; None where there is none."""
+    path = located(module)
+    return None if path is None else _digest(path)
+
+
 def _top(package: str) -> Path | None:
     """Return the `__init__.py` of a package on the path, or the source of a lone module."""
     spec = importlib.machinery.PathFinder.find_spec(package) if package else None

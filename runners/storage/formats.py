@@ -346,3 +346,11 @@ def _parse(line: str, path: Path, number: int, way_out: str) -> Any:
         return _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path}, line {number}: torn, not JSON ({error}); {way_out}") from error
+
+
+def some(names: Sequence[str], at_most: int = 8) -> str:
+    """Return names for a message, the first few of many."""
+    if not names:
+        return "none"
+    rest = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")

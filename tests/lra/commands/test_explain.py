@@ -15,7 +15,7 @@ from lra.commands.explain import own_options, sets, shared_options
 from lra.option_sources import arguments, comments, parameters
 
 FILES = [file for group in groups() for file in choices(group)]
-TYPED = ("model", "task", "runner", "optim", "hardware", "logger")
+TYPED = ("model", "task", "runner", "optim", "hardware", "logger", "cluster")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")

@@ -28,7 +28,7 @@ REFUSALS = (
     errno.ESTALE,
 )  # fmt: skip
 SETTING = ProcessSettings(
-    environment={}, memory_bytes=None, threads=None, statuses={}, log=None, speaks=True
+    environment={}, memory_bytes=None, threads=None, cores=(), statuses={}, log=None, speaks=True
 )
 
 

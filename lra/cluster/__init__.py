@@ -1,0 +1,1 @@
+"""A sweep by many workers: its stored plan, the workers, and what starts them."""

@@ -1,0 +1,50 @@
+"""Whether the code here is the code that a plan was made with."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lra import cli
+from lra.sweep.identity import version
+from runners.storage.fingerprint import changes, source_digest, summary
+
+if TYPE_CHECKING:
+    from lra.cluster.plan import StoredPlan
+
+MOST_NAMED = 5
+
+
+class OtherCode(RuntimeError):
+    """A plan was made with other sources, or another torch; nothing was run."""
+
+
+def here(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the hashes that modules have on this path; one that is not here is left out."""
+    found = {name: source_digest(name) for name in sources}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def is_current(sources: Mapping[str, str]) -> bool:
+    """Tell whether all these sources are here, unchanged."""
+    return here(sources) == dict(sources)
+
+
+def check(plan: "StoredPlan") -> None:
+    """Raise `OtherCode` where the cells of a plan would be run by other code than it names."""
+    planned, own = plan.head["sources"], here(plan.head["sources"])
+    versions = plan.head["versions"]
+    torch = version("torch")
+    again = "install that version here, or give the `lra submit` command again with this one"
+    if planned != own:
+        differing = changes(planned, own)
+        more = len(differing) - MOST_NAMED
+        named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise OtherCode(
+            f"the plan of {plan.sweep} was made with lra {versions['lra']}, code "
+            f"{summary(dict(sorted(planned.items())))}, and here is lra {cli.version()}, code "
+            f"{summary(dict(sorted(own.items())))}: {named}. Nothing was run: {again}"
+        )
+    if versions["torch"] != torch:
+        raise OtherCode(
+            f"the plan of {plan.sweep} was made with torch {versions['torch']}, and here is torch "
+            f"{torch}: rows of both would stand in one table. Nothing was run: {again}"
+        )

@@ -1,0 +1,146 @@
+"""What starts workers: the protocol of every engine, and the one that the command line chooses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from lra.binding import make
+from lra.catalogue import names, roots
+from lra.class_path import locate
+from lra.configuration import ConfigError
+from lra.suggest import unknown
+from lra.yaml_text import load, parse
+
+GROUP = "cluster"
+LOCAL = "local"
+MOST_WORKERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What one worker has, or one cell needs."""
+
+    gpus: int = 0
+    cpus: int = 1
+    memory_bytes: int | None = None
+    """None: not known, of a cell; no limit, of a worker."""
+    seconds: float | None = None
+    """None: not known, of a cell; no limit, of a worker."""
+
+    def hold(self, needed: "Resources") -> bool:
+        """Tell whether a cell fits in these; what is not known of it does."""
+
+        def within(have: float | None, need: float | None) -> bool:
+            return have is None or need is None or need <= have
+
+        return (
+            needed.gpus <= self.gpus
+            and needed.cpus <= self.cpus
+            and within(self.memory_bytes, needed.memory_bytes)
+            and within(self.seconds, needed.seconds)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerGroup:
+    """Workers that are alike, for a class of cells: each takes what fits, the largest first."""
+
+    name: str
+    count: int
+    resources: Resources
+
+
+class Engine(Protocol):
+    """Starts workers, and knows what became of them; its fields are the keys of its YAML."""
+
+    @property
+    def workers(self) -> int | None:
+        """How many to start; None: as many as the engine thinks right."""
+        ...
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that a worker without work stays while others hold claims."""
+        ...
+
+    def check(self, groups: Sequence[WorkerGroup]) -> None:
+        """Raise ConfigError for what could not be started; before anything is submitted."""
+        ...
+
+    def submit(
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+    ) -> list[str]:
+        """Start workers and return the ids of their jobs, without waiting for them.
+
+        Args:
+            plan: the folder of the stored plan.
+            groups: what is to be started; a worker of `groups[i]` gets `--group NAME`.
+            command: the program of one worker, as in `[python, -m, lra, work, PLAN]`.
+        """
+        ...
+
+    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Return a word for each job: queued, running, ended, or the engine's own."""
+        ...
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Have the workers of these jobs save what runs and end."""
+        ...
+
+
+class ChosenEngine(NamedTuple):
+    """The engine of a command line."""
+
+    name: str
+    engine: Engine
+    options: Mapping[str, Any]
+    """As its file and the words give them: from these `engine` can be made again."""
+
+
+def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words about the cluster, and all others."""
+    own = [w for w in words if w.lstrip("+").partition("=")[0].partition(".")[0] == GROUP]
+    return own, [word for word in words if word not in own]
+
+
+def chosen(words: Sequence[str], config_dirs: Sequence[Path] = ()) -> ChosenEngine:
+    """Return the engine that words like `cluster=local cluster.workers=4` ask for.
+
+    Raises:
+        ConfigError: no such engine or option, or a value that it does not take.
+    """
+    name, given = LOCAL, {}
+    for word in words:
+        key, equals, text = word.lstrip("+").partition("=")
+        if not equals or not text:
+            raise ConfigError(f"{word}: wanted {key}=VALUE, as in cluster={LOCAL}")
+        if key == GROUP:
+            name = text
+        else:
+            given[key.removeprefix(f"{GROUP}.")] = parse(text, key)
+    known = names(GROUP, config_dirs)
+    if name not in known:
+        raise ConfigError(unknown(GROUP, name, known))
+    files = [root / GROUP / f"{name}.yaml" for root in roots(config_dirs)]
+    node = load(next(file for file in files if file.exists()))
+    return ChosenEngine(name, made({**node, **given}), {**node, **given})
+
+
+def made(node: Mapping[str, Any]) -> Engine:
+    """Return the engine that a node of options describes. Raises ConfigError."""
+    options = {key: value for key, value in node.items() if key not in ("name", "about")}
+    class_path = options.pop("class_path", None)
+    if not isinstance(class_path, str):
+        raise ConfigError(f"{GROUP}.class_path: got {class_path!r}; wanted the class of an engine")
+    return cast(Engine, make(locate(class_path, ()), options, GROUP))
+
+
+def check_common(workers: int | None, wait_s: float) -> None:
+    """Refuse values that no engine can take. Raises ValueError."""
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(
+            f"workers: got {workers}; wanted 1 to {MOST_WORKERS:,}, or null for as many as fit"
+        )
+    if not 0 <= wait_s <= 1e7:
+        raise ValueError(f"wait_s: got {wait_s}; wanted seconds from 0 to 1e7")

@@ -1,0 +1,103 @@
+"""Workers on this machine, detached from the shell that started them."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lra.cluster.engine import WorkerGroup, check_common
+from lra.configuration import ConfigError
+from runners.storage.atomic import make_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEngine:
+    """Starts one process, which forks the workers: they share what it has imported."""
+
+    workers: int | None = None
+    wait_s: float = 360.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        check_common(self.workers, self.wait_s)
+
+    def check(self, groups: Sequence[WorkerGroup]) -> None:
+        """Raise ConfigError where this machine has less than a worker is to have."""
+        cores = len(os.sched_getaffinity(0))
+        for group in groups:
+            if group.resources.cpus > cores:
+                raise ConfigError(
+                    f"cluster=local: a cell wants {group.resources.cpus} cores, and this machine "
+                    f"has {cores}; set hardware.training_threads or hardware.threads to at most "
+                    f"{cores}"
+                )
+
+    def submit(
+        self, plan: Path, groups: Sequence[WorkerGroup], command: Sequence[str]
+    ) -> list[str]:
+        """Start a process for each group of workers, in a session of its own."""
+        ids = []
+        for group in groups:
+            own = [*command, "--group", group.name, "--workers", str(group.count)]
+            stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{group.name}"
+            log = make_folder(plan / "logs") / f"start-{stamp}.log"
+            with log.open("ab") as out:
+                process = subprocess.Popen(
+                    own,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            ids.append(job_id(process.pid))
+        return ids
+
+    def states(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """Return for each process running, ended, or elsewhere: started on another machine."""
+        return {each: _state(each) for each in ids}
+
+    def stop(self, ids: Sequence[str]) -> None:
+        """Send SIGTERM to every process that is still there, with its workers."""
+        for each in ids:
+            if _state(each) == "running":
+                with suppress(ProcessLookupError):
+                    os.killpg(int(each.split(":")[1]), signal.SIGTERM)
+
+
+def job_id(pid: int) -> str:
+    """Return what stands for a process of this machine, and for no later one of its number."""
+    return f"{socket.gethostname()}:{pid}:{started(pid)}"
+
+
+def started(pid: int) -> int:
+    """Return when a process was started, in the kernel's ticks; 0 where it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _state(each: str) -> str:
+    host, pid, start = each.rsplit(":", 2)
+    if host != socket.gethostname():
+        return "elsewhere"
+    if started(int(pid)) == int(start) != 0:
+        return "running"
+    return "running" if _group_lives(int(pid)) else "ended"
+
+
+def _group_lives(leader: int) -> bool:
+    """Tell whether workers outlived the process that forked them, which led their group."""
+    if started(leader):
+        return False  # another process has its number: the group is gone
+    try:
+        os.killpg(leader, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,259 @@
+"""From the cells of a sweep to its stored plan, and from two submissions to one plan."""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lra import cli
+from lra.cluster.code import is_current
+from lra.cluster.engine import Resources, WorkerGroup
+from lra.cluster.plan import (
+    HEAD,
+    PARTED,
+    SCHEMA,
+    BadPlan,
+    StoredPlan,
+    digest_of,
+    plan_folder,
+)
+from lra.runner_class import runner_of
+from lra.sweep.cell_list import Sweep, turn_of
+from lra.sweep.estimate import Forecasts
+from lra.sweep.identity import version
+from lra.sweep.planned import Planned, curve
+from runners.measurement.hardware import Device
+from runners.records import canonical, digest
+from runners.storage.atomic import write_whole
+from runners.storage.claims import take
+
+LOCK = ".planning"
+LOCKED_S = 60.0
+Record = dict[str, Any]
+
+
+def needs_of(planned: Planned, seconds: float | None, memory_bytes: int | None) -> Resources:
+    """Return what a cell needs of a worker."""
+    hardware = planned.run.hardware
+    processes = int(getattr(hardware, "processes", 1))
+    on_gpu = hardware.device is Device.cuda
+    return Resources(
+        gpus=processes if on_gpu else 0,
+        cpus=int(planned.cell.columns["threads"]) * processes,
+        memory_bytes=memory_bytes,
+        seconds=None if seconds is None else float(f"{seconds:.3g}"),
+    )
+
+
+def records(sweep: Sweep, forecasts: Forecasts) -> list[Record]:
+    """Return all that a plan stores of each cell, in the order in which a sweep runs them.
+
+    Args:
+        sweep: the cells.
+        forecasts: what is known of those that are to be run.
+    """
+    known = {planned.cell.key: found for planned, found in forecasts}
+    made = []
+    for planned in sweep.planned:
+        cell, found = planned.cell, known.get(planned.cell.key)
+        seconds, need = (None, None) if found is None else (found.seconds, found.need_bytes)
+        made.append(
+            {
+                "key": cell.key,
+                "fingerprint": cell.fingerprint,
+                "identity": cell.identity,
+                "columns": cell.columns,
+                "overrides": list(cell.overrides),
+                "config": cell.config,
+                "described": cell.described,
+                "sources": cell.sources,
+                "place": dict(cell.place),
+                "title": sweep.titles[cell.key],
+                "starts_from": {name: s.key for name, s in planned.trainings.items()},
+                "curve": digest(curve(cell)) if runner_of(cell).by_length else None,
+                "turn": turn_of(planned)[0],
+                "timed": planned.run.runner.timed,
+                "needs": asdict(needs_of(planned, seconds, need)),
+            }
+        )
+    return made
+
+
+def stored(plan: StoredPlan) -> list[Record]:
+    """Return the records of a stored plan."""
+    found = []
+    for place, entry in enumerate(plan.entries):
+        record = plan.record(place)
+        sources = [plan.entries[each].key for each in entry.trainings]
+        record["starts_from"] = dict(zip(record["starts_from"], sources, strict=True))
+        record |= {"turn": entry.turn, "timed": entry.timed, "needs": asdict(entry.needs)}
+        found.append(record)
+    return found
+
+
+def merged(new: Sequence[Record], before: Sequence[Record]) -> list[Record]:
+    """Return the cells of two submissions of one sweep in the order in which they run.
+
+    Those of the submission before stay, as long as this code is theirs; where both have a cell, the
+    new one counts.
+    """
+    keys = {record["key"] for record in new}
+    kept = [r for r in before if r["key"] not in keys and is_current(r["sources"])]
+    there = keys | {record["key"] for record in kept}
+    # A cell whose training is of other code goes with it.
+    kept = [r for r in kept if there.issuperset(r["starts_from"].values())]
+    if not kept:
+        return [*new]
+    return sorted([*new, *kept], key=lambda each: (each["turn"], str(each["columns"]["runner"])))
+
+
+class PlanFile:
+    """The file of a plan's cells while it is made: what is equal is written once."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._by_text: dict[str, tuple[int, int]] = {}
+        self._by_object: dict[int, tuple[object, tuple[int, int]]] = {}
+
+    def add(self, text: str) -> tuple[int, int]:
+        """Append a line; return its place and size in bytes."""
+        raw = text.encode()
+        at = len(self.data), len(raw)
+        self.data += raw
+        self.data += b"\n"
+        return at
+
+    def part(self, value: object) -> tuple[int, int]:
+        """Return place and size of a part, written where it is new."""
+        known = self._by_object.get(id(value))
+        if known is not None:
+            return known[1]
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if text not in self._by_text:
+            self._by_text[text] = self.add(text)
+        self._by_object[id(value)] = value, self._by_text[text]
+        return self._by_text[text]
+
+    def parted(self, node: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the plain values of a mapping, and the places of its mappings and lists."""
+        whole = {k: v for k, v in node.items() if not isinstance(v, Mapping | list) or not v}
+        return whole, {k: self.part(v) for k, v in node.items() if k not in whole}
+
+
+def write(
+    root: Path,
+    sweep: Sweep,
+    forecasts: Forecasts,
+    *,
+    groups: Sequence[WorkerGroup],
+    more: Mapping[str, Any],
+) -> StoredPlan:
+    """Store the plan of a sweep, joined with the one that is there.
+
+    Args:
+        root: the results folder.
+        sweep: its cells.
+        forecasts: what is known of those that are to be run.
+        groups: the workers that are asked for.
+        more: what else stands in the head: words, report, wait_s.
+
+    Raises:
+        BadPlan: another process is writing it.
+    """
+    folder = plan_folder(root, sweep.name)
+    until = time.monotonic() + LOCKED_S
+    while (lock := take(folder / LOCK)) is None:
+        if time.monotonic() > until:
+            raise BadPlan(f"{folder / LOCK}: another `lra submit` is writing this plan; try again")
+        time.sleep(0.1)
+    with lock:
+        new = records(sweep, forecasts)
+        try:
+            before = StoredPlan(folder)
+        except BadPlan:
+            before = None
+        everything = new if before is None else merged(new, stored(before))
+        _write(folder, everything, {**_about(sweep, groups), **more})
+        keep = {before.head["cells"], before.head["index"]} if before else set()
+        plan = StoredPlan(folder)
+        keep |= {plan.head["cells"], plan.head["index"]}
+        for path in (*folder.glob("cells-*.jsonl"), *folder.glob("index-*.json")):
+            if path.name not in keep:
+                path.unlink(missing_ok=True)
+    return plan
+
+
+def _about(sweep: Sweep, groups: Sequence[WorkerGroup]) -> dict[str, Any]:
+    return {
+        "sweep": sweep.name,
+        "control": {
+            k: v for k, v in asdict(sweep.control).items() if k not in ("dry_run", "shard")
+        },
+        "logger": asdict(sweep.logger),
+        "groups": [asdict(group) for group in groups],
+        "versions": {"lra": cli.version(), "torch": version("torch")},
+    }
+
+
+def _write(folder: Path, everything: Sequence[Record], about: Mapping[str, Any]) -> None:
+    file = PlanFile()
+    places = {record["key"]: place for place, record in enumerate(everything)}
+    shorter = _shorter(everything, places)
+    tables: dict[str, dict[str, int]] = {"fingerprints": {}, "kinds": {}, "needs": {}}
+
+    def number(table: str, value: object) -> int:
+        return tables[table].setdefault(json.dumps(value), len(tables[table]))
+
+    entries: list[list[Any]] = []
+    sources: dict[str, str] = {}
+    for record in everything:
+        own = {key: value for key, value in record.items() if key not in ("turn", "timed", "needs")}
+        own |= {name: file.parted(record[name]) for name in PARTED}
+        own["starts_from"] = [*record["starts_from"]]
+        sources |= record["sources"]
+        offset, size = file.add(json.dumps(own, ensure_ascii=False, allow_nan=False))
+        kind = (record["columns"]["runner"], record["turn"], record["timed"])
+        trainings = [places[key] for key in record["starts_from"].values()]
+        entries.append(
+            [record["key"], number("fingerprints", record["fingerprint"]), number("kinds", kind),
+             number("needs", record["needs"]), trainings, shorter.get(record["key"]), offset, size]
+        )  # fmt: skip
+    listed = {name: [json.loads(text) for text in table] for name, table in tables.items()}
+    index = json.dumps({**listed, "entries": entries}, separators=(",", ":")).encode()
+    cells = bytes(file.data)
+    mark = digest([digest_of(index), digest_of(cells)], 12)
+    names = {"index": f"index-{mark}.json", "cells": f"cells-{mark}.jsonl"}
+    head = {
+        "schema": SCHEMA,
+        **names,
+        "index_digest": digest_of(index),
+        "bytes": len(cells),
+        "count": len(entries),
+        "made": time.time(),
+        "host": os.uname().nodename,
+        "sources": sources,
+        "folders": sorted({r["place"]["folder"] for r in everything if "folder" in r["place"]}),
+        **about,
+    }
+    write_whole(folder / names["cells"], cells)
+    write_whole(folder / names["index"], index)
+    write_whole(folder / HEAD, json.dumps(head, indent=1, ensure_ascii=False).encode())
+
+
+def _shorter(everything: Sequence[Record], places: Mapping[str, int]) -> dict[str, int]:
+    """Return the place of the next shorter length of each cell's curve, by key."""
+    curves: dict[str, list[Record]] = {}
+    for record in everything:
+        if record["curve"] is not None:
+            curves.setdefault(canonical([record["curve"]]), []).append(record)
+    found = {}
+    for cells in curves.values():
+        ordered = sorted(cells, key=lambda each: int(each["columns"]["length"]))
+        for before, after in pairwise(ordered):
+            if before["columns"]["length"] < after["columns"]["length"]:
+                found[after["key"]] = places[before["key"]]
+    return found

@@ -1,0 +1,145 @@
+"""Who holds a claim, and whether a process of this machine still lives."""
+
+import errno
+import json
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+LONGEST = 100_000
+"""Bytes of a claim that are read; ours have a few hundred."""
+
+
+class Holder(NamedTuple):
+    """The process that holds a claim, as it has written it."""
+
+    host: str
+    pid: int
+    started: int | None = None
+    """When the process was started, in ticks of the kernel since it was booted; None: unknown."""
+    place: str = ""
+    """The boot of a kernel and a name space of its processes, in which `pid` means something."""
+    worker: str = ""
+    """Name of the worker; "": a sweep without one."""
+    title: str = ""
+    """Of the cell."""
+    at: float = 0.0
+    """When it was claimed: seconds since 1970, by the file server's clock."""
+
+
+class Seen(NamedTuple):
+    """What is in a claim's file."""
+
+    text: str
+    touched_ns: int
+    """The last sign of life, by the file server's clock."""
+    holder: Holder | None = None
+    """None: not written yet, or no claim."""
+
+
+def look(path: Path) -> Seen | None:
+    """Read a claim; None where there is none. Raises OSError.
+
+    An open file has the times that the server gives it now, a path on a network file system those
+    that it gave a minute ago.
+    """
+    try:
+        try:
+            text, touched_ns = _read(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:  # removed on another machine between two calls
+                raise
+            text, touched_ns = _read(path)
+    except FileNotFoundError:
+        return None
+    return Seen(text, touched_ns, _holder(text))
+
+
+def _read(path: Path) -> tuple[str, int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        text = os.read(descriptor, LONGEST).decode(errors="replace")
+        return text, os.fstat(descriptor).st_mtime_ns
+    finally:
+        os.close(descriptor)
+
+
+def _holder(text: str) -> Holder | None:
+    try:
+        told = json.loads(text)
+        started, place = told.get("started"), told.get("place", "")
+        return Holder(
+            host=str(told["host"]),
+            pid=int(told["pid"]),
+            started=started if type(started) is int else None,
+            place=str(place),
+            worker=str(told.get("worker", "")),
+            title=str(told.get("title", "")),
+            at=float(told.get("at", 0.0)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # its holder may be between creating and filling it: the age will tell
+
+
+def alive(holder: Holder) -> bool | None:
+    """Tell whether a holder lives; None where only its signs of life can tell.
+
+    Two containers may have one name of a host, and a number of a process is given again: it is the
+    kernel's boot, the name space and the start of the process that make a process the same.
+    """
+    if holder.place:
+        if holder.place != own_place():
+            return None
+        started, dead = _started(holder.pid)
+        if dead or (started is not None and holder.started is not None):
+            return not dead and started == holder.started
+        return None
+    # Of a system that does not tell, or of an older version.
+    if holder.host == socket.gethostname() and not _answers(holder.pid):
+        return False
+    return None
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> tuple[int | None, bool]:
+    """Return when a process was started, None where nobody says, and whether it is dead."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None, not _answers(pid)  # which may be hidden from other users
+    except OSError:
+        return None, False
+    # The name of the program, in brackets, may hold anything.
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[19]), fields[0] in ("Z", "X")
+
+
+def own_start() -> int | None:
+    """Return when this process was started, in ticks of the kernel; None where it says nothing."""
+    return _start_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _start_of(pid: int) -> int | None:
+    return _started(pid)[0]
+
+
+@lru_cache(maxsize=1)
+def own_place() -> str:
+    """Return where numbers of processes mean what they mean here; "" where the system is silent."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - no path
+    except OSError:
+        return ""

@@ -1,0 +1,100 @@
+"""`python -m tests.campaign`: faults at random, applied and counted; figures at the end.
+
+Each part is kept in OUT as soon as it ends: a campaign that was stopped goes on with the next part,
+and one part alone is asked for with --only. Without --out, a temporary folder is used.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.campaign import published
+from tests.campaign.part import Found, LeftOut, Settings
+
+PARTS = ("kills",)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the parts that are asked for; return 0 where nothing is wrong."""
+    chosen = arguments().parse_args(argv)
+    if chosen.publish:
+        written = published.publish(chosen.out or published.KEPT.parent, chosen.publish)
+        print(f"{chosen.publish}: the table of {written} parts")
+        return 0
+    out = chosen.out or Path(tempfile.mkdtemp(prefix="lra-campaign-out-"))
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ["LRA_DATA"] = str(out / "data")
+    print(f"seed {chosen.seed}; what happens lies in {out}", flush=True)
+    found = []
+    for name in chosen.only or PARTS:
+        found.append(_one(name, chosen, out))
+    table = published.table(found)
+    kept = published.keep(found, out)
+    print(f"\n{table}\n\nfigures {kept}")
+    wrong = [f"{each.part}: {sentence}" for each in found for sentence in each.wrong]
+    for sentence in wrong:
+        print(f"WRONG {sentence}")
+    print(f"{sum(each.checks for each in found):,} checks, {len(wrong)} of them wrong")
+    return int(bool(wrong))
+
+
+def _one(name: str, chosen: argparse.Namespace, out: Path) -> Found:
+    """Run a part, or read what it found before with the same settings."""
+    folder = out / name
+    asked = {key: getattr(chosen, key) for key in ("seed", "kills", "cells", "workers", "cases")}
+    asked["short"] = chosen.short
+    kept = out / f"{name}.json"
+    if kept.is_file() and not chosen.again:
+        before = Found(**json.loads(kept.read_text()))
+        if before.settings == asked and not before.wrong and not before.left_out:
+            print(f"{name}: kept from before ({before.seconds:.0f} s)", flush=True)
+            return before
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{name} {time.monotonic() - begun:6.0f} s  {text}", flush=True)
+
+    module = importlib.import_module(f"tests.campaign.{name}")
+    say(module.ABOUT)
+    try:
+        found = module.run(Settings(folder=folder, say=say, **asked))
+    except LeftOut as reason:
+        found = Found(name, left_out=str(reason))
+        say(f"left out: {reason}")
+    except Exception:  # noqa: BLE001 - the other parts are to run, and this one is wrong
+        found = Found(name, wrong=[traceback.format_exc()])
+    found.settings, found.seconds = asked, round(time.monotonic() - begun, 1)
+    kept.write_text(json.dumps(found.as_json(), indent=1) + "\n")
+    say(f"{sum(found.faults.values()):,} faults, {found.checks:,} checks, {len(found.wrong)} wrong")
+    if not found.wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return what reads the words behind `python -m tests.campaign`."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
+    parser.add_argument("--cells", type=int, default=10_000, help="of the sweep of many workers")
+    parser.add_argument("--workers", type=int, default=100, help="that share it")
+    parser.add_argument("--kills", type=int, default=500, help="in one sweep")
+    parser.add_argument("--cases", type=int, default=400, help="of each other generated kind")
+    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn")
+    parser.add_argument("--out", type=Path, help="folder for what happens and the figures")
+    parser.add_argument("--again", action="store_true", help="also parts that are kept in OUT")
+    parser.add_argument("--short", action="store_true", help="few faults of each kind: a minute")
+    parser.add_argument("--publish", type=Path, metavar="PAGE", help="write the figures into PAGE")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
