@@ -391,18 +391,3 @@ def test_the_least_worth_goes_first() -> None:
     assert joined(found, 1) == "step 400/1,000"
     assert joined(found, 30) == "step 400/1,000, 3 min left"
     assert joined(found, 45) == "step 400/1,000, loss 1.234, 3 min left"
-
-
-# -- places ---------------------------------------------------------------------------------------
-
-
-def test_where_a_cell_runs_is_drawn_and_said_to_those_who_ask() -> None:
-    sweep = Sweep(2, size=(60, 12))
-    sweep.board.start(sweep.cells[0], place="GPU 3")
-    sweep.board.advance(sweep.cells[0], Progress(phase="validating"))
-    sweep.wait(1.0)
-    assert sweep.screen is not None
-    assert any(line.endswith("validating, for 1 s, GPU 3") for line in sweep.screen.text)
-    loud = Sweep(1, volume=Volume.verbose)
-    loud.board.start(loud.cells[0], place="core 1")
-    assert loud.lines == ["[1/1] cell 0: begun on core 1"]

@@ -3,7 +3,7 @@
 import os
 import random
 
-import isolated_jobs as jobs
+import device_jobs as jobs
 import pytest
 
 from runners.isolation.isolate import Job, pool
