@@ -52,14 +52,14 @@ def build(entries: Sequence[Composed], *, elsewhere: bool = False) -> Sweep:
     """List the distinct cells of this shard, cheap kinds first; `elsewhere`: on another machine."""
     _check_shared(entries)
     known = Known(place=entries[0].place, elsewhere=elsewhere)
-    first = typed(entries[0].config, known.tasks)
+    first = typed(entries[0].config, known.tasks, known.memo)
     check_logger(first.logger)
     distinct: dict[str, Planned] = {}
     sources: dict[str, Planned] = {}
     for config, words, _ in counted(entries, "planning run"):
-        run = typed(config, known.tasks)
+        run = typed(config, known.tasks, known.memo)
         begun = {}
-        for name, source in trainings(run, known.tasks).items():
+        for name, source in trainings(run, known.tasks, known.memo).items():
             (cell,) = plan(source, words_of(name, source, words, run), known)
             begun[name] = cell
             sources.setdefault(cell.key, Planned(cell, source))

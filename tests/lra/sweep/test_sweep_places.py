@@ -64,8 +64,8 @@ def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):
     cores = sorted(os.sched_getaffinity(0))[-1:]
     monkeypatch.setattr(training_places, "own_cores", lambda: cores)
     sweep = swept(
-        "task=listops", "task.source=sample", "optim.steps=1", "optim.warmup_steps=0", "model.backbone.depth=1",
-        "runner.eval_examples=8", f"results={tmp_path}",
+        "task=listops", "task.source=sample", "optim.steps=1", "optim.warmup_steps=0",
+        "model.backbone.depth=1", "runner.validation_examples=8", f"results={tmp_path}",
     )  # fmt: skip
     execute(sweep, Volume.quiet)
     (folder,) = (sweep.store.cell_folder(each.cell.key) for each in sweep.planned)
