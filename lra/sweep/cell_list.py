@@ -1,7 +1,7 @@
 """The cells of a sweep: what a command line asks for, in the order in which it runs."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Sweep:
     control: Control
     logger: Logger
     planned: list[Planned]
-    titles: dict[str, str]
+    titles: Mapping[str, str]
     """What cells are called, by key: also those that other shards run."""
     endings: dict[str, Status] = field(default_factory=dict)
     stopped_by: signal.Signals | None = None

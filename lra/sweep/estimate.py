@@ -114,13 +114,13 @@ def elapsed(known: Forecasts) -> float:
     for name in {str(planned.cell.columns["runner"]): None for planned, _ in known}:
         group = [pair for pair in known if pair[0].cell.columns["runner"] == name]
         first = group[0][0].run
-        lanes = _lanes(first)
+        lanes = lanes_of(first)
         seconds = [found.seconds or 0.0 for _, found in group]
         total += max(*seconds, sum(seconds) / lanes)
     return total
 
 
-def _lanes(run: Run) -> int:
+def lanes_of(run: Run) -> int:
     """Return how many cells like this run at once; one where the devices are elsewhere."""
     if run.runner.timed:
         return 1

@@ -1,7 +1,7 @@
 """Cells of one kind while they run: claimed, done in processes of their own, stored."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from lra.compose import Control, Run
@@ -51,18 +51,15 @@ class CellGroup:
         self.rows: dict[str, list[Measurement]] = {}
         self.outcomes: dict[str, list[Outcomes]] = {}
         self.claims: dict[str, Claim] = {}
-        self.places: dict[str, Taken] = {}
+        self.devices: dict[str, Taken] = {}
         self.begun: dict[str, float] = {}
         """When a cell was started, by the monotonic clock; not one that went on in the middle."""
 
     def run(self, places: Places) -> None:
         """Run the cells on these places, those of several processes before those of one."""
-        lanes: dict[int, list[Planned]] = {}
-        for planned in self.group:
-            lanes.setdefault(processes(planned.run), []).append(planned)
         try:
             self.sweep.stopped_by = isolate.pool(
-                {width: self._jobs(lane, places) for width, lane in lanes.items()},
+                {width: self._jobs(lane, len(places.all)) for width, lane in self._lanes().items()},
                 places=places,
                 on_start=self._on_start,
                 on_message=self._on_message,
@@ -73,7 +70,34 @@ class CellGroup:
             for claim in self.claims.values():
                 claim.release()
 
-    def _jobs(self, lane: Sequence[Planned], places: Places) -> Iterator[isolate.Job]:
+    def _lanes(self) -> Mapping[int, Iterator[Planned]]:
+        """Return cells whose claims are held, each when it has its places, by their processes."""
+        lanes: dict[int, list[Planned]] = {}
+        for planned in self.group:
+            lanes.setdefault(processes(planned.run), []).append(planned)
+        return {width: self._taken(lane) for width, lane in lanes.items()}
+
+    def _jobs(self, lane: Iterator[Planned], places: int) -> Iterator[isolate.Job]:
+        for planned in lane:
+            cell = planned.cell
+            self.by_key[cell.key] = planned
+            known = self._known(planned)
+            if known is not None:
+                labels = NO_DATA if planned.no_data is not None else {}
+                self._conclude(cell, [], [], failed(cell, *known, labels))
+                continue
+            self.rows[cell.key], self.outcomes[cell.key] = [], []
+            yield _job(planned, self.store, places)
+
+    def _on_start(self, job: isolate.Job, taken: Taken) -> None:
+        cell = self.by_key[job.name].cell
+        self.devices[cell.key] = taken
+        self.board.start(cell, _details(job), words(taken))
+        if not Checkpoints(self.store.checkpoint_folder(cell)).present():
+            self.begun[cell.key] = time.monotonic()
+
+    def _taken(self, lane: Sequence[Planned]) -> Iterator[Planned]:
+        """Yield cells whose claims are held, each when a place is free."""
         retry = retried(self.sweep.control)
         for planned in lane:
             cell = planned.cell
@@ -93,20 +117,11 @@ class CellGroup:
                 self.board.finish(cell, "another sweep has just done it")
                 self.live.left(cell, "another sweep has done it")
                 continue
-            known = ending(planned, self.group, self.store)
-            if known is not None:
-                labels = NO_DATA if planned.no_data is not None else {}
-                self._conclude(cell, [], [], failed(cell, *known, labels))
-                continue
-            self.rows[cell.key], self.outcomes[cell.key] = [], []
-            yield _job(planned, self.store, len(places.all))
+            yield planned
 
-    def _on_start(self, job: isolate.Job, taken: Taken) -> None:
-        cell = self.by_key[job.name].cell
-        self.places[cell.key] = taken
-        self.board.start(cell, _details(job), words(taken))
-        if not Checkpoints(self.store.checkpoint_folder(cell)).present():
-            self.begun[cell.key] = time.monotonic()
+    def _known(self, planned: Planned) -> tuple[Status, str] | None:
+        """Return how a cell ends without being tried, where that is known."""
+        return ending(planned, self.group, self.store)
 
     def _claim(self, planned: Planned) -> Claim | str:
         """Claim a cell, or return why it is left."""
@@ -142,8 +157,8 @@ class CellGroup:
             sweep.refused = sweep.refused or ending.reason
         elif sweep.refused is None:
             sweep.stopped[job.name] = ending.reason
-        self.board.finish(cell, f"{STOPPED}: {ending.reason}", STOPPED)
         self.live.left(cell, ending.reason)
+        self._ended(cell, f"{STOPPED}: {ending.reason}", STOPPED)
 
     def _conclude(
         self,
@@ -168,13 +183,17 @@ class CellGroup:
             outcome = headline(runner_of(cell), rows)
             self.live.ended(cell, status, "" if row is None else row.reason)
         self.claims.pop(cell.key).release()
+        self._ended(cell, outcome, status)
+
+    def _ended(self, cell: Cell, outcome: str, status: str) -> None:
+        """Say how a cell ended, once its claim is given back."""
         self.board.finish(cell, outcome, status)
 
     def _write(self, cell: Cell, rows: list[Measurement], outcomes: list[Outcomes]) -> None:
         marked = _marked(self.by_key[cell.key].run, rows)
         begun = self.begun.pop(cell.key, None)
         took = {} if begun is None else {"took_s": round(time.monotonic() - begun, 3)}
-        here = facts(self.places.pop(cell.key, ()))
+        here = facts(self.devices.pop(cell.key, ()))
         self.store.write(cell, marked, outcomes, {**environment(), **here, **took})
 
 

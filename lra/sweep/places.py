@@ -29,7 +29,9 @@ def places_for(group: Sequence[Planned]) -> Places:
     first = group[0].run
     widest = max(processes(planned.run) for planned in group)
     try:
-        return places_of(first.hardware, timed=first.runner.timed, processes=widest)
+        return places_of(
+            first.hardware, timed=first.runner.timed, processes=widest, cells=len(group)
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -9,34 +9,72 @@ from runners.isolation.places import Place, Places, parted, seats
 from runners.measurement.gpus import Gpu, gpus
 from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
 
+MANY = 1_000_000
+"""Cells of a sweep that uses what there is."""
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
-def places_of(hardware: HardwareProfile, *, timed: bool, processes: int = 1) -> Places:
+def places_of(
+    hardware: HardwareProfile, *, timed: bool, processes: int = 1, cells: int = MANY
+) -> Places:
     """Return the places of a sweep's cells.
 
     Args:
         hardware: their profile.
         timed: whether they read the clock, so that each runs alone.
         processes: of the widest cell.
+        cells: how many there are. A sweep that leaves cores to others keeps nobody to its own:
+            commands that run beside each other would all begin with the same core.
 
     Raises:
         ValueError: There are fewer devices than a cell needs.
     """
+    wanted = 0 if timed else hardware.training_processes * processes
     if hardware.device is Device.cuda:
-        found = on_gpus(gpus(), wanted=0 if timed else hardware.training_processes * processes)
+        found = on_gpus(gpus(), wanted=wanted)
     elif timed:
         found = list(seats(processes))
     else:
-        found = on_cores(
-            own_cores(),
-            hardware.training_threads,
-            wanted=hardware.training_processes * processes,
-        )
+        found = on_cores(own_cores(), hardware.training_threads, wanted=wanted)
+        if cells * processes < len(found):
+            found = list(seats(len(found)))
     places = Places(found, alone=timed)
     if processes > places.most:
         raise ValueError(_too_few(hardware, processes, places.most))
     return places
+
+
+def shared_places(
+    hardware: HardwareProfile,
+    *,
+    timed: bool,
+    processes: int,
+    cells: int | None,
+    share: tuple[int, int],
+) -> Places:
+    """Return the places of one of several workers on this machine.
+
+    Args:
+        hardware: profile of its cells.
+        timed: whether they read the clock: the machine is its own meanwhile.
+        processes: of a cell.
+        cells: at once; None: as many as the profile says.
+        share: the worker's number, from 0, and how many workers there are. GPUs are dealt out; on
+            a processor the system deals.
+
+    Raises:
+        ValueError: There are fewer devices than a cell needs.
+    """
+    whole = places_of(hardware, timed=timed, processes=processes, cells=0)
+    if timed:
+        return whole
+    if hardware.device is not Device.cuda:
+        return Places(seats(len(whole.all) if cells is None else cells * processes))
+    number, workers = share
+    block = max(processes, len(whole.all) // workers)
+    block = block if cells is None else min(block, cells * processes)
+    first = number * block
+    return Places([whole.all[(first + at) % len(whole.all)] for at in range(block)])
 
 
 def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[Place]:

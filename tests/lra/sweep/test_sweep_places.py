@@ -13,7 +13,7 @@ from lra.compose import ConfigError
 from lra.composition.hydra_entry import entries
 from lra.sweep.board import ProgressBoard
 from lra.sweep.cell_list import build
-from lra.sweep.estimate import _lanes
+from lra.sweep.estimate import lanes_of
 from lra.sweep.places import places_for
 from lra.terminal import Region
 from lra.volume import Volume
@@ -54,8 +54,8 @@ def test_more_processes_than_devices_are_refused_where_cells_run_and_planned_els
     assert len(swept(*words, elsewhere=True).planned) == 1
     both = swept("hardware=h100", "hardware.processes=2").planned
     assert places_for(both).most == 2
-    assert _lanes(both[0].run) == 1
-    assert _lanes(swept("hardware=h100").planned[0].run) == 2
+    assert lanes_of(both[0].run) == 1
+    assert lanes_of(swept("hardware=h100").planned[0].run) == 2
 
 
 def test_rows_say_on_which_cores_they_were_made(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from runners.isolation.places import Place, seats
 from runners.measurement import gpus as module, training_places
 from runners.measurement.gpus import Gpu, gpus, named
 from runners.measurement.hardware import Device, HardwareProfile
-from runners.measurement.training_places import on_cores, on_gpus, places_of
+from runners.measurement.training_places import on_cores, on_gpus, places_of, shared_places
 
 CPU = HardwareProfile(name="cpu")
 CUDA = HardwareProfile(name="h100", device=Device.cuda)
@@ -88,3 +88,31 @@ def test_more_devices_than_there_are_is_an_error_that_says_the_way_out(monkeypat
     timed = places_of(CUDA, timed=True)
     assert timed.alone
     assert [place.gpu for place in timed.all] == ["0", "1"]
+
+
+def test_what_leaves_cores_to_others_keeps_nobody_anywhere(monkeypatch):
+    monkeypatch.setattr(training_places, "own_cores", lambda: [0, 1, 2, 3])
+    assert [place.cores for place in places_of(CPU, timed=False, cells=4).all] == [
+        (0,), (1,), (2,), (3,),
+    ]  # fmt: skip
+    assert places_of(CPU, timed=False, cells=3).all == seats(4)
+    assert places_of(CPU, timed=False, processes=2, cells=2).all[0].cores == (0,)
+
+
+def test_workers_of_one_machine_have_gpus_of_their_own(monkeypatch):
+    cards = [("H100", str(number)) for number in range(6)]
+    monkeypatch.setattr(training_places, "gpus", lambda: named(cards, None))
+
+    def pins(number, workers, processes, cells=1):
+        shared = shared_places(
+            CUDA, timed=False, processes=processes, cells=cells, share=(number, workers)
+        )
+        return [place.gpu for place in shared.all]
+
+    assert [pins(n, 6, 1) for n in range(6)] == [[str(n)] for n in range(6)]
+    assert [pins(n, 3, 2) for n in range(3)] == [["0", "1"], ["2", "3"], ["4", "5"]]
+    assert pins(0, 1, 1, None) == ["0", "1", "2", "3", "4", "5"]
+    assert [pins(n, 8, 1) for n in (6, 7)] == [["0"], ["1"]]  # more workers than cards
+    monkeypatch.setattr(training_places, "own_cores", lambda: [0, 1, 2, 3])
+    shared = shared_places(CPU, timed=False, processes=1, cells=1, share=(2, 4))
+    assert shared.all == seats(1)
