@@ -25,7 +25,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runners.isolation.child import STATUSES, Ending, Send, Work
-from runners.isolation.places import Place, Places, Taken, seats
+from runners.isolation.places import DevicePlace, Places, Taken, seats
 from runners.isolation.process import CONTEXT, Child, Job
 from runners.records import Status
 
@@ -154,7 +154,7 @@ def pool(
 
     An exception in a callback, or in the iterator, kills what runs and is passed on.
     """
-    places = places or Places([Place()])
+    places = places or Places([DevicePlace()])
     lanes = jobs if isinstance(jobs, Mapping) else {1: jobs}
     waiting = {width: iter(lane) for width, lane in lanes.items()}
     for width in waiting:

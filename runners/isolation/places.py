@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DevicePlace:
     """What one process may use. Without a GPU and without cores: whatever the system gives it."""
 
     gpu: str | None = None
@@ -23,11 +23,11 @@ class Place:
     """Numbers of the cores on which the process is kept."""
 
 
-Taken = tuple[Place, ...]
+Taken = tuple[DevicePlace, ...]
 """The places of one job, one for each of its processes, in the order of their ranks."""
 
 
-def words(taken: Sequence[Place]) -> str:
+def words(taken: Sequence[DevicePlace]) -> str:
     """Return what a job has, as a person says it: `GPUs 0, 1`; "" for mere seats."""
     gpus = [place.gpu for place in taken if place.gpu is not None]
     if gpus:
@@ -47,7 +47,7 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
 
 
-def facts(taken: Sequence[Place]) -> dict[str, str]:
+def facts(taken: Sequence[DevicePlace]) -> dict[str, str]:
     """Return what is stored of a job's places beside the versions: `gpus`, `cores`."""
     found = {}
     if any(place.gpu is not None for place in taken):
@@ -64,10 +64,10 @@ def seats(number: int) -> Taken:
     """Return places that are a number of processes and nothing more."""
     if number < 1:
         raise ValueError(f"processes must be at least 1: got {number}")
-    return (Place(),) * number
+    return (DevicePlace(),) * number
 
 
-def parted(cores: Sequence[int], each: int) -> list[Place]:
+def parted(cores: Sequence[int], each: int) -> list[DevicePlace]:
     """Return places of `each` cores, neighbours together; what is left over belongs to none.
 
     Args:
@@ -75,7 +75,7 @@ def parted(cores: Sequence[int], each: int) -> list[Place]:
         each: cores of a place.
     """
     return [
-        Place(cores=tuple(cores[first : first + each]))
+        DevicePlace(cores=tuple(cores[first : first + each]))
         for first in range(0, len(cores) - each + 1, each)
     ]
 
@@ -83,7 +83,7 @@ def parted(cores: Sequence[int], each: int) -> list[Place]:
 class Places:
     """Which places are free, which are taken, and what may start now."""
 
-    def __init__(self, places: Sequence[Place], *, alone: bool = False) -> None:
+    def __init__(self, places: Sequence[DevicePlace], *, alone: bool = False) -> None:
         """Begin with all of them free.
 
         Args:

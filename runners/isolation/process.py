@@ -25,7 +25,7 @@ from runners.isolation.child import (
     shorten,
 )
 from runners.isolation.log import Log
-from runners.isolation.places import Place, Taken
+from runners.isolation.places import DevicePlace, Taken
 from runners.records import Status, legible, text_of
 from runners.storage.atomic import STORAGE_WORDS
 from tasks.data.caller import caller_left_out
@@ -70,7 +70,7 @@ class Job:
 class _Rank:
     """One process of a child."""
 
-    def __init__(self, job: Job, rank: int, place: Place, extra: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, rank: int, place: DevicePlace, extra: Mapping[str, str]) -> None:
         self.rank = rank
         self.ending: Ending | None = None
         self.ended_at: float | None = None

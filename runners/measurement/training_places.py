@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from runners.isolation.places import Place, Places, parted, seats
+from runners.isolation.places import DevicePlace, Places, parted, seats
 from runners.measurement.gpus import Gpu, gpus
 from runners.measurement.hardware import NO_GPU, Device, HardwareProfile
 
@@ -77,7 +77,7 @@ def shared_places(
     return Places([whole.all[(first + at) % len(whole.all)] for at in range(block)])
 
 
-def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[Place]:
+def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[DevicePlace]:
     """Return places, on each GPU in turn.
 
     Rows name the kind of the first GPU; those of another kind are left out.
@@ -93,10 +93,10 @@ def on_gpus(seen: Sequence[Gpu], *, wanted: int = 0) -> list[Place]:
     if not alike:
         raise ValueError(NO_GPU)
     chosen = islice(cycle(alike), wanted or len(alike))
-    return [Place(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
+    return [DevicePlace(gpu=gpu.visible, identity=gpu.uuid) for gpu in chosen]
 
 
-def on_cores(cores: Sequence[int], each: int, *, wanted: int = 0) -> list[Place]:
+def on_cores(cores: Sequence[int], each: int, *, wanted: int = 0) -> list[DevicePlace]:
     """Return places on a processor, each with cores of its own.
 
     Where places leave cores over, or want more than there are, none is kept anywhere: a second

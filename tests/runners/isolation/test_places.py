@@ -7,10 +7,10 @@ import device_jobs as jobs
 import pytest
 
 from runners.isolation.isolate import Job, pool
-from runners.isolation.places import Place, Places, facts, parted, seats, words
+from runners.isolation.places import DevicePlace, Places, facts, parted, seats, words
 from runners.records import Status
 
-CARDS = [Place(gpu=str(number), identity=f"uuid-{number}") for number in range(4)]
+CARDS = [DevicePlace(gpu=str(number), identity=f"uuid-{number}") for number in range(4)]
 
 
 def simulated(places: Places, waiting: dict[int, int], seed: int) -> list[tuple[int, int]]:
@@ -63,7 +63,7 @@ def test_a_wide_job_waits_for_those_that_run_and_for_no_other():
 
 
 def test_what_a_wide_job_leaves_over_is_used_beside_it():
-    places = Places([*CARDS, Place(gpu="4"), Place(gpu="5")])
+    places = Places([*CARDS, DevicePlace(gpu="4"), DevicePlace(gpu="5")])
     first = places.take(places.next({4: 2, 1: 2}))
     narrow = [places.take(places.next({4: 1, 1: 2})) for _ in range(2)]
     assert [each[0].gpu for each in narrow] == ["4", "5"]
@@ -91,7 +91,7 @@ def test_places_in_words():
 
 def test_processes_see_their_own_devices_and_keep_to_their_own_cores():
     cores = sorted(os.sched_getaffinity(0))
-    own = [Place(gpu=str(7 - n), cores=(cores[-1 if n else 0],)) for n in range(2)]
+    own = [DevicePlace(gpu=str(7 - n), cores=(cores[-1 if n else 0],)) for n in range(2)]
     seen, started, endings = [], [], []
     pool(
         {

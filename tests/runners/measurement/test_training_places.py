@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runners.isolation.places import Place, seats
+from runners.isolation.places import DevicePlace, seats
 from runners.measurement import gpus as module, training_places
 from runners.measurement.gpus import Gpu, gpus, named
 from runners.measurement.hardware import Device, HardwareProfile
@@ -65,8 +65,8 @@ def test_places_on_gpus():
 
 def test_places_on_cores_are_disjoint_or_nobody_is_kept():
     cores = [8, 0, 9, 1, 4]
-    assert on_cores(cores, 2) == [Place(cores=(8, 0)), Place(cores=(9, 1))]
-    assert on_cores(cores, 1, wanted=5)[4] == Place(cores=(4,))
+    assert on_cores(cores, 2) == [DevicePlace(cores=(8, 0)), DevicePlace(cores=(9, 1))]
+    assert on_cores(cores, 1, wanted=5)[4] == DevicePlace(cores=(4,))
     assert on_cores(cores, 1, wanted=2) == list(seats(2))  # another program may have the rest
     assert on_cores(cores, 1, wanted=6) == list(seats(6))
     assert on_cores(cores, 8) == list(seats(1))
