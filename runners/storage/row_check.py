@@ -28,7 +28,7 @@ class Fault(NamedTuple):
     """What is wrong with one row."""
 
     line: int
-    """DevicePlace of the row, from 1."""
+    """Place of the row, from 1."""
     message: str
     """Column, value seen, value wanted."""
     newer: bool = False
