@@ -17,7 +17,7 @@ from lra import guard
 from lra.cluster import code
 from lra.cluster.cells import PlanCells
 from lra.cluster.claiming import ClaimedCell, Claiming
-from lra.cluster.engine import Resources
+from lra.cluster.engine import AGAIN, UNTIL, WorkerGroup
 from lra.cluster.machine import machine
 from lra.cluster.plan import HEAD, BadPlan, PlanTitles, StoredPlan
 from lra.cluster.state import WorkerState
@@ -89,14 +89,15 @@ class Worker:
         self.plan = plan
         for folder in plan.head["folders"]:
             guard.see(folder)
-        self.claiming = Claiming(plan, self.store, self.options.name, self._resources())
+        until = None if (told := os.environ.get(UNTIL)) is None else float(told)
+        self.claiming = Claiming(plan, self.store, self.options.name, self._group(), until)
         self.sweep = Sweep(plan.sweep, plan.root, plan.control, plan.logger, [], PlanTitles(plan))
 
-    def _resources(self) -> Resources | None:
+    def _group(self) -> WorkerGroup | None:
         wanted = self.options.group
         if wanted is None:
             return None
-        known = {group.name: group.resources for group in self.plan.groups}
+        known = {group.name: group for group in self.plan.groups}
         if wanted not in known:
             raise BadPlan(
                 f"--group {wanted}: the plan of {self.plan.sweep} has {', '.join(known) or 'none'}"
@@ -147,6 +148,9 @@ class Worker:
             if ran:
                 since = None
                 continue
+            if self.claiming.short_of_time:
+                self.say("what is left would not end in the time that this job has left")
+                return AGAIN
             idle_s = 0.0 if since is None else time.monotonic() - since
             if since is None:
                 since, waits = time.monotonic(), FIRST_S
