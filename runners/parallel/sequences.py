@@ -4,15 +4,28 @@ Token ids of a batch are on each process, as the batch was read; what is made of
 together once.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import torch.distributed as dist
 from torch import Tensor
 
-from models.backbone.model import Outcome
+from models.backbone.model import Backbone, Outcome
 from models.context import Context
-from models.mixer import Layout
-from models.transport import Transport
+from models.mixer import Layout, State
+from models.transport import Processes, Transport
 from tasks.task import Batch
+
+
+def sharing(context: int) -> "SharedSequences | None":
+    """Return what this process does with sequences that `context` neighbours share; all must call.
+
+    None where each process has sequences of its own.
+    """
+    if context == 1:
+        return None
+    starts = range(0, dist.get_world_size(), context)
+    groups = [dist.new_group([*range(first, first + context)]) for first in starts]
+    return SharedSequences(Processes(groups[dist.get_rank() // context]))
 
 
 class Part(NamedTuple):
@@ -52,6 +65,13 @@ class SharedSequences:
         own = batch._replace(**cut)
         layout = Layout(document=own.document, prefix=own.prefix, order=own.order, context=context)
         return Part(own, layout)
+
+    def judged(self, model: Backbone, batch: Batch, state: State) -> Outcome:
+        """Return the outcome of whole rows, the same on every process and without a gradient."""
+        part = self.part(batch)
+        own = part.batch
+        found = model(own.tokens, own.target, own.keep, state, layout=part.layout)
+        return self.joined(cast(Outcome, found), part)
 
     def counted_once(self, outcome: Outcome) -> Outcome:
         """Return what this process adds to a sum over all: what each of them has, in equal shares.
