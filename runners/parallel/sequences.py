@@ -28,7 +28,7 @@ def sharing(context: int) -> "SharedSequences | None":
     return SharedSequences(Processes(groups[dist.get_rank() // context]))
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """This process's part of a batch."""
 
     batch: Batch
@@ -46,7 +46,7 @@ class SharedSequences:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    def part(self, batch: Batch) -> Part:
+    def part(self, batch: Batch) -> BatchPart:
         """Return this process's part of whole rows.
 
         Raises:
@@ -64,7 +64,7 @@ class SharedSequences:
         }
         own = batch._replace(**cut)
         layout = Layout(document=own.document, prefix=own.prefix, order=own.order, context=context)
-        return Part(own, layout)
+        return BatchPart(own, layout)
 
     def judged(self, model: Backbone, batch: Batch, state: State) -> Outcome:
         """Return the outcome of whole rows, the same on every process and without a gradient."""
@@ -83,7 +83,7 @@ class SharedSequences:
         penalties = {name: value * share for name, value in outcome.penalties.items()}
         return outcome._replace(nll=nll, penalties=penalties)
 
-    def joined(self, outcome: Outcome, part: Part) -> Outcome:
+    def joined(self, outcome: Outcome, part: BatchPart) -> Outcome:
         """Return the outcome of whole rows, the same on every process and without a gradient."""
         context = part.layout.context
         if context is None or outcome.nll.dim() == 1:
