@@ -28,7 +28,7 @@ from runners.records import Cell
 SCHEMA = 1
 FOLDER = "plans"
 HEAD = "plan.json"
-PARTED = ("config", "described", "sources", "place")
+PARTED = ("config", "described")
 """Fields of a cell that are stored by parts, which others may share."""
 
 
@@ -103,12 +103,13 @@ class StoredPlan:
 
     @cached_property
     def groups(self) -> list[WorkerGroup]:
-        """The kinds of workers that were asked for last."""
+        """The kinds of workers that were asked for, the last ones first."""
         return [
             WorkerGroup(
                 name=each["name"],
                 count=each["count"],
                 resources=Resources(**each["resources"]),
+                timed=each.get("timed"),
             )
             for each in self.head["groups"]
         ]
@@ -127,6 +128,7 @@ class StoredPlan:
         for name in PARTED:
             whole, parts = found[name]
             found[name] = {**whole, **{key: self._part(*at) for key, at in parts.items()}}
+        found["sources"] = self._part(*found["sources"])
         return found
 
     def _stored(self, place: int) -> dict[str, Any]:
