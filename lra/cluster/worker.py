@@ -25,8 +25,11 @@ from lra.cluster.worker_log import WorkerLog
 from lra.sweep.board import LEFT, STOPPED, ProgressBoard
 from lra.sweep.cell_list import Sweep
 from lra.sweep.cells import Known
+from lra.sweep.places import processes
 from lra.sweep.wording import spent
+from runners.isolation.places import Places
 from runners.measurement.hardware import available_bytes
+from runners.measurement.training_places import shared_places
 from runners.records import Status
 from runners.store import Store
 from tasks.errors import BadData, NotPrepared
@@ -50,6 +53,8 @@ class WorkerOptions:
     """Of the plan's workers, whose resources it has; None: it takes every cell."""
     side_by_side: int | None = None
     """Training cells at once; None: as the hardware profile says."""
+    number: int = 0
+    """Among its peers, from 0: which of the machine's GPUs are its own."""
     peers: int = 1
     """Workers that share this machine's memory."""
     wait_s: float | None = None
@@ -196,8 +201,6 @@ class Worker:
         self.state.say("waiting for the machine")
 
     def _run_kind(self, first: ClaimedCell, *, timed: bool) -> int:
-        hardware = first.planned.run.hardware
-        lanes = 1 if timed else self.options.side_by_side or hardware.side_by_side()
         available = available_bytes()
         most = sys.maxsize if available is None else max(1, available // LEAST_BYTES)
         cells = PlanCells(
@@ -210,11 +213,25 @@ class Worker:
             sharers=1 if timed else min(self.options.peers, most),
             changed=self.changed,
         )
-        cells.run(lanes)
+        cells.run(self._places(first))
         return cells.count
 
+    def _places(self, taken: ClaimedCell) -> Places:
+        run, options = taken.planned.run, self.options
+        return shared_places(
+            run.hardware,
+            timed=run.runner.timed,
+            processes=processes(run),
+            cells=options.side_by_side,
+            share=(options.number, options.peers),
+        )
+
     def _not_here(self, taken: ClaimedCell) -> str | None:
-        """Return why a cell that reads the clock is not measured here, where its key says so."""
+        """Return why a cell does not run here: too few devices, or others than its key says."""
+        try:
+            self._places(taken)
+        except ValueError as error:
+            return str(error)
         entry, cell = self.plan.entries[taken.place], taken.planned.cell
         if not entry.timed:
             return None

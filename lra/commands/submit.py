@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lra.sweep.cell_list import Sweep
     from lra.sweep.estimate import Forecasts
 
+COUNTED_S = 1.0
+"""Seconds in which cells are counted: somebody waits."""
 MOST_ELSEWHERE = 32
 """Workers where no number is given."""
 HELP = """\
@@ -110,7 +112,7 @@ def _submit(
     store, retry = sweep.store, retried(sweep.control)
     _check_data(sweep)
     waiting = [planned for planned in sweep.planned if not done(planned.cell, store, retry)]
-    known = forecasts(waiting, store, sweep.name)
+    known = forecasts(waiting, store, sweep.name, COUNTED_S)
     groups = _groups(known, engine)
     engine.engine.check(groups)
     store.check_writable()
@@ -164,6 +166,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     """Return the workers to start: of one kind on this machine, elsewhere of a few sizes."""
     from lra.cluster.planning import needs_of
     from lra.cluster.resources import grouped
+    from lra.sweep.estimate import lanes_of
 
     needs = [needs_of(planned, found.seconds, found.need_bytes) for planned, found in known]
     if isinstance(engine.engine, SizesWorkers):
@@ -173,7 +176,7 @@ def _groups(known: "Forecasts", engine: ChosenEngine) -> list[WorkerGroup]:
     if engine.name != LOCAL:
         return grouped(needs, engine.engine.workers or min(MOST_ELSEWHERE, len(needs)))
     runs = [planned.run for planned, _ in known]
-    lanes = max((run.hardware.side_by_side() for run in runs if not run.runner.timed), default=1)
+    lanes = max(lanes_of(run) for run in runs)
     resources = Resources(
         gpus=max(each.gpus for each in needs), cpus=max(each.cpus for each in needs)
     )

@@ -123,7 +123,7 @@ def test_two_processes_compute_and_send_what_they_should():
     start_processes(one_of_two, args=(port,), nprocs=2, start_method="fork")
 
 
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargestMade(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the size of the largest tensor that an operator made."""
 
     numbers = 0
@@ -154,7 +154,7 @@ def test_a_rank_works_and_holds_its_share(name, monkeypatch):
     x = tokens(LONG, WIDE)
 
     def run(layout: Layout, part: Tensor) -> tuple[int, int]:
-        with Largest() as largest, OperationCounter() as counter:
+        with LargestMade() as largest, OperationCounter() as counter:
             derived(mixer, part, part, layout)
         return counter.operations, largest.numbers
 
