@@ -57,7 +57,7 @@ def read(monkeypatch):
 
 
 def answers(store):
-    """Return what an index says of all cells, and one that is not there, and what the store says."""
+    """Return what an index says of all cells and one that is not there, and the store."""
     retries = ((), {Status.skipped}, {Status.ok, Status.crashed})
     index = RowsIndex(store.root)
     return tuple(
