@@ -98,6 +98,8 @@ def measured(transport: Processes) -> None:
             context.collected(torch.tensor([context.rank])), torch.tensor([[0], [1]])
         )
     assert sent.bytes == 5 * 4 + 8
+    late = torch.arange(LENGTH) > 11
+    assert torch.equal(context.joined(context.part(late, 0), 0), late)  # parts of 12 and 11
     attention = SoftmaxAttention(site(causal=False)).double()
     with counting_sent() as sent:
         derived(attention, x, x, Layout(context=context))
@@ -121,7 +123,7 @@ def test_two_processes_compute_and_send_what_they_should():
     start_processes(one_of_two, args=(port,), nprocs=2, start_method="fork")
 
 
-class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargestMade(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the size of the largest tensor that an operator made."""
 
     numbers = 0
@@ -152,7 +154,7 @@ def test_a_rank_works_and_holds_its_share(name, monkeypatch):
     x = tokens(LONG, WIDE)
 
     def run(layout: Layout, part: Tensor) -> tuple[int, int]:
-        with Largest() as largest, OperationCounter() as counter:
+        with LargestMade() as largest, OperationCounter() as counter:
             derived(mixer, part, part, layout)
         return counter.operations, largest.numbers
 
