@@ -47,7 +47,7 @@ from tasks.task import Batch
 Step = Callable[[], object]
 
 
-class Load(StrEnum):
+class ScalingLoad(StrEnum):
     """What stays the same while devices are added."""
 
     weak = auto()
@@ -72,7 +72,7 @@ class ParallelScaling(Timing, Runner):
     by_length: ClassVar[bool] = True
 
     lengths: list[int] = field(default_factory=lambda: [1024])
-    modes: list[Load] = field(default_factory=lambda: [Load.weak, Load.strong])
+    modes: list[ScalingLoad] = field(default_factory=lambda: [ScalingLoad.weak, ScalingLoad.strong])
     alone: bool = True
     """Whether one process is timed beside all; false: its device cannot hold the model."""
 
@@ -87,7 +87,7 @@ class ParallelScaling(Timing, Runner):
     def run(self, work: Work) -> Iterator[Measurement]:
         """Yield the rows of one cell; the first process's are kept."""
         with joined(work.hardware) as ranks:
-            yield from measure(work, ranks, Load[work.mode], self)
+            yield from measure(work, ranks, ScalingLoad[work.mode], self)
 
     @classmethod
     def headline(cls, rows: Sequence[Measurement]) -> str:
@@ -100,12 +100,14 @@ class ParallelScaling(Timing, Runner):
         return f"{rate:,.0f} tokens/s{gained}{disturbed(rows, 'tokens_per_second')}"
 
 
-def measure(work: Work, ranks: Ranks, load: Load, config: ParallelScaling) -> Iterator[Measurement]:
+def measure(
+    work: Work, ranks: Ranks, load: ScalingLoad, config: ParallelScaling
+) -> Iterator[Measurement]:
     """Time the step of all ranks, and of the first alone; every rank must call."""
     hardware, length = work.hardware, work.length
     device = torch.device(str(hardware.device))
     single = max(1, hardware.token_budget // length)
-    sequences = single * ranks.size if load is Load.weak else single
+    sequences = single * ranks.size if load is ScalingLoad.weak else single
     if sequences < ranks.parts:
         raise Unsupported(
             f"{sequences} sequences of {length:,} tokens for {ranks.parts} devices that share "
@@ -146,7 +148,7 @@ def measure(work: Work, ranks: Ranks, load: Load, config: ParallelScaling) -> It
     rate = tokens / seconds / ranks.size
     yield Measurement(metric="tokens_per_second_per_device", value=rate, labels=trust)
     if "alone" in times:
-        share = 1 if load is Load.weak else ranks.size
+        share = 1 if load is ScalingLoad.weak else ranks.size
         ratios = tuple(one / (share * all_) for one, all_ in zip(times["alone"], own, strict=True))
         why = scattered(ratios)
         yield Measurement(
