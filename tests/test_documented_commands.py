@@ -53,6 +53,12 @@ FRAGMENTS = {
     "lra data verify",
     "lra completion bash|zsh|fish",
     "lra submit",
+    "lra submit …",
+    "lra submit cluster=slurm …",
+    "lra submit cluster=slurm cluster.workers=100 …",
+    "lra run -m …",
+    "lra watch",
+    "lra work",
 }
 """Named in a sentence, without what they need."""
 LONG = {
