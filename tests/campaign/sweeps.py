@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,8 +78,19 @@ class Bench:
         path = {"PYTHONPATH": str(lra_process.HOME), "PYTHONSAFEPATH": "1"}
         return {**os.environ, **own, **path, **(more or {})}
 
-    def start(self, *words: str, more: Mapping[str, str] | None = None) -> "Running":
-        """Start `lra WORDS`."""
+    def start(
+        self,
+        *words: str,
+        more: Mapping[str, str] | None = None,
+        prepare: Callable[[], object] = fresh.begin,
+    ) -> "Running":
+        """Start `lra WORDS`.
+
+        Args:
+            words: behind `lra`.
+            more: variables.
+            prepare: is called in the new process before all else.
+        """
         self.number += 1
         output = self.folder / f"said-{self.number}.txt"
         with output.open("wb") as file, Path(os.devnull).open("rb") as nothing:
@@ -87,7 +98,7 @@ class Bench:
                 words,
                 cwd=self.folder,
                 env=self.environment(more),
-                prepare=fresh.begin,
+                prepare=prepare,
                 files=(nothing.fileno(), file.fileno(), file.fileno()),
             )
         return Running(program, output)
